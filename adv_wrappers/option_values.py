@@ -20,3 +20,4 @@ REWARDS: tuple[Rewards, ...] = get_args(Rewards)
 MOST_HIDDEN = 500  # layers of a learned model of an environment
 BEAM_WIDTH = 32  # states that a beam search keeps of every episode
 SAMPLE_SHARE = 0.05  # of the cells of every kind in a plan, which are played to say what the rest will take
+Select = Literal["mode", "sample"]  # what a victim plays of its distribution

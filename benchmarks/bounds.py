@@ -59,7 +59,7 @@ from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.bounds.softmax import difference_spec
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.victims import zoo_names
-from adv_wrappers.victims.possible import ROUNDING, action_bounds, params_network, possible_actions
+from adv_wrappers.victims.possible_actions import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 METHODS = ("interval", "crown", "full-crown", "refined", "bisect")
@@ -139,7 +139,7 @@ def decided_with_margins(victim: adv.Victim, low: Tensor, high: Tensor) -> Decis
     """What ``possible_actions(..., method="bisect")`` makes its answer of."""
     net, low, high = copy.deepcopy(params_network(victim)).double(), low.double(), high.double()
     one = torch.eye(victim.width, dtype=low.dtype)
-    return decide(net, low, high, margin=ROUNDING * rounding(net, low, high, one, torch.finfo(victim.dtype).eps))
+    return decide(net, low, high, margin=ROUNDING_FACTOR * rounding(net, low, high, one, torch.finfo(victim.dtype).eps))
 
 
 def tightness(agent: Agent, arguments: argparse.Namespace, data: dict[str, Any], keep: Callable[[], None]) -> None:

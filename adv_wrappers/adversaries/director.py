@@ -16,7 +16,7 @@ from adv_wrappers.core.types import Space
 from adv_wrappers.errors import CardError, SpaceError
 from adv_wrappers.networks.card import Weights, digest, read_card, write_card
 from adv_wrappers.networks.recurrent import lstm_step
-from adv_wrappers.networks.spec import Layer, build, describe
+from adv_wrappers.networks.serialization import WrittenLayer, build, describe
 
 State = tuple[Tensor, ...]
 
@@ -129,7 +129,7 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
     write_card(folder, "director", card, tensors)
 
 
-def stored(director: Director) -> tuple[list[Layer], dict[str, Tensor]]:
+def stored(director: Director) -> tuple[list[WrittenLayer], dict[str, Tensor]]:
     """A card's list of layers, and their weights by name: float32 on the processor.
 
     Raises:

@@ -16,9 +16,9 @@ from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError, VictimError
 from adv_wrappers.networks.card import Section, Weights, digest, read_card, section, write_card
 from adv_wrappers.networks.layers import ActionValue, Normalize
-from adv_wrappers.networks.spec import clip_of
+from adv_wrappers.networks.serialization import clip_of
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.victims.card_kinds import mlp
+from adv_wrappers.victims.card_networks import mlp
 from adv_wrappers.victims.victim import Victim
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adv_wrappers.bounds.interval import interval, joined
+from adv_wrappers.bounds.interval_rules import graph_network, known, monotone, rule
 from adv_wrappers.bounds.linear import crown
-from adv_wrappers.bounds.rules import graph_network, known, monotone, rule
 
 __all__ = ["crown", "graph_network", "interval", "joined", "known", "monotone", "rule"]

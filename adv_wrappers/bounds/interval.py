@@ -23,28 +23,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.affine import Rows, Shape, check_width, flat, pull_back, takes_vectors, times
+from adv_wrappers.bounds.activation_relaxations import least_point
+from adv_wrappers.bounds.affine_layers import RowsByValue, Shape, check_width, flat, pull_back, takes_vectors, times
+from adv_wrappers.bounds.interval_rules import Bounds, Ends, monotone, monotone_rule, nodes_in, rule, rule_of
 from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
-from adv_wrappers.bounds.relaxations import least_point
-from adv_wrappers.bounds.rules import Box, Ends, ends, monotone, nodes_in, rule, rule_of
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import (
     Arithmetic,
     Join,
     Mean,
     Node,
-    Part,
     Permute,
     Reshape,
+    Slice,
     factor_and_offset,
     has_statistics,
 )
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 
-Boxes = Mapping[int, Box] | Sequence[Box]  # by the number of a value
+Boxes = Mapping[int, Bounds] | Sequence[Bounds]  # by the number of a value
 
 
-def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = None) -> Box:
+def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = None) -> Bounds:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``.
 
     Args:
@@ -96,7 +96,7 @@ def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = Non
 
 def boxes_of(
     nodes: Sequence[Node], low: Ends, high: Ends, kept: Container[int], skipped: Container[int] = ()
-) -> dict[int, Box]:
+) -> dict[int, Bounds]:
     """The boxes of values, by their number.
 
     Args:
@@ -106,18 +106,18 @@ def boxes_of(
             memory that is used again is quicker.
         skipped: the numbers of the values that nobody needs.
     """
-    boxes = {0: cast(Box, (low, high))}  # layers answer with one tensor
+    boxes = {0: cast(Bounds, (low, high))}  # layers answer with one tensor
     last = {source: i for i, node in enumerate(nodes) if i + 1 not in skipped for source in node.inputs}
     for i, node in enumerate(nodes):
         if i + 1 not in skipped:
-            boxes[i + 1] = through(node, boxes)
+            boxes[i + 1] = box_through(node, boxes)
             for source in node.inputs:
                 if last[source] == i and source not in kept:
                     boxes.pop(source, None)
     return boxes
 
 
-def through(node: Node, boxes: Boxes) -> Box:
+def box_through(node: Node, boxes: Boxes) -> Bounds:
     """The box of what a node answers, from the boxes of the values before it."""
     if len(node.inputs) == 1:
         low, high = boxes[node.inputs[0]]
@@ -135,7 +135,7 @@ def _skipped(nodes: Sequence[Node], linear: Sequence[Node | None]) -> set[int]:
     return found
 
 
-def _shapes(nodes: Sequence[Node], boxes: Mapping[int, Box], kept: Container[int]) -> dict[int, Shape]:
+def _shapes(nodes: Sequence[Node], boxes: Mapping[int, Bounds], kept: Container[int]) -> dict[int, Shape]:
     """The shapes of rows of kept values."""
     shapes = {number: tuple(box[0].shape[1:]) for number, box in boxes.items()}
     for i, node in enumerate(nodes, 1):
@@ -158,8 +158,8 @@ def as_rows(spec: Tensor, shape: Shape) -> Tensor:
 
 
 def pulled_back(
-    nodes: Sequence[Node | None], rows: Rows, shapes: Mapping[int, Shape] | Sequence[Shape]
-) -> tuple[Rows, Tensor]:
+    nodes: Sequence[Node | None], rows: RowsByValue, shapes: Mapping[int, Shape] | Sequence[Shape]
+) -> tuple[RowsByValue, Tensor]:
     """Rows and an offset ``[B or 1, M]``, the same combinations of what linear nodes take.
 
     Args:
@@ -179,7 +179,7 @@ def pulled_back(
     return rows, next(iter(rows.values())).new_zeros(()) if offset is None else offset
 
 
-def combined(rows: Rows, offset: Tensor, boxes: Boxes) -> Box:
+def combined(rows: RowsByValue, offset: Tensor, boxes: Boxes) -> Bounds:
     """Bounds ``[B, M]`` on combinations of values in their boxes, plus an offset."""
     radius: Tensor | None = None
     for number, each in rows.items():
@@ -192,12 +192,12 @@ def combined(rows: Rows, offset: Tensor, boxes: Boxes) -> Box:
     return offset - radius, offset + radius
 
 
-def _centre_and_radius(low: Tensor, high: Tensor) -> Box:
+def _centre_and_radius(low: Tensor, high: Tensor) -> Bounds:
     centre = torch.lerp(low, high, 0.5)
     return centre, high - centre
 
 
-def joined(*parts: Box | Tensor) -> Box:
+def joined(*parts: Bounds | Tensor) -> Bounds:
     """Boxes ``(low, high)`` and fixed tensors side by side along the last axis, as one box.
 
     >>> import torch
@@ -261,15 +261,15 @@ monotone(
 
 
 @rule(nn.LeakyReLU, nn.ELU)
-def _bent(layer: nn.LeakyReLU | nn.ELU, low: Tensor, high: Tensor) -> Box:
+def _bent(layer: nn.LeakyReLU | nn.ELU, low: Tensor, high: Tensor) -> Bounds:
     slope = layer.negative_slope if isinstance(layer, nn.LeakyReLU) else layer.alpha
     if slope < 0:
         raise VictimError(f"interval bounds have no rule for {layer}: it falls below 0, expected a slope of at least 0")
-    return ends(layer, low, high)
+    return monotone_rule(layer, low, high)
 
 
 @rule(nn.Softplus)
-def _softplus(layer: nn.Softplus, low: Tensor, high: Tensor) -> Box:
+def _softplus(layer: nn.Softplus, low: Tensor, high: Tensor) -> Bounds:
     """Torch goes over to the identity where ``beta x > threshold``, which is a step down, and large for a small one."""
     beta, threshold = layer.beta, layer.threshold
     if beta <= 0:
@@ -282,7 +282,7 @@ def _softplus(layer: nn.Softplus, low: Tensor, high: Tensor) -> Box:
 
 
 @rule(nn.Linear)
-def _linear(layer: nn.Linear, low: Tensor, high: Tensor) -> Box:
+def _linear(layer: nn.Linear, low: Tensor, high: Tensor) -> Bounds:
     middle, spread = _centre_and_radius(low, high)
     centre = functional.linear(middle, layer.weight, layer.bias)
     radius = functional.linear(spread, layer.weight.abs())
@@ -290,7 +290,7 @@ def _linear(layer: nn.Linear, low: Tensor, high: Tensor) -> Box:
 
 
 @rule(nn.Conv2d)
-def _conv2d(layer: nn.Conv2d, low: Tensor, high: Tensor) -> Box:
+def _conv2d(layer: nn.Conv2d, low: Tensor, high: Tensor) -> Bounds:
     if layer.padding_mode != "zeros":
         raise VictimError(f"interval bounds have no rule for {layer}: expected padding_mode='zeros'")
     conv = functools.partial(
@@ -303,7 +303,7 @@ def _conv2d(layer: nn.Conv2d, low: Tensor, high: Tensor) -> Box:
 
 
 @rule(ActionValue)
-def _action_value(layer: ActionValue, low: tuple[Tensor, Tensor], high: tuple[Tensor, Tensor]) -> Box:
+def _action_value(layer: ActionValue, low: tuple[Tensor, Tensor], high: tuple[Tensor, Tensor]) -> Bounds:
     """``(obs, act)`` at both ends; a fixed part has the same ends."""
     seen = interval(layer.normalise, low[0], high[0])
     least, most = interval(layer.net, *joined(seen, (low[1], high[1])))
@@ -311,24 +311,24 @@ def _action_value(layer: ActionValue, low: tuple[Tensor, Tensor], high: tuple[Te
 
 
 @rule(nn.GELU, nn.SiLU)
-def _gated(layer: nn.GELU | nn.SiLU, low: Tensor, high: Tensor) -> Box:
+def _gated(layer: nn.GELU | nn.SiLU, low: Tensor, high: Tensor) -> Bounds:
     """They fall up to one point, where they are least, and rise from there."""
     bottom = least_point(layer)
     crosses = (low < bottom) & (high > bottom)
-    at_low, at_high = ends(layer, low, high)
+    at_low, at_high = monotone_rule(layer, low, high)
     least = torch.where(crosses, layer(low.new_tensor(bottom)), torch.minimum(at_low, at_high))
     return least, torch.maximum(at_low, at_high)
 
 
 @rule(nn.Dropout, nn.Dropout2d)
-def _dropout(layer: nn.Module, low: Tensor, high: Tensor) -> Box:
+def _dropout(layer: nn.Module, low: Tensor, high: Tensor) -> Bounds:
     if layer.training:
         raise VictimError(f"interval bounds have no rule for {layer} in training mode: call .eval()")
     return low, high
 
 
 @rule(nn.BatchNorm1d, nn.BatchNorm2d)
-def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, low: Tensor, high: Tensor) -> Box:
+def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, low: Tensor, high: Tensor) -> Bounds:
     if not has_statistics(layer):
         raise VictimError(f"interval bounds have no rule for {layer} in training mode: call .eval()")
     factor, offset = factor_and_offset(layer, low.dim())
@@ -337,24 +337,24 @@ def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, low: Tensor, high: Tenso
 
 
 @rule(nn.LayerNorm)
-def _layer_norm(layer: nn.LayerNorm, low: Tensor, high: Tensor) -> Box:
+def _layer_norm(layer: nn.LayerNorm, low: Tensor, high: Tensor) -> Bounds:
     for part in parts_of(layer):
         low, high = rule_of(part)(part, low, high)
     return low, high
 
 
 @rule(Centred)
-def _centred(layer: Centred, low: Tensor, high: Tensor) -> Box:
+def _centred(layer: Centred, low: Tensor, high: Tensor) -> Bounds:
     return layer.box(low, high)
 
 
 @rule(Standardized)
-def _standardized(layer: Standardized, low: Tensor, high: Tensor) -> Box:
+def _standardized(layer: Standardized, low: Tensor, high: Tensor) -> Bounds:
     return layer.box(low, high)
 
 
 @rule(Arithmetic)
-def _arithmetic(layer: Arithmetic, low: Tensor, high: Tensor) -> Box:
+def _arithmetic(layer: Arithmetic, low: Tensor, high: Tensor) -> Bounds:
     at_low, at_high = layer(low), layer(high)
     _check_rows(layer, at_low, low)
     if layer.how == "add" or (not isinstance(layer.by, Tensor) and layer.by > 0):
@@ -363,7 +363,7 @@ def _arithmetic(layer: Arithmetic, low: Tensor, high: Tensor) -> Box:
 
 
 @rule(Join)
-def _join(join: Join, low: tuple[Tensor, ...], high: tuple[Tensor, ...]) -> Box:
+def _join(join: Join, low: tuple[Tensor, ...], high: tuple[Tensor, ...]) -> Bounds:
     if isinstance(low, Tensor):  # one value, beside constants
         low, high = (low,), (high,)
     _check_rows(join, *low)
@@ -376,26 +376,26 @@ def _join(join: Join, low: tuple[Tensor, ...], high: tuple[Tensor, ...]) -> Box:
 
 
 @rule(Mean)
-def _mean(layer: Mean, low: Tensor, high: Tensor) -> Box:
+def _mean(layer: Mean, low: Tensor, high: Tensor) -> Bounds:
     return _by_rows(layer, low, high, any(axis % low.dim() == 0 for axis in layer.axes))
 
 
 @rule(Permute)
-def _permute(layer: Permute, low: Tensor, high: Tensor) -> Box:
+def _permute(layer: Permute, low: Tensor, high: Tensor) -> Bounds:
     return _by_rows(layer, low, high, layer.axes[0] % low.dim() != 0)
 
 
-@rule(Part)
-def _part(layer: Part, low: Tensor, high: Tensor) -> Box:
+@rule(Slice)
+def _part(layer: Slice, low: Tensor, high: Tensor) -> Bounds:
     return _by_rows(layer, low, high, bool(layer.method) and layer.arguments[1] % low.dim() == 0)
 
 
 @rule(Reshape)
-def _reshape(layer: Reshape, low: Tensor, high: Tensor) -> Box:
+def _reshape(layer: Reshape, low: Tensor, high: Tensor) -> Bounds:
     return _by_rows(layer, low, high, False)
 
 
-def _by_rows(layer: Mean | Permute | Part | Reshape, low: Tensor, high: Tensor, mixes: bool) -> Box:
+def _by_rows(layer: Mean | Permute | Slice | Reshape, low: Tensor, high: Tensor, mixes: bool) -> Bounds:
     """What moves and averages elements, each row by itself."""
     least, most = layer(low), layer(high)
     if mixes or least.shape[:1] != low.shape[:1]:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.networks.graph import Arithmetic, Layer, Operation
+from adv_wrappers.networks.graph import Arithmetic, NodeLayer, Operation
 
 Variance = tuple[Tensor, Tensor] | None
 
@@ -143,10 +143,10 @@ class Standardized(Operation):
         return _curve(high, torch.where(high > 0, least, most), n)
 
 
-def parts_of(layer: nn.LayerNorm) -> list[Layer]:
+def parts_of(layer: nn.LayerNorm) -> list[NodeLayer]:
     """A layer normalisation as what it does one after the other."""
     axes = len(layer.normalized_shape)
-    parts: list[Layer] = [Centred(axes), Standardized(axes, layer.eps)]
+    parts: list[NodeLayer] = [Centred(axes), Standardized(axes, layer.eps)]
     if layer.weight is not None:
         parts.append(Arithmetic("multiply", layer.weight))
     if layer.bias is not None:

@@ -2,10 +2,10 @@
 
 Combinations of outputs are written as combinations of what the last layer takes, of what the layer before takes, and so
 on to the input, where a box bounds them exactly. An affine layer does that without loss
-(:mod:`adv_wrappers.bounds.affine`); an activation function is replaced by a line below or above it
-(:mod:`adv_wrappers.bounds.relaxations`), whichever the sign of its coefficient asks for. What outputs have in common
-cancels on the way, which interval bounds, layer by layer, cannot see. In a graph, what combinations of a value several
-layers ask for is added up (Xu et al. 2020, section 3.2).
+(:mod:`adv_wrappers.bounds.affine_layers`); an activation function is replaced by a line below or above it
+(:mod:`adv_wrappers.bounds.activation_relaxations`), whichever the sign of its coefficient asks for. What outputs have
+in common cancels on the way, which interval bounds, layer by layer, cannot see. In a graph, what combinations of a
+value several layers ask for is added up (Xu et al. 2020, section 3.2).
 
 The product of two values with centres ``c`` and radii ``r`` is ``c_y x + c_x y - c_x c_y``, up to ``r_x r_y`` at most:
 below it lies the mean of McCormick's two planes, and so above it (McCormick 1976). Below the maximum of a window lies
@@ -33,13 +33,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.affine import Rows, Shape, broadcast_back, flat, is_affine, pull_back, runs, times
-from adv_wrappers.bounds.interval import as_rows, check_box, check_spec, combined, pulled_back, through
+from adv_wrappers.bounds.activation_relaxations import Choice, Lines, first_choice, is_relaxed, lines, loose
+from adv_wrappers.bounds.affine_layers import (
+    RowsByValue,
+    Shape,
+    broadcast_back,
+    flat,
+    is_affine,
+    pull_back,
+    runs,
+    times,
+)
+from adv_wrappers.bounds.interval import as_rows, box_through, check_box, check_spec, combined, pulled_back
+from adv_wrappers.bounds.interval_rules import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of
-from adv_wrappers.bounds.relaxations import Choice, Lines, first_choice, is_relaxed, lines, loose
-from adv_wrappers.bounds.rules import Box, nodes_in, rule_of
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.graph import Arithmetic, Join, Layer, Node
+from adv_wrappers.networks.graph import Arithmetic, Join, Node, NodeLayer
 from adv_wrappers.networks.layers import ActionValue, Clip, Normalize
 
 Intermediate = Literal["interval", "crown"]
@@ -54,7 +63,7 @@ def crown(
     spec: Tensor | None = None,
     intermediate: Intermediate = "interval",
     refine: int = 0,
-) -> Box:
+) -> Bounds:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``, by linear relaxations.
 
     Differentiable with respect to weights and box. Layers whose rule is an interval rule alone (softplus, ELU, those of
@@ -111,7 +120,7 @@ def crown(
     rows, offset = pulled_back(affine, {len(nodes): as_rows(spec, shapes[-1])}, shapes)
     least, most = combined(rows, offset, net.boxes)
     if not all(isinstance(net.steps[number], BoxStep) for number in rows):
-        linear = bounds(net.steps, rows, offset, refine)
+        linear = linear_bounds(net.steps, rows, offset, refine)
         least, most = torch.maximum(least, linear[0]), torch.minimum(most, linear[1])
     return torch.minimum(least, most), torch.maximum(least, most)  # of a point, rounding may make them cross
 
@@ -143,7 +152,7 @@ class CurveStep:
         lines: for the first choice of tangents, ``[B, 1, *S]``.
     """
 
-    layer: Layer
+    layer: NodeLayer
     source: int
     low: Tensor
     high: Tensor
@@ -155,7 +164,7 @@ class ProductStep:
     """The product of two values, and their boxes."""
 
     sources: tuple[int, int]
-    boxes: tuple[Box, Box]
+    boxes: tuple[Bounds, Bounds]
 
 
 @dataclass
@@ -177,10 +186,10 @@ class PoolStep:
     place: Tensor
     most: Tensor
     certain: Tensor
-    after: Box
+    after: Bounds
 
 
-Step = BoxStep | AffineStep | CurveStep | ProductStep | PoolStep
+BoundStep = BoxStep | AffineStep | CurveStep | ProductStep | PoolStep
 Choices = dict[int, Choice]  # by the number of a value; [B, M, *S]
 
 
@@ -199,16 +208,16 @@ class RelaxedNetwork:
     """
 
     def __init__(self, nodes: Sequence[Node], low: Tensor, high: Tensor, hidden: int | None) -> None:
-        self.steps: list[Step] = [BoxStep(low, high)]
-        self.boxes: list[Box] = [(low, high)]
+        self.steps: list[BoundStep] = [BoxStep(low, high)]
+        self.boxes: list[Bounds] = [(low, high)]
         self._loses = [False]  # whether interval bounds of a value forget what linear ones know
         for node in nodes:
             self._add(node, hidden)
 
     def _add(self, node: Node, hidden: int | None) -> None:
         layer, first = node.layer, node.inputs[0]
-        step: Step | None = None
-        box: Box | None = None
+        step: BoundStep | None = None
+        box: Bounds | None = None
         if is_relaxed(layer):
             self._tighten(first, hidden, functools.partial(loose, layer))
             low, high = self.boxes[first]
@@ -225,20 +234,20 @@ class RelaxedNetwork:
             step = ProductStep((first, second), (self.boxes[first], self.boxes[second]))
         elif isinstance(layer, nn.MaxPool2d) and runs(layer, nn.MaxPool2d):
             self._tighten(first, hidden, functools.partial(_in_doubt, layer))
-            step = _pool_step(layer, first, *self.boxes[first], through(node, self.boxes))
+            step = _pool_step(layer, first, *self.boxes[first], box_through(node, self.boxes))
         elif is_affine(layer):
             step = AffineStep(node, [tuple(self.boxes[source][0].shape[1:]) for source in node.inputs])
-        box = through(node, self.boxes) if box is None else box
+        box = box_through(node, self.boxes) if box is None else box
         self.boxes.append(box)
         self.steps.append(BoxStep(*box) if step is None else step)
         loses = any(self._loses[source] for source in node.inputs) or isinstance(layer, Join)
         self._loses.append(step is not None and (loses or not isinstance(step, AffineStep)))
 
-    def _variance(self, layer: Standardized, number: int) -> Box:
+    def _variance(self, layer: Standardized, number: int) -> Bounds:
         """Linear bounds on the variance of centred elements, the value ``number``."""
         low, high = self.boxes[number]
         rows, offset, addition = layer.tangent(low, high)
-        least, most = bounds(self.steps, {number: rows}, offset, 0)
+        least, most = linear_bounds(self.steps, {number: rows}, offset, 0)
         shape = (*low.shape[: -layer.axes], *[1] * layer.axes)
         return least.view(shape), torch.maximum(most + addition, least).view(shape)
 
@@ -247,7 +256,7 @@ class RelaxedNetwork:
         if hidden is not None and self._loses[number]:
             self.boxes[number] = self.tightened(number, where(*self.boxes[number]), hidden)
 
-    def tightened(self, number: int, where: Tensor | None, refine: int) -> Box:
+    def tightened(self, number: int, where: Tensor | None, refine: int) -> Bounds:
         """The box of a value, with linear bounds where they are asked for.
 
         Args:
@@ -265,7 +274,7 @@ class RelaxedNetwork:
             if most < low.shape[1]:  # as many of every row; those beyond its own are bounded anew in vain
                 index = where.flatten(1).to(torch.uint8).topk(most, 1).indices
         count = low.shape[1] if index is None else index.shape[1]
-        found = list[Box]()
+        found = list[Bounds]()
         size = self._at_once(number)
         for begin in range(0, count, size):
             part = None if index is None else index[:, begin : begin + size]
@@ -281,7 +290,7 @@ class RelaxedNetwork:
                     part = torch.arange(begin, min(begin + size, count), device=low.device)[None]
                 rows = low.new_zeros(*part.shape, low.shape[1]).scatter_(2, part[..., None], 1.0)
                 start, offset = {number: rows.reshape(*part.shape, *box[0].shape[1:])}, low.new_zeros(())
-            found.append(bounds(self.steps, start, offset, refine))
+            found.append(linear_bounds(self.steps, start, offset, refine))
         least, most_ = (torch.cat(bounds, 1) for bounds in zip(*found, strict=True))
         if index is not None:
             least, most_ = low.scatter(1, index, least), high.scatter(1, index, most_)
@@ -299,7 +308,7 @@ class RelaxedNetwork:
         return max(1, MOST_AT_ONCE // (2 * len(self.boxes[0][0]) * widest))
 
 
-def bounds(steps: Sequence[Step], rows: Rows, offset: Tensor, refine: int) -> Box:
+def linear_bounds(steps: Sequence[BoundStep], rows: RowsByValue, offset: Tensor, refine: int) -> Bounds:
     """Linear bounds ``[B, M]`` on combinations of values, plus an offset.
 
     Args:
@@ -374,7 +383,7 @@ class _Total:
         return total + _both(self.plain) if self.plain.dim() else total
 
 
-def lower_bounds(steps: Sequence[Step], rows: Rows, choices: Choices) -> Tensor:
+def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices) -> Tensor:
     """Lower bounds ``[B, 2 M]`` on combinations of values, and on minus them.
 
     Args:
@@ -445,7 +454,7 @@ def _products(rows: Tensor, offsets: Tensor) -> Tensor:
     return flat(rows * offsets, 2).sum(-1)
 
 
-def _optimised(steps: Sequence[Step], rows: Rows, count: int) -> Choices:
+def _optimised(steps: Sequence[BoundStep], rows: RowsByValue, count: int) -> Choices:
     """The tangents that gave the best bounds in ``count`` steps of Adam, for every row by itself."""
     places, numbers = list[tuple[int, bool]](), list[Tensor]()
     rows = {number: each.detach() for number, each in rows.items()}
@@ -489,7 +498,7 @@ def _optimised(steps: Sequence[Step], rows: Rows, count: int) -> Choices:
     return choices([number.detach() for number in kept])
 
 
-def _needed(steps: Sequence[Step], rows: Rows) -> set[int]:
+def _needed(steps: Sequence[BoundStep], rows: RowsByValue) -> set[int]:
     """The numbers of the values that combinations depend on."""
     found = set(rows)
     for number in range(max(found), -1, -1):
@@ -498,7 +507,7 @@ def _needed(steps: Sequence[Step], rows: Rows) -> set[int]:
     return found
 
 
-def _sources(step: Step) -> Sequence[int]:
+def _sources(step: BoundStep) -> Sequence[int]:
     if isinstance(step, BoxStep):
         return ()
     if isinstance(step, AffineStep):
@@ -525,7 +534,7 @@ def _pull_pool(step: PoolStep, rows: Tensor, total: _Total) -> Tensor:
     return back.view(*back.shape[:3], *sides)
 
 
-def _pool_step(layer: nn.MaxPool2d, source: int, low: Tensor, high: Tensor, after: Box) -> PoolStep:
+def _pool_step(layer: nn.MaxPool2d, source: int, low: Tensor, high: Tensor, after: Bounds) -> PoolStep:
     least, place, _, _, others = _windows(layer, low, high)
     certain = others <= least
     most = torch.where(certain, 0.0, torch.maximum(others, high.flatten(2).gather(2, place)))
@@ -603,7 +612,7 @@ def _split(nodes: Sequence[Node]) -> list[Node]:
     found, number = list[Node](), [0]
     for node in nodes:
         layer = node.layer
-        parts: list[Layer] = [layer]
+        parts: list[NodeLayer] = [layer]
         if isinstance(layer, ActionValue):
             raise VictimError(f"crown takes networks of one input, got {layer} of two: interval bounds take those")
         if isinstance(layer, Normalize) and runs(layer, Normalize) and layer.clip is not None:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.affine import check_width, is_affine, runs
+from adv_wrappers.bounds.affine_layers import check_width, is_affine, runs
 from adv_wrappers.bounds.interval import boxes_of
+from adv_wrappers.bounds.interval_rules import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of
-from adv_wrappers.bounds.rules import Box, nodes_in, rule_of
-from adv_wrappers.networks.graph import Arithmetic, Join, Layer, factor_and_offset
+from adv_wrappers.networks.graph import Arithmetic, Join, NodeLayer, factor_and_offset
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean
 
 
@@ -47,7 +47,9 @@ def _size(low: Tensor, high: Tensor) -> Tensor:
     return torch.maximum(-low, high).clamp(min=0)
 
 
-def _behind(layer: Layer, variances: Sequence[Tensor], boxes: Sequence[Box], after: Tensor, eps: float) -> Tensor:
+def _behind(
+    layer: NodeLayer, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float
+) -> Tensor:
     """Variances behind a layer that takes values in boxes, and answers with numbers of at most ``after``."""
     if isinstance(layer, Join):
         return _behind_join(layer, variances, [_size(*box) for box in boxes], (eps * after).square())
@@ -95,7 +97,7 @@ def _behind_join(join: Join, variances: Sequence[Tensor], sizes: Sequence[Tensor
     return first + second + rounded
 
 
-def _behind_layer_norm(layer: nn.LayerNorm, variance: Tensor, box: Box, eps: float) -> Tensor:
+def _behind_layer_norm(layer: nn.LayerNorm, variance: Tensor, box: Bounds, eps: float) -> Tensor:
     """What a mean takes away, and what a deviation divides by, err as well, by less than what is taken and divided."""
     size = _size(*box)
     for part in parts_of(layer):

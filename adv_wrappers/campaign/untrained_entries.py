@@ -23,7 +23,7 @@ from adv_wrappers.evaluation.compare_threats import daylight_threats
 from adv_wrappers.evaluation.untrained_attacks import BEAM, SLOW, check_no_budget, why_no_beam, why_threat_excluded
 from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.timing import Not, Pair, Strategic
-from adv_wrappers.victims.lower_bound import LowerBound
+from adv_wrappers.victims.q_lower_bound import LowerBound
 from adv_wrappers.victims.victim import Victim
 
 # texts

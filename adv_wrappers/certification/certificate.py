@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
+from adv_wrappers.certification.actions_within_budget import PossibleActions, given_budget
 from adv_wrappers.certification.greedy_worst_case import PathDeadlines, own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.interval_dynamics import has_dynamics
-from adv_wrappers.certification.possible_actions import PossibleActions, given_budget
 from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
@@ -43,7 +43,7 @@ from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.possible import Method
+from adv_wrappers.victims.possible_actions import Method
 
 _PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most
 _BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known

@@ -28,8 +28,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from adv_wrappers.certification.actions_within_budget import ObservationBoxes, given_budget
 from adv_wrappers.certification.interval_dynamics import LARGEST_STATE, IntervalDynamics, dynamics_of
-from adv_wrappers.certification.possible_actions import ObservationBoxes, given_budget
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.types import Floats, Integers
@@ -40,7 +40,7 @@ from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_module, load_victim
-from adv_wrappers.victims.possible import Method, action_bounds, params_network, possible_actions
+from adv_wrappers.victims.possible_actions import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.base import AnyEnv
 
 MOST_BOXES = 10_000_000  # that a search steps by default
@@ -571,7 +571,7 @@ class BoxActions:
         env: the environment.
         budget: ``Linf`` or ``Valid``.
         dynamics: of the environment.
-        method: as for :func:`adv_wrappers.victims.possible.possible_actions`.
+        method: as for :func:`adv_wrappers.victims.possible_actions.possible_actions`.
 
     Attributes:
         batches: of how many boxes :meth:`possible` computes at once, and when it stops.

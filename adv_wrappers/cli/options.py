@@ -10,19 +10,19 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.make_function import MakeFunction
+from adv_wrappers.option_values import Select as Select
 from adv_wrappers.utils.texts import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.victims import Victim
 
 Command = TypeVar("Command", bound=Callable[..., object])
-Select = Literal["mode", "sample"]
 
 
 class EnvArguments(dict[str, object]):

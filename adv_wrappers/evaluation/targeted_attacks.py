@@ -7,8 +7,8 @@ victim of three actions 39 of 181, together none). What is found is what a layer
 an action counts as forced where the victim plays it there.
 
 Ascents miss an action that is played in a corner of the box alone, or behind a flat part of the network. So what bounds
-on the network do not exclude (:mod:`adv_wrappers.victims.possible`), and no ascent reached, is asked for once more, by
-short ascents from corners of the box and from random points in it.
+on the network do not exclude (:mod:`adv_wrappers.victims.possible_actions`), and no ascent reached, is asked for once
+more, by short ascents from corners of the box and from random points in it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
-from adv_wrappers.victims.possible import possible_actions
+from adv_wrappers.victims.possible_actions import possible_actions
 from adv_wrappers.wrappers.base import as_float, floated
 
 _ROWS, _IMAGES = (64, 1024), (2, 32)  # the least and the most observations that are attacked at once

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-ROWS = -2  # among the sizes of a Reshape: as many as the input has
+SAME_ROWS = -2  # among the sizes of a Reshape: as many as the input has
 
 
 class Operation:
@@ -82,7 +82,7 @@ class Mean(Operation):
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Operation):
+class Slice(Operation):
     """``getattr(x, method)(*arguments)[index]``, some elements of a value; ``x[index]`` without a method.
 
     Attributes:
@@ -112,7 +112,7 @@ class Reshape(Operation):
 
     def __call__(self, *values: Tensor) -> Tensor:
         (x,) = values
-        sizes = (len(x) if size == ROWS and self.method in ("view", "reshape") else size for size in self.sizes)
+        sizes = (len(x) if size == SAME_ROWS and self.method in ("view", "reshape") else size for size in self.sizes)
         return getattr(x, self.method)(*sizes)  # type: ignore[no-any-return]
 
 
@@ -127,14 +127,14 @@ class Permute(Operation):
         return x.permute(self.axes)
 
 
-Layer = nn.Module | Operation
+NodeLayer = nn.Module | Operation
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
     """A layer and the numbers of the values that it takes: 0 is the network's input, node i makes value i + 1."""
 
-    layer: Layer
+    layer: NodeLayer
     inputs: tuple[int, ...]
 
 
@@ -185,7 +185,7 @@ def flattened(module: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
-def chain(layers: Sequence[Layer]) -> list[Node]:
+def chain(layers: Sequence[NodeLayer]) -> list[Node]:
     """The graph of layers one after the other."""
     return [Node(layer, (i,)) for i, layer in enumerate(layers)]
 
@@ -233,7 +233,7 @@ class GraphNetwork(nn.Module):
         return self
 
 
-def _with_constants(layer: Layer, fn: Callable[[Tensor], Tensor]) -> Layer:
+def _with_constants(layer: NodeLayer, fn: Callable[[Tensor], Tensor]) -> NodeLayer:
     """An operation with other constants; a layer as it is."""
     if isinstance(layer, Arithmetic) and isinstance(layer.by, Tensor):
         return replace(layer, by=fn(layer.by))

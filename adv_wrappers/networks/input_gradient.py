@@ -30,8 +30,8 @@ from adv_wrappers.networks.layer_gradients import (
     has_gradient,
     pass_of,
 )
-from adv_wrappers.networks.space_to_depth import SpaceToDepth, layout_of
-from adv_wrappers.networks.tracing import Answer, UnknownCall, nearly_equal, trace
+from adv_wrappers.networks.space_to_depth import SpaceToDepth, picture_layout
+from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
 OutputGradient = Callable[[Tensor], Tensor]  # of a loss: the network's output [B, K] to the gradient there, [B, K]
 MOST_HELD = 2**20  # bytes of the memory that a victim holds between two attacks, for each of two at a time
@@ -321,7 +321,7 @@ def _chain_of(module: nn.Module) -> list[nn.Module] | None:
 
 
 def traced_graph(
-    module: nn.Module, answer: Answer, params: Callable[[Tensor], Tensor], inputs: Callable[[int], Tensor]
+    module: nn.Module, answer: OutputForm, params: Callable[[Tensor], Tensor], inputs: Callable[[int], Tensor]
 ) -> LayerGraph | None:
     """The graph of a frozen class, or None where it holds what is not written out, or does not agree with the class.
 
@@ -413,7 +413,7 @@ class InputGradient:
         On a processor it does. What convolutions cost on other devices nobody has measured.
         """
         image = x.dim() == 4 and x.device.type == "cpu"
-        layout = layout_of(self.graph.nodes, tuple(x.shape[1:]), len(x)) if image else None
+        layout = picture_layout(self.graph.nodes, tuple(x.shape[1:]), len(x)) if image else None
         if layout is None:
             return None
         return layout, InputGradient(self.graph, self.output_gradient, layout, self.dtype)

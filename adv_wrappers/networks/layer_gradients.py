@@ -21,9 +21,9 @@ from adv_wrappers.networks.graph import (
     Arithmetic,
     Join,
     Mean,
-    Part,
     Permute,
     Reshape,
+    Slice,
     changed,
     factor_and_offset,
     has_statistics,
@@ -507,7 +507,7 @@ class ViewPass(Pass):
 class PartPass(Pass):
     """Some elements of a value; the gradient of the others is zero."""
 
-    def __init__(self, layer: Part) -> None:
+    def __init__(self, layer: Slice) -> None:
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
@@ -675,7 +675,7 @@ _PASSES: dict[type, Callable[[Any, torch.dtype | None], Pass]] = {
     TwoLogits: lambda layer, dtype: TwoLogitsPass(layer),
     Arithmetic: ArithmeticPass,
     Mean: lambda layer, dtype: MeanPass(layer),
-    Part: lambda layer, dtype: PartPass(layer),
+    Slice: lambda layer, dtype: PartPass(layer),
     Reshape: lambda layer, dtype: ViewPass(layer),
     Permute: lambda layer, dtype: ViewPass(layer),
 }
@@ -699,8 +699,3 @@ def has_gradient(layer: nn.Module) -> bool:
     if isinstance(layer, nn.LeakyReLU):
         return layer.negative_slope >= 0
     return True
-
-
-def hooked(layer: nn.Module) -> bool:
-    """Whether a hook may change what a layer takes or answers."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)

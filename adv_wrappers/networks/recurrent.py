@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from adv_wrappers.networks.layers import AppendLogStd
 
-Leaves = tuple[Tensor, ...]
+LSTMState = tuple[Tensor, ...]
 
 
-def zero_state(shapes: Sequence[tuple[int, ...]], rows: int, *, device: torch.device, dtype: torch.dtype) -> Leaves:
+def zero_state(shapes: Sequence[tuple[int, ...]], rows: int, *, device: torch.device, dtype: torch.dtype) -> LSTMState:
     """Zeros ``[rows, *shape]`` for every shape."""
     return tuple(torch.zeros(rows, *shape, device=device, dtype=dtype) for shape in shapes)
 
@@ -52,12 +52,12 @@ class GaussianLSTM(nn.Module):
         super().__init__()
         self.normalise, self.policy, self.tail, self.value = normalise, policy, AppendLogStd(log_std), value
 
-    def forward(self, obs: Tensor, state: Leaves) -> tuple[Tensor, Leaves]:
+    def forward(self, obs: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """Parameters at ``obs``, and the state as it came: an attack evaluates this many times in one step."""
         hidden, _ = self.policy.step(self.normalise(obs), *state[:2])
         return self.tail(self.policy.head(hidden)), state
 
-    def advance(self, obs: Tensor, state: Leaves) -> Leaves:
+    def advance(self, obs: Tensor, state: LSTMState) -> LSTMState:
         """The state after acting on ``obs``."""
         x = self.normalise(obs)
         new = self.policy.step(x, *state[:2])
@@ -71,6 +71,6 @@ class LSTMValue(nn.Module):
         super().__init__()
         self.normalise, self.path = normalise, path
 
-    def forward(self, obs: Tensor, state: Leaves) -> Tensor:
+    def forward(self, obs: Tensor, state: LSTMState) -> Tensor:
         value: Tensor = self.path.head(self.path.step(self.normalise(obs), *state[2:])[0])
         return value

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from adv_wrappers.networks.graph import Arithmetic, Layer, Node
+from adv_wrappers.networks.graph import Arithmetic, Node, NodeLayer
 from adv_wrappers.networks.layer_gradients import FROM_INPUT, FROM_OUTPUT
 from adv_wrappers.networks.layers import Normalize
 
@@ -42,7 +42,7 @@ class SpaceToDepth:
         return squares.reshape(n, c // (s * s), h * s, w * s)
 
 
-def layout_of(nodes: Sequence[Node], shape: tuple[int, ...], rows: int) -> SpaceToDepth | None:
+def picture_layout(nodes: Sequence[Node], shape: tuple[int, ...], rows: int) -> SpaceToDepth | None:
     """How a number of pictures ``[*S]`` are laid out for a network on a processor; None where that does not pay.
 
     Squares of one pixel leave the shape as it is: pictures whose channels are last in memory. Of such ones max pooling
@@ -51,7 +51,7 @@ def layout_of(nodes: Sequence[Node], shape: tuple[int, ...], rows: int) -> Space
     number, conv = next(((i, n.layer) for i, n in enumerate(nodes) if isinstance(n.layer, nn.Conv2d)), (0, None))
     if conv is None or len(shape) != 3:
         return None
-    value, before = nodes[number].inputs[0], list[Layer]()
+    value, before = nodes[number].inputs[0], list[NodeLayer]()
     while value:
         before.append(nodes[value - 1].layer)
         if not isinstance(before[-1], (Normalize, Arithmetic, *FROM_OUTPUT, *FROM_INPUT)):

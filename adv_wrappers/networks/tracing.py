@@ -23,24 +23,24 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.graph import (
-    ROWS,
+    SAME_ROWS,
     Arithmetic,
     Join,
-    Layer,
     Mean,
     Node,
-    Part,
+    NodeLayer,
     Permute,
     Reshape,
+    Slice,
     changed,
     does_nothing,
     flattened,
     needed,
 )
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize
-from adv_wrappers.networks.spec import kind_of
+from adv_wrappers.networks.serialization import kind_of
 
-Answer = Literal["tensor", "pair", "first"]
+OutputForm = Literal["tensor", "pair", "first"]
 Arguments = Sequence[object]
 _FLOATS = {torch.float32, torch.float64}
 
@@ -49,8 +49,8 @@ class UnknownCall(Exception):
     """What was recorded is not written out."""
 
 
-def layers_of(module: nn.Module, pairs: bool = False) -> list[nn.Module] | None:
-    """The layers of a module one after the other, each of a kind that can be written down (see :mod:`.spec`).
+def layers_in_order(module: nn.Module, pairs: bool = False) -> list[nn.Module] | None:
+    """The layers of a module one after the other, each of a kind that can be written down (see :mod:`.serialization`).
 
     The module is not changed. Its ``forward`` runs if it is no ``Sequential``, with a copy of the module around the
     same weights. Nobody has compared what the layers compute with what the module does.
@@ -79,7 +79,7 @@ def _is_written(layer: nn.Module) -> bool:
     return kind_of(layer) is not None
 
 
-def _as_layer(layer: Layer) -> nn.Module | None:
+def _as_layer(layer: NodeLayer) -> nn.Module | None:
     """A layer that can be written down and does what this one does to its input; None where there is none."""
     if isinstance(layer, nn.Module):
         return layer
@@ -95,7 +95,7 @@ def _as_layer(layer: Layer) -> nn.Module | None:
 def trace(
     module: nn.Module,
     is_layer: Callable[[nn.Module], bool],
-    answer: Answer = "pair",
+    answer: OutputForm = "pair",
     follows: bool = False,
     for_card: bool = False,
 ) -> list[Node]:
@@ -248,7 +248,7 @@ class GraphBuilder:
         self.expanded: dict[fx.Node, Tensor] = {}
         self.owned: set[fx.Node] = set()
 
-    def build(self, answer: Answer) -> list[Node]:
+    def build(self, answer: OutputForm) -> list[Node]:
         """The nodes that the answer depends on.
 
         Args:
@@ -285,7 +285,7 @@ class GraphBuilder:
             raise UnknownCall(target)
         return found if self.follows else found.detach()
 
-    def _result(self, answer: object, form: Answer) -> int:
+    def _result(self, answer: object, form: OutputForm) -> int:
         if not isinstance(answer, (tuple, list)):
             return self._value(answer)
         if form == "first":
@@ -306,7 +306,7 @@ class GraphBuilder:
     def _is_value(self, argument: object) -> TypeGuard[fx.Node]:
         return isinstance(argument, fx.Node) and argument in self.values
 
-    def _add(self, node: fx.Node, layer: Layer, *inputs: int, owned: bool = True) -> None:
+    def _add(self, node: fx.Node, layer: NodeLayer, *inputs: int, owned: bool = True) -> None:
         self.nodes.append(Node(layer, inputs))
         self.values[node] = len(self.nodes)
         if owned:
@@ -461,7 +461,7 @@ class GraphBuilder:
             self._item(node, x, sizes[0])
         elif name == "chunk" or name == "split":
             count, axis = _given(("count", "dim"), sizes, kwargs, dim=0)
-            self._parts(node, Part(name, _integers([count, axis]), 0), self._value(x))
+            self._parts(node, Slice(name, _integers([count, axis]), 0), self._value(x))
         elif name in ("contiguous", "float"):
             _expect(kwargs)
             # elsewhere a cast is of what the layers would leave
@@ -484,9 +484,9 @@ class GraphBuilder:
             self.owned.add(node)
         self.owned -= {each for each in self.owned if each is x}
 
-    def _reshaped(self, name: str, sizes: Arguments) -> Layer:
-        found = _integers(ROWS if isinstance(size, fx.Node) and _is_row_count(size) else size for size in sizes)
-        if len(found) == 2 and found[0] in (ROWS, -1) and found != (-1, -1):
+    def _reshaped(self, name: str, sizes: Arguments) -> NodeLayer:
+        found = _integers(SAME_ROWS if isinstance(size, fx.Node) and _is_row_count(size) else size for size in sizes)
+        if len(found) == 2 and found[0] in (SAME_ROWS, -1) and found != (-1, -1):
             return nn.Flatten()  # whether a row has as many numbers shows where graph and module are compared
         return Reshape("view" if name == "view" else "reshape", found)
 
@@ -504,13 +504,13 @@ class GraphBuilder:
             raise UnknownCall("a constant of several rows")
         self.expanded[node] = constant.detach().reshape(1, -1)  # the same memory
 
-    def _parts(self, node: fx.Node, part: Part, number: int) -> None:
+    def _parts(self, node: fx.Node, part: Slice, number: int) -> None:
         """A chunk or a split: every part that is used becomes a value."""
         for user in node.users:
             index = user.args[1] if user.target is operator.getitem else None
             if not isinstance(index, int) or part.arguments[1] == 0:
                 raise UnknownCall(str(node))
-            self._add(user, Part(part.method, part.arguments, index), number, owned=False)
+            self._add(user, Slice(part.method, part.arguments, index), number, owned=False)
 
     def _item(self, node: fx.Node, x: object, index: object) -> None:
         if node in self.values:  # part of a chunk
@@ -522,7 +522,7 @@ class GraphBuilder:
             ends = (each.start, each.stop, each.step) if isinstance(each, slice) else (each,)
             if not all(end is None or end is Ellipsis or type(end) is int for end in ends) or each is None:
                 raise UnknownCall(f"the index {index}")
-        self._add(node, Part("", (), found), self._value(x), owned=False)
+        self._add(node, Slice("", (), found), self._value(x), owned=False)
 
 
 def _is_shape(node: fx.Node) -> bool:

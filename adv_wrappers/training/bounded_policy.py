@@ -12,7 +12,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from torch import Tensor, nn
 
 from adv_wrappers.bounds.interval import interval
-from adv_wrappers.bounds.rules import Box
+from adv_wrappers.bounds.interval_rules import Bounds
 from adv_wrappers.bounds.softmax import log_probability
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.newest import frame_budget
@@ -20,7 +20,7 @@ from adv_wrappers.errors import BudgetError
 from adv_wrappers.training.image_bounds import image_bounds
 from adv_wrappers.training.image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.possible import params_network
+from adv_wrappers.victims.possible_actions import params_network
 
 
 class BoundedPolicy:
@@ -68,13 +68,13 @@ class BoundedPolicy:
         mean = torch.as_tensor(statistics.mean, dtype=torch.float32)
         return x * torch.as_tensor(statistics.var + self.normal.epsilon, dtype=torch.float32).sqrt() + mean
 
-    def boxes(self, observations: Tensor, share: float) -> Box:
+    def boxes(self, observations: Tensor, share: float) -> Bounds:
         """Boxes of ``share`` of the budget around observations of a rollout, ``[B, *S]`` twice."""
         x = self.observed(observations)
         low, high = self.budget.resolve(self.victim).box(x, torch.minimum(self.low, x), torch.maximum(self.high, x))
         return (low, high) if share == 1 else (torch.lerp(x, low, share), torch.lerp(x, high, share))
 
-    def _differences(self, observations: Tensor, share: float, spec: Tensor) -> Box:
+    def _differences(self, observations: Tensor, share: float, spec: Tensor) -> Bounds:
         """Bounds on differences of logits ``[B, M]`` in the boxes of :meth:`boxes`."""
         if self.image_layers is None:
             return interval(self.net, *self.boxes(observations, share), spec)
@@ -101,14 +101,14 @@ class BoundedPolicy:
         """Where images compute in bfloat16, as they do in :class:`ImagePolicy`."""
         return torch.autocast(observations.device.type, torch.bfloat16, enabled=self.image_layers is not None)
 
-    def log_probabilities(self, observations: Tensor, share: float) -> Box:
+    def log_probabilities(self, observations: Tensor, share: float) -> Bounds:
         """Bounds on the log-probability of every discrete action anywhere in :meth:`boxes`, ``[B, A]`` twice."""
         rows, count = len(observations), self.count
         low, high = (end.reshape(rows * count, count) for end in self._differences(observations, share, self._pairs))
         low, high = log_probability(low, high, torch.arange(count).repeat(rows))
         return low.reshape(rows, count), high.reshape(rows, count)
 
-    def log_probability(self, observations: Tensor, share: float, actions: Tensor) -> Box:
+    def log_probability(self, observations: Tensor, share: float, actions: Tensor) -> Bounds:
         """Bounds on the log-probability of actions anywhere in boxes around observations, ``[B]`` twice.
 
         Args:
@@ -149,7 +149,7 @@ class BoundedPolicy:
         off: Tensor = (clean - other)[..., :half]
         return (0.5 * (off / log_std.exp()).square()).sum(-1)
 
-    def _means(self, observations: Tensor, share: float) -> tuple[Box, Tensor]:
+    def _means(self, observations: Tensor, share: float) -> tuple[Bounds, Tensor]:
         least, most = interval(self.net, *self.boxes(observations, share))
         log_std: Tensor = self.model.policy.log_std  # type: ignore[assignment]
         half = least.shape[-1] // 2  # beside them the log standard deviation, which does not depend on observations

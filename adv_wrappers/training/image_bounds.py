@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.rules import Box
+from adv_wrappers.bounds.interval_rules import Bounds
 from adv_wrappers.networks.layers import Normalize
 
 
-def image_bounds(layers: Sequence[nn.Module], x: Tensor, radius: float, spec: Tensor) -> Box:
+def image_bounds(layers: Sequence[nn.Module], x: Tensor, radius: float, spec: Tensor) -> Bounds:
     """Bounds ``[B, M]`` on linear combinations of the outputs in cubes of ``radius`` around pictures ``x``.
 
     Args:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.networks.tracing import layers_of
+from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.sb3_nets import is_image
+from adv_wrappers.victims.sb3_nets import is_image_space
 
 Conv = tuple[int, int, int]  # channels, kernel, stride
 NATURE: tuple[Conv, ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015
@@ -28,7 +28,7 @@ NATURE: tuple[Conv, ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2
 
 def is_stack(space: object) -> bool:
     """Whether observations are pictures, channels or frames first, uint8 from 0 to 255."""
-    return isinstance(space, spaces.Box) and is_image(space) and space.shape[0] < min(space.shape[1:])
+    return isinstance(space, spaces.Box) and is_image_space(space) and space.shape[0] < min(space.shape[1:])
 
 
 class ImageTrunk(BaseFeaturesExtractor):
@@ -136,7 +136,7 @@ def image_networks_of(victim: Victim) -> ImageNetworks:
         VictimError: for recurrent victims and other networks.
     """
     net, valued = getattr(victim, "net", None), getattr(victim, "value_net", None)
-    layers = layers_of(net) if isinstance(net, nn.Module) and not victim.recurrent else None
+    layers = layers_in_order(net) if isinstance(net, nn.Module) and not victim.recurrent else None
     found = None if layers is None else _parts(layers)
     if found is None:
         what = "a recurrent victim" if victim.recurrent else str(net)
@@ -145,7 +145,7 @@ def image_networks_of(victim: Victim) -> ImageNetworks:
             f"got {what:.300}"
         )
     trunk, policy = found
-    others = None if not isinstance(valued, nn.Module) else _parts(layers_of(valued) or [])
+    others = None if not isinstance(valued, nn.Module) else _parts(layers_in_order(valued) or [])
     shared = others is not None and all(
         torch.equal(mine.weight, theirs.weight) for mine, theirs in zip(trunk, others[0], strict=False)
     )

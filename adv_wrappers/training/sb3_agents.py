@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.layers import AppendLogStd, Normalize
-from adv_wrappers.networks.tracing import layers_of
+from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
 from adv_wrappers.victims import Victim, from_sb3, save_card
-from adv_wrappers.victims.card_kinds import ACTIVATIONS, MLP, mlp_of
+from adv_wrappers.victims.card_networks import ACTIVATIONS, MLP, mlp_of
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def mlp_policy_of(victim: Victim) -> MLPPolicy:
 
 
 def _q_network(net: nn.Module) -> MLPPolicy:
-    layers = layers_of(net, pairs=True) or []
+    layers = layers_in_order(net, pairs=True) or []
     norms = tuple(layer for layer in layers if isinstance(layer, nn.LayerNorm))
     found = mlp_of([layer for layer in layers if not isinstance(layer, nn.LayerNorm)])
     if found is None or isinstance(found.end, nn.Tanh) or not norms:
@@ -91,7 +91,7 @@ def _q_network(net: nn.Module) -> MLPPolicy:
 
 
 def _mlp(net: nn.Module) -> MLP:
-    found = mlp_of(layers_of(net, pairs=True) or [])
+    found = mlp_of(layers_in_order(net, pairs=True) or [])
     if found is None or isinstance(found.end, nn.Tanh):
         raise VictimError(f"expected linear layers with tanh or ReLU between them, got {net}")
     return found

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.networks.card import Section, Weights, read_card, section
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.networks.spec import clip_of
+from adv_wrappers.networks.serialization import clip_of
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.utils.untrusted import most_numbers
-from adv_wrappers.victims.card_kinds import VictimNetworks, networks_of
+from adv_wrappers.victims.card_networks import VictimNetworks, networks_of
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select, Victim
 

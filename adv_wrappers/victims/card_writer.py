@@ -19,12 +19,12 @@ from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card import Section, write_card
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath
-from adv_wrappers.networks.spec import describe, kinds
-from adv_wrappers.networks.tracing import layers_of
-from adv_wrappers.victims.card_kinds import STRIDES, mlp_of
+from adv_wrappers.networks.serialization import describe, kinds
+from adv_wrappers.networks.tracing import layers_in_order
+from adv_wrappers.victims.card_networks import STRIDES, mlp_of
 from adv_wrappers.victims.card_reader import load_card, victim_of
 from adv_wrappers.victims.module import from_module
-from adv_wrappers.victims.victim import Kind, Select, Victim
+from adv_wrappers.victims.victim import OutputKind, Select, Victim
 
 _KINDS = {"logits": "categorical-mlp", "gaussian": "gaussian-mlp", "q": "q-mlp", "mean": "tanh-mlp"}
 _OWN = ("format", "environment", "network", "observation", "action", "attack", "spaces", "weights_sha256")
@@ -36,7 +36,7 @@ def save_card(
     victim: Victim | nn.Module,
     observation_space: spaces.Space[object] | None = None,
     action_space: spaces.Space[object] | None = None,
-    kind: Kind | Literal["distribution"] | None = None,
+    kind: OutputKind | Literal["distribution"] | None = None,
     *,
     environment: str | tuple[str, Mapping[str, object]],
     observation: Mapping[str, Any] | None = None,
@@ -99,7 +99,7 @@ def _victim(
     module: object,
     observed: spaces.Space[object] | None,
     acted: spaces.Space[object] | None,
-    kind: Kind | Literal["distribution"] | None,
+    kind: OutputKind | Literal["distribution"] | None,
     observation: Mapping[str, Any] | None,
     select: Select | None,
     clip: bool,
@@ -195,7 +195,7 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
         of_actions = isinstance(net, ActionValue)
         inner = net.net if isinstance(net, ActionValue) else net
         beside = of_actions or name in ("policy", "value")
-        layers = layers_of(inner, pairs=name == "policy") if isinstance(inner, nn.Module) and beside else None
+        layers = layers_in_order(inner, pairs=name == "policy") if isinstance(inner, nn.Module) and beside else None
         if not layers:
             raise VictimError(
                 f"a card holds networks of layers in a row ({', '.join(kinds())}), and critics of those on observation "

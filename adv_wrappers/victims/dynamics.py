@@ -27,7 +27,7 @@ from adv_wrappers.errors import Argument, CardError, Message, ThreatError, Victi
 from adv_wrappers.networks.card import Section, Weights, digest, read_card, section, write_card
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import is_integer
-from adv_wrappers.victims.card_kinds import mlp
+from adv_wrappers.victims.card_networks import mlp
 from adv_wrappers.victims.victim import Victim
 
 MOST_NETWORKS = 100

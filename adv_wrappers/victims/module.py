@@ -15,11 +15,11 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
-from adv_wrappers.victims.chosen_actions import ChosenActions
+from adv_wrappers.victims.action_functions import ChosenActions
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.module_output import Form, Net, action_width, check_forward, input_form, inspect_output
 from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart
-from adv_wrappers.victims.victim import Observation, Select, State, Victim, device_of
+from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
 
 
 def from_module(
@@ -31,7 +31,7 @@ def from_module(
     value: Net | None = None,
     critic: Net | None = None,
     robust_sarsa: Net | None = None,
-    initial_state: Callable[[int], State] | None = None,
+    initial_state: Callable[[int], RecurrentState] | None = None,
     select: Select = "mode",
     clip: bool = False,
     scale: Tensor | None = None,
@@ -173,7 +173,7 @@ class ModuleVictim(Victim):
     value_net: Net | None = None
     critic: Net | None = None
     robust_sarsa: Net | None = None
-    start: Callable[[int], State] | None = None
+    start: Callable[[int], RecurrentState] | None = None
     live = False
     clip = False
     graph: LayerGraph | None = None
@@ -183,7 +183,7 @@ class ModuleVictim(Victim):
     writes = False  # whether the module writes to its input, and so is given copies
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
 
-    def _taken(self, obs: Observation) -> Any:
+    def _taken(self, obs: BatchedObservation) -> Any:
         """Observations as the networks take them: in the victim's dtype, on its device, and theirs to write to."""
         if self.unstable:
             check_live(self.unstable)
@@ -195,7 +195,7 @@ class ModuleVictim(Victim):
             obs = to_victim(obs, self.dtype, self.device, True, space=space)
         return clone(obs) if self.writes else obs
 
-    def _run(self, obs: Observation, state: State) -> tuple[Tensor, State]:
+    def _run(self, obs: BatchedObservation, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         obs = self._taken(obs)
         out, state = self.net(obs, clone(state) if self.writes else state) if self.recurrent else (self.net(obs), None)
         if isinstance(out, torch.distributions.Distribution):
@@ -204,10 +204,10 @@ class ModuleVictim(Victim):
             out = out[0] if self.first else torch.cat([out[0], out[1].expand_as(out[0])], -1)
         return (out if out.dtype == self.dtype else out.to(self.dtype)), state
 
-    def params(self, obs: Observation, state: State = None) -> Tensor:
+    def params(self, obs: BatchedObservation, state: RecurrentState = None) -> Tensor:
         return self._run(obs, state)[0]
 
-    def q(self, obs: Observation, act: Tensor | None = None, state: State = None) -> Tensor | None:
+    def q(self, obs: BatchedObservation, act: Tensor | None = None, state: RecurrentState = None) -> Tensor | None:
         if self.critic is None or act is None:
             return super().q(obs, act, state)
         return self.critic(self._taken(obs), act).reshape(len(act))  # type: ignore[no-any-return]
@@ -216,7 +216,7 @@ class ModuleVictim(Victim):
     def has_value(self) -> bool:
         return self.value_net is not None or super().has_value
 
-    def value(self, obs: Observation, state: State = None) -> Tensor | None:
+    def value(self, obs: BatchedObservation, state: RecurrentState = None) -> Tensor | None:
         if self.value_net is None:
             return super().value(obs, state)
         obs = self._taken(obs)
@@ -265,10 +265,10 @@ class ModuleVictim(Victim):
             self.graph = followed(self.net, self.graph)
         return self.graph
 
-    def initial_state(self, rows: int) -> State:
+    def initial_state(self, rows: int) -> RecurrentState:
         return None if self.start is None else self.start(rows)
 
-    def advance(self, obs: Observation, state: State) -> State:
+    def advance(self, obs: BatchedObservation, state: RecurrentState) -> RecurrentState:
         step = getattr(self.net, "advance", None)
         if step is None:
             return self._run(obs, state)[1]

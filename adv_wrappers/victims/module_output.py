@@ -17,10 +17,10 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import tensors
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.numpy_functions import answers_arrays, to_arrays
-from adv_wrappers.victims.victim import State
+from adv_wrappers.victims.victim import RecurrentState
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
-InitialState = Callable[[int], State]  # rows to a hidden state with leaves [rows, ...]
+InitialState = Callable[[int], RecurrentState]  # rows to a hidden state with leaves [rows, ...]
 
 
 def action_width(space: spaces.Space[object]) -> int:

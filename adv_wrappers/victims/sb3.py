@@ -21,13 +21,13 @@ from torch.overrides import TorchFunctionMode
 from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.errors import Argument, CardError, Message, VictimError, Words
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.victims.card_kinds import VictimNetworks
+from adv_wrappers.victims.card_networks import VictimNetworks
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
 from adv_wrappers.victims.sb3_nets import (
     actor_critic_nets,
     family_of,
-    is_image,
+    is_image_space,
     off_policy_nets,
     q_nets,
     statistics_of,
@@ -106,7 +106,7 @@ def from_sb3(
     victim.take(nets, squash, live)
     if not isinstance(observed, spaces.Dict) and isinstance(observed, spaces.Box):
         unit = statistics[None][1] if None in statistics else None
-        if unit is None and policy.normalize_images and is_image(policy.observation_space):
+        if unit is None and policy.normalize_images and is_image_space(policy.observation_space):
             unit = torch.full(observed.shape, 255.0)
         victim.scale = None if unit is None else unit.to(victim.device)
     return victim

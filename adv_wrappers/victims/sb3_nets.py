@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, OneHot, QuantileMean, TwoLogits, mean_over_quantiles
-from adv_wrappers.networks.recurrent import Leaves, lstm_step, zero_state
-from adv_wrappers.victims.card_kinds import VictimNetworks
+from adv_wrappers.networks.recurrent import LSTMState, lstm_step, zero_state
+from adv_wrappers.victims.card_networks import VictimNetworks
 from adv_wrappers.victims.sb3_statistics import check_statistics
 
 
@@ -89,13 +89,13 @@ class RecurrentActor(nn.Module):
         self.features, self.lstm, self.head = features, lstm, head
         self.critic = nn.ModuleList(critic or [])
 
-    def forward(self, obs: Any, state: Leaves) -> tuple[Tensor, Leaves]:
+    def forward(self, obs: Any, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """Parameters at ``obs``, and the state as it came."""
         return self.head(lstm_step(self.lstm, self.features(obs), *state[:2])[0]), state
 
-    def advance(self, obs: Any, state: Leaves) -> Leaves:
+    def advance(self, obs: Any, state: LSTMState) -> LSTMState:
         """The state after acting on ``obs``."""
-        new: Leaves = lstm_step(self.lstm, self.features(obs), *state[:2])[1:]
+        new: LSTMState = lstm_step(self.lstm, self.features(obs), *state[:2])[1:]
         if len(self.critic):
             features, lstm = self.critic
             assert isinstance(lstm, nn.LSTM)
@@ -112,7 +112,7 @@ class RecurrentValue(nn.Module):
         super().__init__()
         self.features, self.lstm, self.plain, self.head, self.own = features, lstm, plain, head, own
 
-    def forward(self, obs: Any, state: Leaves) -> Any:
+    def forward(self, obs: Any, state: LSTMState) -> Any:
         x = self.features(obs)
         if self.lstm is not None:
             x = lstm_step(self.lstm, x, *(state[2:] if self.own else state[:2]))[0]
@@ -125,7 +125,7 @@ _LAYERS = "stable_baselines3.common.torch_layers."
 Statistics = dict[str | None, tuple[Tensor, Tensor, float]]  # a key (None: all): mean, sqrt(var + epsilon), clip
 
 
-def is_image(space: spaces.Space[object]) -> bool:
+def is_image_space(space: spaces.Space[object]) -> bool:
     """What SB3 divides by 255: three dimensions of uint8 from 0 to 255."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype != "uint8":
         return False
@@ -166,7 +166,7 @@ def _leaf(
     if isinstance(space, spaces.MultiDiscrete):
         return [OneHot(tuple(int(n) for n in space.nvec))]
     first: list[nn.Module] = [] if statistics is None else [Normalize(*statistics)]
-    return [*first, Normalize(torch.tensor(0.0), torch.tensor(255.0))] if images and is_image(space) else first
+    return [*first, Normalize(torch.tensor(0.0), torch.tensor(255.0))] if images and is_image_space(space) else first
 
 
 def _is(module: nn.Module, name: str) -> bool:

@@ -40,9 +40,9 @@ from adv_wrappers.victims.victim import Victim
 _STREAM = 1 << 43  # folded into the keys of an agent's steps, so that noise and sampled actions share no draws
 _ATTACKER = 1 << 44  # in its place for the noise that attackers average over
 _LEAST = -1e30  # in place of logits of minus infinity, which have no gradient
-SAMPLES = 16
+SMOOTHING_SAMPLES = 16
 
-Noise = Callable[[int, tuple[int, ...]], Tensor]  # number and shape of a leaf to [B or 1, copies, *S]
+NoiseSource = Callable[[int, tuple[int, ...]], Tensor]  # number and shape of a leaf to [B or 1, copies, *S]
 
 
 class Smoothed(Victim):
@@ -89,7 +89,7 @@ class Smoothed(Victim):
         vote: int = 1,
         *,
         scale: float | Sequence[float] | str | None = None,
-        samples: int = SAMPLES,
+        samples: int = SMOOTHING_SAMPLES,
     ) -> None:
         if not isinstance(victim, Victim):
             raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
@@ -143,7 +143,7 @@ class Smoothed(Victim):
         if self.victim.ref is None or not isinstance(scale, (str, int, float, type(None))):
             return None
         more = {"sigma": self.sigma, "vote": self.vote, "scale": scale, "samples": self.samples}
-        usual = {"vote": 1, "scale": None, "samples": SAMPLES}
+        usual = {"vote": 1, "scale": None, "samples": SMOOTHING_SAMPLES}
         told = "&".join(f"{name}={value}" for name, value in more.items() if value != usual.get(name))
         return f"smoothed:{self.victim.ref}?{told}"
 
@@ -232,7 +232,7 @@ class Smoothed(Victim):
 
     # both
 
-    def _spread(self, obs: Observation, copies: int, noise: Noise) -> Observation:
+    def _spread(self, obs: Observation, copies: int, noise: NoiseSource) -> Observation:
         """Every row ``copies`` times, one after the other, with noise ``[B or 1, copies, *S]`` in every Box leaf."""
         if not isinstance(obs, Tensor) or obs.dtype != self.dtype:
             obs = to_victim(obs, self.dtype, self.device, True, space=self.observation_space)

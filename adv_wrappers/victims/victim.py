@@ -16,6 +16,7 @@ from torch.distributions import Distribution
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.card import digest
 from adv_wrappers.networks.input_gradient import LayerGraph
+from adv_wrappers.option_values import Select as Select
 from adv_wrappers.utils.trees import is_text, leaves
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
@@ -26,10 +27,9 @@ from adv_wrappers.victims.distributions import (
 )
 from adv_wrappers.victims.gradients import CompiledGradient, Fill, Loss, gradient
 
-Kind = Literal["q", "logits", "mean", "gaussian"]
-Select = Literal["mode", "sample"]
-State = object  # of a recurrent victim: a tree of tensors that only its networks look into
-Observation = Tensor | Mapping[str, object]  # a dictionary for a Dict space
+OutputKind = Literal["q", "logits", "mean", "gaussian"]
+RecurrentState = object  # of a recurrent victim: a tree of tensors that only its networks look into
+BatchedObservation = Tensor | Mapping[str, object]  # a dictionary for a Dict space
 CriticFunction = Callable[..., Tensor]  # observations [B, *S] and native actions [B, D] to Q-values [B]
 
 
@@ -82,7 +82,7 @@ class Victim:
         self,
         observation_space: spaces.Space[object],
         action_space: spaces.Space[object],
-        kind: Kind,
+        kind: OutputKind,
         *,
         select: Select = "mode",
         device: torch.device | str = "cpu",
@@ -125,18 +125,18 @@ class Victim:
 
     # implemented by subclasses
 
-    def params(self, obs: Observation, state: State = None) -> Tensor:
+    def params(self, obs: BatchedObservation, state: RecurrentState = None) -> Tensor:
         """Parameters of the action distribution, ``[B, K]``: Q-values, logits, a mean, or mean and log-std."""
         raise NotImplementedError
 
-    def q(self, obs: Observation, act: Tensor | None = None, state: State = None) -> Tensor | None:
+    def q(self, obs: BatchedObservation, act: Tensor | None = None, state: RecurrentState = None) -> Tensor | None:
         """Q-values ``[B, A]``, or ``[B]`` of the native actions ``act``; None where there are none."""
         if self.kind != "q":
             return None
         values = self.params(obs, state)
         return values if act is None else values.gather(-1, (act - self._start)[..., None]).squeeze(-1)
 
-    def value(self, obs: Observation, state: State = None) -> Tensor | None:
+    def value(self, obs: BatchedObservation, state: RecurrentState = None) -> Tensor | None:
         """State value ``[B]``; None where there is none."""
         values = self.q(obs, None, state)
         return None if values is None or values.dim() < 2 else values.amax(-1)
@@ -149,11 +149,11 @@ class Victim:
         """The layers that compute ``params`` from raw observations, where their gradient is written out."""
         return None
 
-    def initial_state(self, rows: int) -> State:
+    def initial_state(self, rows: int) -> RecurrentState:
         """Hidden state at the start of an episode, leaves ``[rows, ...]``; None for feed-forward victims."""
         return None
 
-    def advance(self, obs: Observation, state: State) -> State:
+    def advance(self, obs: BatchedObservation, state: RecurrentState) -> RecurrentState:
         """Hidden state after acting on ``obs``."""
         return state
 
@@ -184,7 +184,7 @@ class Victim:
         """Whether :meth:`value` answers."""
         return self.kind == "q"
 
-    def policy(self, obs: Observation, state: State = None) -> Distribution:
+    def policy(self, obs: BatchedObservation, state: RecurrentState = None) -> Distribution:
         """Action distribution at ``obs``."""
         return self.family.policy(self.params(obs, state))
 
@@ -215,7 +215,7 @@ class Victim:
             raise VictimError("this victim samples its actions: act needs one key per row")
         return self.native(self.family.sample(params, key))
 
-    def play(self, obs: Observation, state: State = None, key: Tensor | None = None) -> Tensor:
+    def play(self, obs: BatchedObservation, state: RecurrentState = None, key: Tensor | None = None) -> Tensor:
         """Native actions at ``obs``, a tensor ``[B, ...]``: by :meth:`act` of :meth:`params`, after checking these.
 
         The policy runner and :meth:`act_on` act by it. A subclass whose agent does not act by :meth:`params` alone
@@ -230,7 +230,7 @@ class Victim:
         self.check_params(params, len(next(leaves(obs))))
         return self.act(params, key)
 
-    def act_on(self, observations: Any, state: State = None, key: Tensor | None = None) -> Any:
+    def act_on(self, observations: Any, state: RecurrentState = None, key: Tensor | None = None) -> Any:
         """Native actions at observations ``[B, *S]``, as the agent plays them.
 
         Args:
@@ -283,7 +283,7 @@ class Victim:
                 )
 
     def gradient(
-        self, loss: Loss, state: State = None, fill: Fill | None = None, precision: str | None = None
+        self, loss: Loss, state: RecurrentState = None, fill: Fill | None = None, precision: str | None = None
     ) -> Callable[[Tensor], Tensor]:
         """``x -> d loss(params(x)).sum() / dx``: the sum, so that a row does not depend on its batch.
 

@@ -31,7 +31,7 @@ from adv_wrappers.presets import parse_threat
 from adv_wrappers.training.radial import Radial, SARegularizer
 from adv_wrappers.training.schedules import LinearSchedule
 from adv_wrappers.training.training_folder import read_record
-from adv_wrappers.victims.possible import Method
+from adv_wrappers.victims.possible_actions import Method
 
 
 @dataclass(frozen=True)

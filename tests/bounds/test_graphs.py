@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds import affine, crown, graph_network, interval, layer_norm, linear, relaxations, rule
+from adv_wrappers.bounds import (
+    activation_relaxations,
+    affine_layers,
+    crown,
+    graph_network,
+    interval,
+    layer_norm,
+    linear,
+    rule,
+)
 from adv_wrappers.bounds.bisect import decide
 from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.errors import VictimError
@@ -89,16 +98,18 @@ def variance_of_the_middle(patch):
 
 
 def tangents_too_high(patch):
-    real = relaxations._Even._tangent
-    patch.setattr(relaxations._Even, "_tangent", lambda *given: (real(*given)[0], real(*given)[1] + 0.3))
+    real = activation_relaxations._Even._tangent
+    patch.setattr(activation_relaxations._Even, "_tangent", lambda *given: (real(*given)[0], real(*given)[1] + 0.3))
     return "residual, GELU"
 
 
 def a_difference_is_a_sum(patch):
-    real = affine._pull_back_join
-    patch.setattr(
-        affine, "_pull_back_join", lambda join, *rest: real(Join("sum") if join.how == "difference" else join, *rest)
-    )
+    real = affine_layers._pull_back_join
+
+    def as_sum(join, *rest):
+        return real(Join("sum") if join.how == "difference" else join, *rest)
+
+    patch.setattr(affine_layers, "_pull_back_join", as_sum)
     return "dueling"
 
 

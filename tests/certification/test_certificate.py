@@ -15,7 +15,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
 from adv_wrappers.atari import atari
-from adv_wrappers.certification import certificate, possible_actions, state_boxes
+from adv_wrappers.certification import certificate, state_boxes
 from adv_wrappers.certification.certified_ranges import certified_ranges
 from adv_wrappers.certification.state_boxes import certify_all_starts
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
 from adv_wrappers.networks import input_gradient
-from adv_wrappers.networks.graph import Arithmetic, Join, Mean, Node, Part, Permute, Reshape, chain, needed
+from adv_wrappers.networks.graph import Arithmetic, Join, Mean, Node, Permute, Reshape, Slice, chain, needed
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
 from adv_wrappers.networks.layers import Clip
 from tests.core.helpers import context
@@ -33,7 +33,7 @@ def run(layer, *values):
         return {"add": lambda: x + by, "multiply": lambda: x * by, "divide": lambda: x / by}[layer.how]()
     if isinstance(layer, Mean):
         return values[0].mean(layer.axes, layer.keep)
-    if isinstance(layer, Part):
+    if isinstance(layer, Slice):
         return (getattr(values[0], layer.method)(*layer.arguments) if layer.method else values[0])[layer.index]
     if isinstance(layer, Reshape):
         return getattr(values[0], layer.method)(*layer.sizes)
@@ -106,8 +106,8 @@ def random_graph(seed):
         elif kind < 0.93:
             add(Join("difference"), source, add(Mean((1,), True), other, narrow=True))
         else:
-            half = add(Part("chunk", (2, 1), draw.randint(0, 1)), source, narrow=True)
-            two = add(Part("", (), (slice(None), slice(1, 3))), other, narrow=True)
+            half = add(Slice("chunk", (2, 1), draw.randint(0, 1)), source, narrow=True)
+            two = add(Slice("", (), (slice(None), slice(1, 3))), other, narrow=True)
             constant = (draw.randint(0, 1), torch.randn(1, 1).double())
             add(Join("concatenate", 1, (constant,)), half, two)
     while len(loose) > 1:

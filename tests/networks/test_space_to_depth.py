@@ -13,7 +13,7 @@ from adv_wrappers.core.budgets import L2
 from adv_wrappers.networks.graph import Join, Node, Permute, chain
 from adv_wrappers.networks.input_gradient import InputGradient
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.networks.space_to_depth import SpaceToDepth, layout_of, space_to_depth
+from adv_wrappers.networks.space_to_depth import SpaceToDepth, picture_layout, space_to_depth
 from tests.core.helpers import context
 
 SHAPE = (2, 12, 16)
@@ -85,7 +85,7 @@ CONV = nn.Conv2d(2, 6, 3, padding=1)
     ],
 )
 def test_what_is_laid_out(nodes, rows, side):
-    layout = layout_of(nodes, SHAPE, rows)
+    layout = picture_layout(nodes, SHAPE, rows)
     assert (layout and layout.side) == side
 
 

@@ -21,7 +21,7 @@ from adv_wrappers import Linf, MinBest, from_module
 from adv_wrappers.networks.input_gradient import LayerGraph, agrees, traced_graph
 from adv_wrappers.networks.layer_gradients import has_gradient
 from adv_wrappers.networks.layers import AppendLogStd, Normalize
-from adv_wrappers.networks.tracing import UnknownCall, layers_of, trace
+from adv_wrappers.networks.tracing import UnknownCall, layers_in_order, trace
 from tests.core.helpers import context
 
 
@@ -392,7 +392,7 @@ def test_what_was_done_to_a_module_counts(change):
     assert traced(net) is None
 
 
-@pytest.mark.parametrize("find", [traced, layers_of])
+@pytest.mark.parametrize("find", [traced, layers_in_order])
 def test_modules_run_in_other_threads_meanwhile(find):
     class Waits(Net):
         def forward(self, x):
@@ -526,22 +526,22 @@ def test_layers_compute_what_the_module_does(name, dtype):
     make, shape = NETS[name]
     net = make().to(dtype)
     x = torch.randn(shape, dtype=dtype)
-    assert torch.equal(nn.Sequential(*layers_of(net))(x), net(x))
+    assert torch.equal(nn.Sequential(*layers_in_order(net))(x), net(x))
 
 
 def test_the_layers_are_those_of_the_module():
     net = Actor()
-    layers = layers_of(net)
+    layers = layers_in_order(net)
     assert layers[0] is net.fc1 and layers[2] is net.fc2 and layers[4] is net.mu
     assert [type(layer) for layer in layers[1::2]] == [nn.ReLU, nn.ReLU, nn.Tanh]
 
 
 def test_a_pair_is_a_mean_beside_its_log_std():
     net, x = Gaussian((2,), True), torch.randn(3, 4)
-    layers = layers_of(net, pairs=True)
+    layers = layers_in_order(net, pairs=True)
     assert isinstance(layers[-1], AppendLogStd)
     assert torch.equal(nn.Sequential(*layers)(x), torch.cat(net(x), -1))
-    assert layers_of(net) is None
+    assert layers_in_order(net) is None
 
 
 def test_a_cast_to_what_the_weights_are_does_nothing():
@@ -549,7 +549,7 @@ def test_a_cast_to_what_the_weights_are_does_nothing():
         def forward(self, x):
             return super().forward(x.float())
 
-    assert len(layers_of(Cast())) == 6 and layers_of(Cast().double()) is None
+    assert len(layers_in_order(Cast())) == 6 and layers_in_order(Cast().double()) is None
 
 
 def test_weights_of_any_dtype_and_dropout_that_does_nothing():
@@ -558,7 +558,7 @@ def test_weights_of_any_dtype_and_dropout_that_does_nothing():
             return super().forward(functional.dropout(x, 0.5, self.training))
 
     net = Drops().half().eval()
-    assert len(layers_of(net)) == 6 and traced(net) is None and layers_of(net.train()) is None
+    assert len(layers_in_order(net)) == 6 and traced(net) is None and layers_in_order(net.train()) is None
 
 
 def test_a_module_that_writes_to_itself_is_not_changed_but_has_layers():
@@ -568,7 +568,7 @@ def test_a_module_that_writes_to_itself_is_not_changed_but_has_layers():
             return self.last
 
     net = Writes()
-    assert len(layers_of(net)) == 6 and not hasattr(net, "last")
+    assert len(layers_in_order(net)) == 6 and not hasattr(net, "last")
 
 
 class Broken(Actor):
@@ -619,7 +619,7 @@ class Broken(Actor):
 
 @pytest.mark.parametrize("how", [name for name in vars(Broken) if not name.startswith("_") and name != "forward"])
 def test_no_sequence_of_layers(how):
-    assert layers_of(type("Broken", (Broken,), {"how": how})()) is None
+    assert layers_in_order(type("Broken", (Broken,), {"how": how})()) is None
 
 
 def test_several_inputs_and_hooks():
@@ -629,7 +629,7 @@ def test_several_inputs_and_hooks():
 
     net = Actor()
     net.fc1.register_forward_hook(lambda *_: None)
-    assert layers_of(Two()) is None and traced(Two()) is None and layers_of(net) is None
+    assert layers_in_order(Two()) is None and traced(Two()) is None and layers_in_order(net) is None
     whole = Actor()
     whole.register_forward_hook(lambda *_: None)
-    assert layers_of(whole) is None
+    assert layers_in_order(whole) is None

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.networks.tracing import layers_of
+from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.training.agent_setup import algorithm_settings, make_agent
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.image_bounds import image_bounds
@@ -250,7 +250,7 @@ def test_imitation_adds_the_cross_entropy_to_the_first_victim_to_both_losses():
 
 def test_bounds_of_images_are_those_of_intervals_to_three_digits():
     _, policy, x = bounded(Pictures, Linf(4.0))
-    net, spec = layers_of(policy.net), policy._pairs
+    net, spec = layers_in_order(policy.net), policy._pairs
     x = x.float().clamp(10, 245)  # where the grey scale does not cut the box
     for radius in (4.0, 0.01):
         low, high = image_bounds(net, x, radius, spec)
@@ -354,7 +354,7 @@ def test_an_agent_on_images_trains_from_scratch_and_from_a_victim(tmp_path):
 
 def test_a_policy_may_see_observations_as_they_are():
     victim = train_agent(Reach, None, observations="raw", **{**SMALL, "steps": 64}).victim
-    assert victim.scale is None and not any(isinstance(layer, Normalize) for layer in layers_of(victim.net))
+    assert victim.scale is None and not any(isinstance(layer, Normalize) for layer in layers_in_order(victim.net))
 
 
 def test_clipped_rewards_are_signs_and_returns_stay_as_they_are():

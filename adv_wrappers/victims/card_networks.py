@@ -1,7 +1,7 @@
 """The networks of a victim's card, by the kind that its card names.
 
-A kind is a short way to say what :mod:`adv_wrappers.networks.spec` says layer by layer; the sizes follow from the
-weights. ``docs/cards.rst`` lists the kinds and the names of their weights.
+A kind is a short way to say what :mod:`adv_wrappers.networks.serialization` says layer by layer; the sizes follow from
+the weights. ``docs/cards.rst`` lists the kinds and the names of their weights.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from adv_wrappers.networks.card import Weights
 from adv_wrappers.networks.graph import flattened
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize, mean_over_quantiles
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue, zero_state
-from adv_wrappers.networks.spec import build, output_shape
+from adv_wrappers.networks.serialization import build, output_shape
 from adv_wrappers.utils.numbers import is_integer
-from adv_wrappers.victims.victim import Kind
+from adv_wrappers.victims.victim import OutputKind
 
 STRIDES = (4, 2, 1)  # of the Atari trunk of Mnih et al. 2015, which weights do not tell
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
-Network = Mapping[str, object]  # the section ``network`` of a card
+NetworkSection = Mapping[str, object]  # the section ``network`` of a card
 
 
 @dataclass
@@ -37,7 +37,7 @@ class VictimNetworks:
     """
 
     net: nn.Module
-    kind: Kind
+    kind: OutputKind
     shape: tuple[int, ...] = ()
     actions: int = 0
     value: nn.Module | None = None
@@ -47,7 +47,7 @@ class VictimNetworks:
 
 
 def networks_of(
-    weights: Weights, network: Network, normalise: nn.Module, shape: tuple[int, ...], most: int
+    weights: Weights, network: NetworkSection, normalise: nn.Module, shape: tuple[int, ...], most: int
 ) -> VictimNetworks:
     """The networks of ``network["kind"]``.
 
@@ -108,7 +108,7 @@ def mlp_of(layers: Sequence[nn.Module]) -> MLP | None:
 
 
 def mlp(
-    weights: Weights, prefix: str, network: Network, inputs: int | None = None, outputs: int | None = None
+    weights: Weights, prefix: str, network: NetworkSection, inputs: int | None = None, outputs: int | None = None
 ) -> nn.Sequential:
     """``Linear, activation, Linear, ...`` whose weights are named ``prefix.0, prefix.2, ...``."""
     activation = network.get("activation")
@@ -132,7 +132,7 @@ def _sizes(net: Sequence[nn.Module] | nn.Sequential) -> tuple[int, int]:
 
 
 def _actor_critic(
-    weights: Weights, network: Network, normalise: nn.Module, shape: tuple[int, ...], most: int
+    weights: Weights, network: NetworkSection, normalise: nn.Module, shape: tuple[int, ...], most: int
 ) -> VictimNetworks:
     policy = mlp(weights, "policy", network)
     features, actions = _sizes(policy)
@@ -144,7 +144,7 @@ def _actor_critic(
 
 
 def _deterministic(
-    weights: Weights, network: Network, normalise: nn.Module, shape: tuple[int, ...], most: int
+    weights: Weights, network: NetworkSection, normalise: nn.Module, shape: tuple[int, ...], most: int
 ) -> VictimNetworks:
     policy = mlp(weights, "policy", network)
     features, actions = _sizes(policy)
@@ -155,7 +155,9 @@ def _deterministic(
     return nets
 
 
-def _q(weights: Weights, network: Network, normalise: nn.Module, shape: tuple[int, ...], most: int) -> VictimNetworks:
+def _q(
+    weights: Weights, network: NetworkSection, normalise: nn.Module, shape: tuple[int, ...], most: int
+) -> VictimNetworks:
     q = mlp(weights, "q" if weights.has("q") else "policy", network)
     features, outputs = _sizes(q)
     if network["kind"] == "quantile-q-mlp":
@@ -170,7 +172,7 @@ def _q(weights: Weights, network: Network, normalise: nn.Module, shape: tuple[in
 
 
 def _nature_cnn(
-    weights: Weights, network: Network, normalise: nn.Module, shape: tuple[int, ...], most: int
+    weights: Weights, network: NetworkSection, normalise: nn.Module, shape: tuple[int, ...], most: int
 ) -> VictimNetworks:
     if len(shape) != 3:
         raise CardError(f"{weights.where}: expected images of shape (channels, rows, columns), got {shape}")
@@ -191,7 +193,7 @@ def _nature_cnn(
 
 
 def _gaussian_lstm(
-    weights: Weights, network: Network, normalise: nn.Module, shape: tuple[int, ...], most: int
+    weights: Weights, network: NetworkSection, normalise: nn.Module, shape: tuple[int, ...], most: int
 ) -> VictimNetworks:
     policy = _path(weights, "policy")
     features, actions = policy.embed.in_features, policy.head.out_features
@@ -210,12 +212,12 @@ def _path(weights: Weights, prefix: str, inputs: int | None = None, outputs: int
 
 
 def _layers(
-    weights: Weights, network: Network, normalise: nn.Module, shape: tuple[int, ...], most: int
+    weights: Weights, network: NetworkSection, normalise: nn.Module, shape: tuple[int, ...], most: int
 ) -> VictimNetworks:
-    """Every network as a list of layers (see :mod:`adv_wrappers.networks.spec`)."""
+    """Every network as a list of layers (see :mod:`adv_wrappers.networks.serialization`)."""
     output = network.get("output")
-    if output not in get_args(Kind):
-        raise CardError(f"{weights.where}: output must be one of {', '.join(get_args(Kind))}, got {output!r:.80}")
+    if output not in get_args(OutputKind):
+        raise CardError(f"{weights.where}: output must be one of {', '.join(get_args(OutputKind))}, got {output!r:.80}")
     if len(shape) not in (1, 3):
         raise CardError(f"{weights.where}: observations have one axis or three, got {shape}")
     built: dict[str, nn.Sequential] = {}
@@ -234,7 +236,7 @@ def _layers(
         return found[0]
 
     net, pair = nn.Sequential(normalise, built["policy"]), 2 if output == "gaussian" else 1
-    nets = VictimNetworks(net, cast(Kind, output), shape, outputs("policy", net, shape, pair) // pair)
+    nets = VictimNetworks(net, cast(OutputKind, output), shape, outputs("policy", net, shape, pair) // pair)
     if "value" in built:
         nets.value = nn.Sequential(normalise, built["value"])
         outputs("value", nets.value, shape)
@@ -247,7 +249,7 @@ def _layers(
     return nets
 
 
-_Maker = Callable[[Weights, Network, nn.Module, tuple[int, ...], int], VictimNetworks]
+_Maker = Callable[[Weights, NetworkSection, nn.Module, tuple[int, ...], int], VictimNetworks]
 _KINDS: dict[str, _Maker] = {
     "gaussian-mlp": _actor_critic, "categorical-mlp": _actor_critic, "tanh-mlp": _deterministic, "q-mlp": _q,
     "quantile-q-mlp": _q, "categorical-cnn": _nature_cnn, "gaussian-lstm": _gaussian_lstm, "layers": _layers,

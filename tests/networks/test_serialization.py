@@ -12,7 +12,7 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card import Weights
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
 from adv_wrappers.networks.recurrent import lstm_step
-from adv_wrappers.networks.spec import MOST_LAYERS, build, copy_of, describe, kind_of, kinds, output_shape
+from adv_wrappers.networks.serialization import MOST_LAYERS, build, copy_of, describe, kind_of, kinds, output_shape
 
 NETS = {
     "activations": lambda: [

@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds.relaxations import Choice, _even_of, first_choice, is_relaxed, least_point, lines, loose
+from adv_wrappers.bounds.activation_relaxations import (
+    Choice,
+    _even_of,
+    first_choice,
+    is_relaxed,
+    least_point,
+    lines,
+    loose,
+)
 from adv_wrappers.networks.layers import Clip
 from tests.core.helpers import randn
 

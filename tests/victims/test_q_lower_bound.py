@@ -14,7 +14,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import Linf, from_module, load_victim
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
-from adv_wrappers.victims.lower_bound import LowerBound
+from adv_wrappers.victims.q_lower_bound import LowerBound
 from tests.core.helpers import actor, box, chooser, linear, mlp, randn
 
 METHODS = ("interval", "crown", "full-crown")

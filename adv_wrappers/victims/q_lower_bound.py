@@ -28,7 +28,7 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.types import Observation, State
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
-from adv_wrappers.victims.possible import params_network
+from adv_wrappers.victims.possible_actions import params_network
 from adv_wrappers.victims.victim import Victim
 
 BoundMethod = Literal["interval", "crown", "full-crown"]
@@ -54,7 +54,7 @@ class LowerBound(Victim):
         ValueRangeError: for another budget than :class:`Linf`, and an unknown method.
 
     >>> from adv_wrappers import Linf, load_victim
-    >>> from adv_wrappers.victims.lower_bound import LowerBound
+    >>> from adv_wrappers.victims.q_lower_bound import LowerBound
     >>> victim = LowerBound(load_victim("zoo:cartpole-dqn"), Linf(0.01))
     >>> import torch
     >>> x = torch.zeros(1, 4)

@@ -28,9 +28,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.affine import runs
+from adv_wrappers.bounds.affine_layers import runs
 from adv_wrappers.bounds.layer_norm import Standardized
-from adv_wrappers.networks.graph import Layer
+from adv_wrappers.networks.graph import NodeLayer
 from adv_wrappers.networks.layers import Clip
 
 
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
     upper: Tensor | None
 
 
-def is_relaxed(layer: Layer) -> bool:
+def is_relaxed(layer: NodeLayer) -> bool:
     """Whether a layer is an activation function that has lines."""
     if isinstance(layer, nn.LeakyReLU) and runs(layer, nn.LeakyReLU):
         return 0 <= layer.negative_slope <= 1
@@ -60,7 +60,7 @@ def is_relaxed(layer: Layer) -> bool:
     return isinstance(layer, nn.Module) and any(runs(layer, kind) for kind in kinds)
 
 
-def loose(layer: Layer, low: Tensor, high: Tensor) -> Tensor:
+def loose(layer: NodeLayer, low: Tensor, high: Tensor) -> Tensor:
     """Where lines differ from the function, bool: there tighter bounds on its input make tighter lines."""
     if isinstance(layer, (nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, Standardized)):
         return low < high
@@ -70,7 +70,7 @@ def loose(layer: Layer, low: Tensor, high: Tensor) -> Tensor:
     return ((low < least) & (high > least)) | ((low < most) & (high > most))
 
 
-def first_choice(layer: Layer, low: Tensor, high: Tensor) -> Choice:
+def first_choice(layer: NodeLayer, low: Tensor, high: Tensor) -> Choice:
     """The tangents that are taken unless others are optimised: those that enclose the least area."""
     if isinstance(layer, (nn.ReLU, nn.LeakyReLU)):
         return Choice((high > -low).to(low.dtype), None)
@@ -86,7 +86,7 @@ def first_choice(layer: Layer, low: Tensor, high: Tensor) -> Choice:
     return Choice((high - least > least - low).to(low.dtype), (most - low > high - most).to(low.dtype))
 
 
-def lines(layer: Layer, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+def lines(layer: NodeLayer, low: Tensor, high: Tensor, choice: Choice) -> Lines:
     """Lines of an activation function between ``low`` and ``high``; sound for every choice from 0 to 1.
 
     Shapes ``[..., *S]`` broadcast; gradients go through the interval and the choice.
@@ -122,7 +122,7 @@ def _relu(slope: float, low: Tensor, high: Tensor, choice: Choice) -> Lines:
     return Lines(under, torch.zeros_like(chord), chord, offset)
 
 
-def _ends(layer: Layer) -> tuple[float, float]:
+def _ends(layer: NodeLayer) -> tuple[float, float]:
     if isinstance(layer, nn.Hardtanh):
         return layer.min_val, layer.max_val
     assert isinstance(layer, Clip)

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.layer_norm import Centred
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.networks.graph import Arithmetic, Join, Layer, Mean, Part, Permute, Reshape, factor_and_offset
+from adv_wrappers.networks.graph import Arithmetic, Join, Mean, NodeLayer, Permute, Reshape, Slice, factor_and_offset
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
 
-Rows = dict[int, Tensor]  # by the number of a value: combinations of its elements, [B or 1, M, *S]
+RowsByValue = dict[int, Tensor]  # by the number of a value: combinations of its elements, [B or 1, M, *S]
 Shape = tuple[int, ...]
 
 _VECTORS = (nn.Linear, QuantileMean, TwoLogits, AppendLogStd)
@@ -25,7 +25,7 @@ _ANY_SHAPE = (
     nn.Conv2d, nn.Flatten, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Identity, nn.Dropout, nn.Dropout2d, nn.BatchNorm1d,
     nn.BatchNorm2d,
 )  # fmt: skip
-_OPERATIONS = (Arithmetic, Mean, Part, Permute, Reshape)
+_OPERATIONS = (Arithmetic, Mean, Slice, Permute, Reshape)
 
 
 def runs(layer: nn.Module, kind: type[nn.Module]) -> bool:
@@ -33,7 +33,7 @@ def runs(layer: nn.Module, kind: type[nn.Module]) -> bool:
     return isinstance(layer, kind) and getattr(layer.forward, "__func__", None) is kind.forward
 
 
-def is_affine(layer: Layer) -> bool:
+def is_affine(layer: NodeLayer) -> bool:
     """Whether :func:`pull_back` knows the layer."""
     if isinstance(layer, Join):
         return layer.how != "product"
@@ -44,7 +44,7 @@ def is_affine(layer: Layer) -> bool:
     return any(runs(layer, kind) for kind in (*_VECTORS, *_ANY_SHAPE))
 
 
-def takes_vectors(layer: Layer) -> bool:
+def takes_vectors(layer: NodeLayer) -> bool:
     """Whether a layer is affine and of vectors, or an operation that is affine."""
     if isinstance(layer, nn.Module):
         return _type_takes_vectors(type(layer))
@@ -84,7 +84,7 @@ def pull_back_vectors(layer: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor] |
     return None
 
 
-def pull_back(layer: Layer, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+def pull_back(layer: NodeLayer, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
     """``(pulled, offset)`` of rows ``[B, M, *K]``: ``[B, M, *S]`` for every input, and ``[B, M]`` (or a zero).
 
     Args:
@@ -98,7 +98,7 @@ def pull_back(layer: Layer, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequ
     return [pulled], offset
 
 
-def _pull_back(layer: Layer, rows: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+def _pull_back(layer: NodeLayer, rows: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
     if isinstance(layer, nn.Module) and len(shape) == 1 and rows.dim() == 3:
         found = pull_back_vectors(layer, rows)
         if found is not None:

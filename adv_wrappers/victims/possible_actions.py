@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from adv_wrappers.bounds.bisect import decide
 from adv_wrappers.bounds.interval import interval
+from adv_wrappers.bounds.interval_rules import graph_network
 from adv_wrappers.bounds.linear import Intermediate, crown
 from adv_wrappers.bounds.rounding import rounding
-from adv_wrappers.bounds.rules import graph_network
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.option_values import Method as Method
@@ -30,7 +30,7 @@ from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.victim import Victim
 
 REFINE = 20  # steps of method="refined"
-ROUNDING = 8  # times the estimate
+ROUNDING_FACTOR = 8  # times the estimate
 _FROZEN: WeakKeyDictionary[Victim, nn.Module] = WeakKeyDictionary()
 
 
@@ -60,7 +60,7 @@ def possible_actions(
 
     >>> from adv_wrappers import load_victim
     >>> import torch
-    >>> from adv_wrappers.victims.possible import possible_actions
+    >>> from adv_wrappers.victims.possible_actions import possible_actions
     >>> x = torch.tensor([[0.0, 0.0, 0.05, 0.0]])
     >>> possible_actions(load_victim("zoo:cartpole-dqn"), x - 0.001, x + 0.001, "crown").tolist()
     [[False, True]]
@@ -169,7 +169,7 @@ def _bounds(
 @torch.no_grad()
 def _margin(victim: Victim, net: nn.Module, low: Tensor, high: Tensor, spec: Tensor) -> Tensor:
     """How far combinations of the victim's outputs may be off by rounding, ``[B, M]``."""
-    margin: Tensor = ROUNDING * rounding(net, low, high, spec, torch.finfo(victim.dtype).eps)
+    margin: Tensor = ROUNDING_FACTOR * rounding(net, low, high, spec, torch.finfo(victim.dtype).eps)
     if not bool(torch.isfinite(margin).all()):
         raise VictimError(f"bounds on {victim!r} are not finite: are its weights?")
     return margin

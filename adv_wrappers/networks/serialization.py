@@ -24,8 +24,8 @@ from adv_wrappers.utils.numbers import finite, integer, number
 _MOST = torch.finfo(torch.float32).max
 MOST_LAYERS = 1000  # of one network; it takes a second to build so many
 MOST_CHOICES = 2**22  # of a one-hot encoding: a number that a file states and does not hold
-Setting = bool | int | float | str | None | list[int]
-Layer = dict[str, Setting]  # the written form of one layer
+LayerSetting = bool | int | float | str | None | list[int]
+WrittenLayer = dict[str, LayerSetting]  # the written form of one layer
 Tensors = dict[str, Tensor]
 
 
@@ -96,7 +96,7 @@ class _Form:
     """How the layers of one type are written: ``settings`` of a layer, and a layer from settings and weights."""
 
     type: type[nn.Module]
-    settings: Callable[[nn.Module], Layer]
+    settings: Callable[[nn.Module], WrittenLayer]
     build: Callable[[Weights, str, Settings, int | None, int | None], nn.Module]
 
 
@@ -111,7 +111,7 @@ def _plain(kind: str, layer: type[nn.Module]) -> None:
 def _numbers(kind: str, layer: type[nn.Module], **defaults: float) -> None:
     """A layer without weights whose settings are numbers, attributes under the names of its arguments."""
 
-    def settings(module: nn.Module) -> Layer:
+    def settings(module: nn.Module) -> WrittenLayer:
         stated = {name: getattr(module, name) for name in defaults}
         return {name: value for name, value in stated.items() if value != defaults[name]}
 
@@ -121,10 +121,10 @@ def _numbers(kind: str, layer: type[nn.Module], **defaults: float) -> None:
     _FORMS[kind] = _Form(layer, settings, build)
 
 
-def _attributes(*names: str) -> Callable[[nn.Module], Layer]:
+def _attributes(*names: str) -> Callable[[nn.Module], WrittenLayer]:
     """Settings under the names of a layer's attributes, tuples as lists."""
 
-    def settings(layer: nn.Module) -> Layer:
+    def settings(layer: nn.Module) -> WrittenLayer:
         found = {name: getattr(layer, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
@@ -142,7 +142,7 @@ def _normalize(weights: Weights, prefix: str, settings: Settings, _: int | None,
     return Normalize(mean, std, clip)
 
 
-def _normalize_settings(layer: nn.Module) -> Layer:
+def _normalize_settings(layer: nn.Module) -> WrittenLayer:
     assert isinstance(layer, Normalize)
     return {"clip": layer.clip if finite(layer.clip) is not None else None}  # infinity clips nothing
 
@@ -151,7 +151,7 @@ def _linear(weights: Weights, prefix: str, settings: Settings, inputs: int | Non
     return weights.linear(prefix, inputs, outputs, settings.truth("bias", True))
 
 
-def _linear_settings(layer: nn.Module) -> Layer:
+def _linear_settings(layer: nn.Module) -> WrittenLayer:
     return {"bias": False} if layer.bias is None else {}
 
 
@@ -169,12 +169,12 @@ def _conv(weights: Weights, prefix: str, settings: Settings, inputs: int | None,
     )
 
 
-def _conv_settings(layer: nn.Module) -> Layer:
+def _conv_settings(layer: nn.Module) -> WrittenLayer:
     assert isinstance(layer, nn.Conv2d)
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         raise CardError(f"convolutions are written with zeros around the picture, and their number, got {layer}")
     stated = {"stride": (layer.stride, None), "padding": (layer.padding, 0), "dilation": (layer.dilation, 1)}
-    settings: Layer = {
+    settings: WrittenLayer = {
         name: value[0] if value[0] == value[1] else list(value)
         for name, (value, default) in stated.items()
         if value != (default, default)
@@ -183,14 +183,14 @@ def _conv_settings(layer: nn.Module) -> Layer:
     return settings | ({"bias": False} if layer.bias is None else {})
 
 
-def _lstm_settings(layer: nn.Module) -> Layer:
+def _lstm_settings(layer: nn.Module) -> WrittenLayer:
     assert isinstance(layer, nn.LSTM)
     if layer.bidirectional or layer.proj_size or not layer.bias:
         raise CardError(f"an LSTM that is written goes one way, has biases and is not projected, got {layer}")
     return {}
 
 
-def _flatten_settings(layer: nn.Module) -> Layer:
+def _flatten_settings(layer: nn.Module) -> WrittenLayer:
     assert isinstance(layer, nn.Flatten)
     if (layer.start_dim, layer.end_dim) != (1, -1):
         raise CardError(f"a Flatten that is written keeps the first axis alone, got {layer}")
@@ -204,7 +204,7 @@ def _layer_norm(weights: Weights, prefix: str, settings: Settings, inputs: int |
     return layer
 
 
-def _layer_norm_settings(layer: nn.Module) -> Layer:
+def _layer_norm_settings(layer: nn.Module) -> WrittenLayer:
     assert isinstance(layer, nn.LayerNorm)
     if layer.weight is None or layer.bias is None or len(layer.normalized_shape) != 1:
         raise CardError(f"a LayerNorm that is written is over one axis, with weight and bias, got {layer}")
@@ -260,7 +260,7 @@ def kind_of(layer: nn.Module) -> str | None:
     return None if hooked(layer) else _KINDS.get(type(layer))
 
 
-def describe(layers: Iterable[nn.Module], prefix: str) -> tuple[list[Layer], Tensors]:
+def describe(layers: Iterable[nn.Module], prefix: str) -> tuple[list[WrittenLayer], Tensors]:
     """The written form of layers in a row: the list for JSON, and their weights as ``PREFIX.I.NAME``.
 
     Weights are those of the layers themselves: they are copied when they are saved.
@@ -268,7 +268,7 @@ def describe(layers: Iterable[nn.Module], prefix: str) -> tuple[list[Layer], Ten
     Raises:
         CardError: for a layer that has no written form.
     """
-    written: list[Layer] = []
+    written: list[WrittenLayer] = []
     tensors: Tensors = {}
     for i, layer in enumerate(layers):
         kind = kind_of(layer)

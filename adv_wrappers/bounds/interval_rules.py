@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.affine import runs
+from adv_wrappers.bounds.affine_layers import runs
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.graph import GraphNetwork, Layer, Node, chain, does_nothing, hooked
-from adv_wrappers.networks.tracing import Answer, UnknownCall, nearly_equal, trace
+from adv_wrappers.networks.graph import GraphNetwork, Node, NodeLayer, chain, does_nothing, hooked
+from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
-Box = tuple[Tensor, Tensor]
+Bounds = tuple[Tensor, Tensor]
 Ends = Tensor | tuple[Tensor, ...]  # of a box, for a layer of one input or of several
-Rule = Callable[[Any, Any, Any], Box]  # a layer of its own type, and both ends
+Rule = Callable[[Any, Any, Any], Bounds]  # a layer of its own type, and both ends
 R = TypeVar("R", bound=Rule)
 
 _RULES: dict[type, Rule] = {}
@@ -51,10 +51,10 @@ def monotone(*kinds: type) -> None:
 
     Clamps, activations, pooling, normalisers that divide by something positive, putting a constant beside the input.
     """
-    rule(*kinds)(ends)
+    rule(*kinds)(monotone_rule)
 
 
-def ends(layer: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Box:
+def monotone_rule(layer: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Bounds:
     """The rule of layers that are :func:`monotone`."""
     if getattr(layer, "inplace", False):
         low, high = low.clone(), high.clone()
@@ -67,7 +67,7 @@ def known() -> tuple[str, ...]:
     return tuple(sorted(kind.__name__ for kind in (*kinds, nn.Sequential)))
 
 
-def rule_of(layer: Layer) -> Rule:
+def rule_of(layer: NodeLayer) -> Rule:
     """The rule of a layer that has one."""
     found = _rule_of_type(type(layer))
     assert found is not None
@@ -102,7 +102,7 @@ def nodes_in(module: nn.Module, x: Tensor | tuple[Tensor, ...]) -> list[Node]:
     return _nodes(module, x, "pair", torch.is_grad_enabled())
 
 
-def graph_network(module: nn.Module, x: Tensor, answer: Answer = "pair") -> GraphNetwork:
+def graph_network(module: nn.Module, x: Tensor, answer: OutputForm = "pair") -> GraphNetwork:
     """A module as a graph that has bounds.
 
     To look for it takes longer than bounds on a small network: where they are asked for often, it is made once. Weights
@@ -119,7 +119,7 @@ def graph_network(module: nn.Module, x: Tensor, answer: Answer = "pair") -> Grap
     return GraphNetwork(_nodes(module, x, answer, True))
 
 
-def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: Answer, follows: bool) -> list[Node]:
+def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: OutputForm, follows: bool) -> list[Node]:
     if type(module) is GraphNetwork:
         return module.nodes
     placed = list(_in_sequence(module, ""))
@@ -140,7 +140,7 @@ def _nodes(module: nn.Module, x: Tensor | tuple[Tensor, ...], answer: Answer, fo
 
 
 @torch.no_grad()
-def _check_agreement(module: nn.Module, nodes: list[Node], x: Tensor, answer: Answer) -> None:
+def _check_agreement(module: nn.Module, nodes: list[Node], x: Tensor, answer: OutputForm) -> None:
     """A trace says nothing of what runs outside torch, and takes for granted what reshapes do."""
     expected = module(x.clone())
     if isinstance(expected, (tuple, list)):

@@ -22,7 +22,7 @@ from adv_wrappers.core.spaces import Field, finite, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Space
 from adv_wrappers.errors import Argument, BudgetError, Message, SpaceError, ValueRangeError
-from adv_wrappers.victims.possible import Method, possible_actions
+from adv_wrappers.victims.possible_actions import Method, possible_actions
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import as_float, floated
 
@@ -65,7 +65,7 @@ def observation_box(space: Space, budget: Budget, observations: Batch) -> tuple[
     >>> import numpy as np
     >>> from gymnasium import spaces
     >>> from adv_wrappers import Linf
-    >>> from adv_wrappers.certification.possible_actions import observation_box
+    >>> from adv_wrappers.certification.actions_within_budget import observation_box
     >>> low, high = observation_box(spaces.Box(0, 255, (2,), np.uint8), Linf(1.5), np.array([[0, 9]], np.uint8))
     >>> low.tolist(), high.tolist()
     ([[0.0, 8.0]], [[1.0, 10.0]])
@@ -132,7 +132,8 @@ class PossibleActions:
         victim: the agent, which plays its mode of discrete actions.
         space: the observation space of the environment.
         budget: as for :func:`observation_box`.
-        method: of the bounds on the victim's outputs, as for :func:`adv_wrappers.victims.possible.possible_actions`.
+        method: of the bounds on the victim's outputs, as for
+            :func:`adv_wrappers.victims.possible_actions.possible_actions`.
         quantize: False lets integer observations vary as floats, as attacks with ``quantize=False`` do.
 
     Attributes:
