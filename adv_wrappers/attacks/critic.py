@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-import json
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from torch import Tensor
 
-import torch
-from torch import Tensor, nn
-
-from adv_wrappers.core.values import Value
-from adv_wrappers.errors import CardError, ThreatError, VictimError
-from adv_wrappers.networks.card import Section, Weights, digest, read_card, section, write_card
+from adv_wrappers.errors import CardError, VictimError
+from adv_wrappers.networks.card import Card, Weights, section
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.networks.serialization import clip_of
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.card_networks import mlp
+from adv_wrappers.victims.saved_network import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
 
-@dataclass(frozen=True)
-class Critic(Value):
+class Critic(SavedNetwork[ActionValue]):
     """A trained critic, read from its folder: ``(observations [B, n], native actions [B, D]) -> Q [B]``.
 
     Args:
@@ -38,22 +29,13 @@ class Critic(Value):
         CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
     """
 
-    name: ClassVar[str] = "critic"
-    folder: str | None
-    sha256: str | None = None
-    card: dict[str, Any] = field(init=False, repr=False, compare=False)
-    net: ActionValue = field(init=False, repr=False, compare=False)
+    name = "critic"
+    card_kind = "critic"
+    called = "critic"
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.folder, (str, Path)):
-            raise CardError(f"a critic is read from a folder, got {self.folder!r:.80}")
-        where, expected = str(self.folder), self.sha256
-        card = read_card(where, "critic")
-        if expected is not None and card.sha256 != expected:
-            raise CardError(f"the critic {where} changed: expected sha256 {expected[:12]}, got {card.sha256[:12]}")
-        if "weights_sha256" not in card.about:  # without it the hash of the card would say nothing of the weights
-            raise CardError(f"{where}: the card of a critic needs weights_sha256")
-        network = card.section("network")
+    @staticmethod
+    def _network(card: Card) -> ActionValue:
+        where, network = card.where, card.section("network")
         try:
             features, actions = int(network["features"]), int(network["actions"])  # type: ignore[call-overload]
             clip = clip_of(card.section("observation")["clip"], where, "observation.clip")
@@ -63,31 +45,13 @@ class Critic(Value):
         mean, std = (weights.take(name, features).data for name in ("mean", "std"))
         if not (std > 0).all():
             raise CardError(f"{where}: std must be above 0")
-        net = ActionValue(Normalize(mean, std, clip), mlp(weights, "critic", network, features + actions, 1)).eval()
+        net = ActionValue(Normalize(mean, std, clip), mlp(weights, "critic", network, features + actions, 1))
         weights.finish()
-        set_fields(self, folder=where, sha256=card.sha256, card=card.about, net=net)
+        return net
 
-    @classmethod
-    def of(cls, net: ActionValue, card: Section) -> Critic:
-        """A critic that is in no folder yet, around ``net`` itself; it has no JSON form before :meth:`save`."""
-        critic = object.__new__(cls)
-        set_fields(critic, folder=None, sha256=digest([net]), card=card, net=net.eval().requires_grad_(False))
-        return critic
-
-    def save(self, folder: str | Path) -> Critic:
-        """Write both files, each all at once, and read them back."""
+    def _tensors(self) -> dict[str, Tensor]:
         layers = {f"critic.{name}": value for name, value in self.net.net.state_dict().items()}
-        try:
-            about = json.loads(json.dumps(self.card, allow_nan=False))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise CardError(f"a card holds JSON values only: {error}") from error
-        write_card(folder, "critic", about, layers | self.net.normalise.state_dict(), hashed=True)
-        return Critic(str(folder))
-
-    def to_dict(self) -> dict[str, Any]:
-        if self.folder is None:
-            raise ThreatError("this critic is in no folder and has no JSON form: train it with out=, or save(folder)")
-        return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
+        return layers | self.net.normalise.state_dict()
 
     @cached_property
     def _nets(self) -> dict[tuple[torch.dtype, torch.device], nn.Module]:
@@ -96,10 +60,7 @@ class Critic(Value):
 
     def __call__(self, obs: Tensor, act: Tensor) -> Tensor:
         """Q ``[B]``, in the units of the environment's return, in the dtype and on the device of ``act``."""
-        key = act.dtype, act.device
-        if key not in self._nets:
-            self._nets[key] = copy.deepcopy(self.net).to(dtype=act.dtype, device=act.device)
-        return self._nets[key](obs, act)  # type: ignore[no-any-return]
+        return self._net_like(act)(obs, act)  # type: ignore[no-any-return]
 
     def check(self, victim: Victim) -> None:
         """Raise :class:`VictimError` unless a victim's observations and actions are as long as this critic's."""
@@ -108,6 +69,3 @@ class Critic(Value):
         shapes = victim.observation_space.shape, victim.action_space.shape
         if own != shapes:
             raise VictimError(f"the critic takes observations and actions of shapes {own}, this victim has {shapes}")
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Critic:
-        return self  # as a victim: a frozen value

@@ -11,23 +11,17 @@ A model is a folder with ``card.json`` and ``weights.safetensors``, which holds 
 
 from __future__ import annotations
 
-import copy
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.core.types import JSON
-from adv_wrappers.core.values import Value
-from adv_wrappers.errors import Argument, CardError, Message, ThreatError, VictimError
-from adv_wrappers.networks.card import Section, Weights, digest, read_card, section, write_card
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.errors import CardError, VictimError
+from adv_wrappers.networks.card import Card, Section, Weights, section
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.victims.card_networks import mlp
+from adv_wrappers.victims.saved_network import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
 MOST_NETWORKS = 100
@@ -70,8 +64,7 @@ class TransitionModel(nn.Module):
         return obs + change[..., :-1], change[..., -1]
 
 
-@dataclass(frozen=True)
-class Dynamics(Value):
+class Dynamics(SavedNetwork[TransitionModel]):
     """A learned model of an environment, read from its folder.
 
     Args:
@@ -87,22 +80,13 @@ class Dynamics(Value):
         CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
     """
 
-    name: ClassVar[str] = "dynamics"
-    folder: str | None
-    sha256: str | None = None
-    card: Section = field(init=False, repr=False, compare=False)
-    net: TransitionModel = field(init=False, repr=False, compare=False)
+    name = "dynamics"
+    card_kind = "dynamics"
+    called = "model"
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.folder, (str, Path)):
-            raise CardError(f"a model of the dynamics is read from a folder, got {self.folder!r:.80}")
-        where, expected = str(self.folder), self.sha256
-        card = read_card(where, "dynamics")
-        if expected is not None and card.sha256 != expected:
-            raise CardError(f"the model {where} changed: expected sha256 {expected[:12]}, got {card.sha256[:12]}")
-        if "weights_sha256" not in card.about:  # without it the hash of the card would say nothing of the weights
-            raise CardError(f"{where}: the card of a model needs weights_sha256")
-        network = card.section("network")
+    @staticmethod
+    def _network(card: Card) -> TransitionModel:
+        where, network = card.where, card.section("network")
         for name in ("features", "actions", "ensemble"):
             if not is_integer(size := network.get(name)) or not 1 <= size <= 2**16:
                 raise CardError(f"{where}: network.{name} must be an integer of at least 1, got {size!r:.80}")
@@ -120,34 +104,7 @@ class Dynamics(Value):
             raise CardError(f"{where}: standard deviations must be above 0")
         nets = [mlp(weights, f"nets.{i}", network, features + actions, features + 1) for i in range(ensemble)]
         weights.finish()
-        net = TransitionModel(nets, **statistics).eval()
-        self._fill(folder=where, sha256=card.sha256, card=card.about, net=net)
-
-    def _fill(self, **values: object) -> None:
-        for name, value in {**values, "_nets": {}}.items():
-            set_fields(self, **{name: value})
-
-    @classmethod
-    def of(cls, net: TransitionModel, card: Section) -> Dynamics:
-        """A model that is in no folder yet, around ``net`` itself; it has no JSON form before :meth:`save`."""
-        made = object.__new__(cls)
-        made._fill(folder=None, sha256=digest([net]), card=card, net=net.eval().requires_grad_(False))
-        return made
-
-    def save(self, folder: str | Path) -> Dynamics:
-        """Write both files, each all at once, and read them back."""
-        try:
-            about = json.loads(json.dumps(self.card, allow_nan=False))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise CardError(f"a card holds JSON values only: {error}") from error
-        write_card(folder, "dynamics", about, self.net.state_dict(), hashed=True)
-        return Dynamics(str(folder))
-
-    def to_dict(self) -> dict[str, JSON]:
-        if self.folder is None:
-            has_none = "this model is in no folder and has no JSON form: train it with "
-            raise ThreatError(Message(has_none, Argument("out", ...), ", or save(folder)"))
-        return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
+        return TransitionModel(nets, **statistics)
 
     @property
     def features(self) -> int:
@@ -175,11 +132,7 @@ class Dynamics(Value):
         Returns:
             The next observations ``[..., n]`` and the rewards ``[...]``, differentiable in both arguments.
         """
-        nets: dict[tuple[torch.dtype, torch.device], TransitionModel] = self.__dict__["_nets"]
-        key = act.dtype, act.device
-        if key not in nets:
-            nets[key] = copy.deepcopy(self.net).to(dtype=act.dtype, device=act.device).requires_grad_(False)
-        next_obs, reward = nets[key](obs, act)
+        next_obs, reward = self._net_like(act)(obs, act)
         return next_obs, reward
 
     def step(self, obs: Tensor, act: Tensor) -> Tensor:
@@ -198,9 +151,6 @@ class Dynamics(Value):
                 f"the model predicts what follows {held} control steps of an action, this victim holds its actions for "
                 f"{holds}: train a model with the action_repeat of the victim"
             )
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Dynamics:
-        return self  # as a victim: a frozen value
 
 
 def _action_repeat(environment: Section) -> object:
