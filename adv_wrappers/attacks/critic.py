@@ -8,7 +8,6 @@ from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card import Card, Weights, section
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.networks.serialization import clip_of
-from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.card_networks import mlp
 from adv_wrappers.victims.saved_network import SavedNetwork
 from adv_wrappers.victims.victim import Victim
@@ -52,11 +51,6 @@ class Critic(SavedNetwork[ActionValue]):
     def _tensors(self) -> dict[str, Tensor]:
         layers = {f"critic.{name}": value for name, value in self.net.net.state_dict().items()}
         return layers | self.net.normalise.state_dict()
-
-    @cached_property
-    def _nets(self) -> dict[tuple[torch.dtype, torch.device], nn.Module]:
-        """The network in every dtype and on every device that it was asked for."""
-        return {}
 
     def __call__(self, obs: Tensor, act: Tensor) -> Tensor:
         """Q ``[B]``, in the units of the environment's return, in the dtype and on the device of ``act``."""
