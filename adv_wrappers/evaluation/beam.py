@@ -36,7 +36,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,8 +77,7 @@ class PerturbedPath(NamedTuple):
     before: PerturbedPath | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BeamState:
+class BeamState(NamedTuple):
     """A state that the beam has reached.
 
     Attributes:
@@ -268,7 +267,7 @@ class BeamSearch:
                 chosen = ranked.take(own_way & hopeful[:, 0], origin == 0, [0])
             else:
                 chosen = ranked.take(hopeful[:, group], origin <= group, range(2**group - 1, 2 ** (group + 1) - 1))
-            kept += [replace(states[i], group=group) for i in chosen]
+            kept += [states[i]._replace(group=group) for i in chosen]
         return kept
 
 

@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -250,8 +251,7 @@ class FoundTiming:
     steps: Steps
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PerturbedNode:
+class PerturbedNode(NamedTuple):
     """A state on the way, and what led to it.
 
     Attributes:

@@ -18,7 +18,6 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,8 +38,7 @@ from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
 _LOOKED_AT = 32  # steps of an episode that must draw no random numbers, before anything is computed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TreeNode:
+class TreeNode(NamedTuple):
     """A state of an episode, to which a search can go back.
 
     Attributes:
@@ -127,9 +125,8 @@ class DeterministicEpisodes:
 
     Attributes:
         victim, env: the agent, and the environment, an instance for the search alone.
-        make_env: makes another instance.
-        label, name: what reports call the two.
-        about: the environment as folders know it.
+        environment: makes another instance.
+        label: what reports call the agent.
         limit: the largest number of steps of an episode, or None.
         start, count: the first action, and the number of actions.
 
@@ -159,8 +156,8 @@ class DeterministicEpisodes:
         first = self._node(*self.env.reset(seed=seed), 0, 0.0)
         if not self._checked:
             check_repeats(self.env, self.actions(self.batch([first.observation]))[0])
-            self._checked, first = True, replace(first, snapshot=Snapshot.of(self.env))  # may be replayed from now on
-        return replace(first, random=random_states(self.env))
+            self._checked, first = True, first._replace(snapshot=Snapshot.of(self.env))  # may be replayed from now on
+        return first._replace(random=random_states(self.env))
 
     def step(self, node: TreeNode, action: Action) -> Transition:
         """Go back to a node and try an action there; :meth:`save` makes a node of where that leads.
