@@ -294,7 +294,8 @@ def measure(results: Results) -> None:
     if given.untrained:
         again = results.part("max_diff")
         again |= {**results.made, **({} if given.again else again)}
-        results.made = {}
+        if "command" in results.data:  # of what was trained, which stays as it is
+            results.made = {}
         for row in wanted:
             results.once(results.part("max_diff", "rows"), row.name, max_diffs, row, given)
         return
