@@ -383,7 +383,7 @@ def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: py
     assert done.exit_code == 2 and "cannot write to the folder" in done.output
     assert "--out" in CliRunner().invoke(main, TRAIN).output
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    for name in ("train_adversary", "train_agent", "agent_setup", "algorithms"):
+    for name in ("train_adversary", "train_agent", "adversary_checkpoints", "agent_models", "algorithms"):
         monkeypatch.delitem(sys.modules, f"adv_wrappers.training.{name}", raising=False)
     for words in (TRAIN, ["train-agent", "CartPole-v1", "--adversary", "none"], [*SUITE, "--eps", "0.1"], MEASURE):
         done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])

@@ -36,7 +36,7 @@ from adv_wrappers.evaluation.report import Report, Row, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.presets import layers_of, parse_threat, threat
-from adv_wrappers.training.train_critic import SMALL, Setting
+from adv_wrappers.training.train_critic import SMALL, CriticSetting
 from adv_wrappers.training.training_folder import (
     check_counts,
     check_same,
@@ -72,7 +72,7 @@ def run_suite(
     episodes: int = 50,
     seed: int = 0,
     steps: int = 100_000,
-    critics: Sequence[Setting] = SMALL,
+    critics: Sequence[CriticSetting] = SMALL,
     num_envs: int | None = None,
     training: Mapping[str, object] | None = None,
     attacks: str | Iterable[str] | None = None,

@@ -23,7 +23,7 @@ from adv_wrappers.core.types import Space
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.presets import threat
-from adv_wrappers.training.train_critic import SMALL, Setting
+from adv_wrappers.training.train_critic import SMALL, CriticSetting
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
@@ -74,7 +74,7 @@ class AttackSetting:
     train: bool = False
     seed: int = 1
     steps: int = 100_000
-    critics: Sequence[Setting] = SMALL
+    critics: Sequence[CriticSetting] = SMALL
     training: Mapping[str, object] = field(default_factory=dict)
     num_envs: int | None = None
     dynamics: Dynamics | None = None

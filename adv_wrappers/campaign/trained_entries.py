@@ -18,9 +18,9 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
 from adv_wrappers.option_values import FORMS
 from adv_wrappers.presets import threat
-from adv_wrappers.training.imitation import LEAST, check_imitable, imitate
+from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
 from adv_wrappers.training.sarsa import exploring_victim
-from adv_wrappers.training.train_critic import check_settings, scan_critics
+from adv_wrappers.training.train_critic import check_critic_settings, scan_critics
 from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -144,17 +144,17 @@ def imports_of_sb3(what: str) -> Iterator[None]:
 def check_training(training: Mapping[str, object]) -> None:
     """Raise :class:`ThreatError` for arguments that :func:`train_adversary` does not take, or that a suite sets."""
     train = import_train_adversary()
-    from adv_wrappers.training.algorithms import ALGORITHMS, check_settings
+    from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, setting_names
 
     algorithm = training.get("algorithm", "ppo")
     if algorithm not in ALGORITHMS:
         raise ThreatError(f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
-    known = {*inspect.signature(train).parameters, *inspect.signature(ALGORITHMS[str(algorithm)]).parameters}
-    known -= {*_SUITE_ARGUMENTS, "settings", "policy", "device", "self"}
+    known = {*inspect.signature(train).parameters} | setting_names(str(algorithm))
+    known -= {*_SUITE_ARGUMENTS, "settings", "device"}
     unknown = sorted({*training} - known)
     if unknown:
         raise ThreatError(f"training takes {', '.join(sorted(known))}, not {', '.join(unknown)}")
-    settings = {*inspect.signature(ALGORITHMS[str(algorithm)]).parameters} & {*training}
+    settings = setting_names(str(algorithm)) & {*training}
     check_settings(str(algorithm), {name: training[name] for name in settings})
     for name in ("checks", "episodes", "workers", "env_workers"):
         check_integer(f"{name} of training", training.get(name, 1), 1)
@@ -178,7 +178,7 @@ def _why_no_sarsa(setting: AttackSetting) -> str | None:
     except (VictimError, SpaceError) as error:
         return str(error)
     if trains_critics(setting) and setting.train:
-        check_settings([*setting.critics])
+        check_critic_settings([*setting.critics])
     return None
 
 
@@ -232,7 +232,7 @@ def _why_no_transfer(setting: AttackSetting) -> str | None:
 def _transfer(setting: AttackSetting) -> MadeAttack:
     """The attack on a surrogate that is trained from queries, as many as there are steps, but at most 20,000."""
     assert setting.budget is not None
-    name, queries = _surrogate_attack(setting), min(max(setting.steps, LEAST * (_ROUNDS + 1)), _MOST_QUERIES)
+    name, queries = _surrogate_attack(setting), min(max(setting.steps, LEAST_QUERIES * (_ROUNDS + 1)), _MOST_QUERIES)
     folder = setting.folder("transfer")  # more queries are another imitation
     found = imitate(
         setting.victim,

@@ -147,7 +147,6 @@ def train_adversary_(
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     _check_tensorboard(tensorboard)
     from adv_wrappers.campaign.trained_entries import import_train_adversary
-    from adv_wrappers.training.adversary_checkpoints import adversary_score
     from adv_wrappers.training.training_folder import read_record
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
@@ -181,6 +180,8 @@ def train_adversary_(
             env_kwargs=env_kwargs,
             make=make,
         )
+    from adv_wrappers.training.adversary_checkpoints import adversary_score  # needs Stable-Baselines3
+
     if form == BOTH:
         rows = [{"form": one, **row} for one in FORMS for row in read_record(out / one)]
     else:
@@ -394,7 +395,7 @@ def train_critic_(
     if scale is not None and eps is None:
         raise click.UsageError("--scale goes with --eps")
     from adv_wrappers.core.budgets import Linf
-    from adv_wrappers.training.train_critic import GRID, SMALL, check_scan_folder, default_budget, scan_critics
+    from adv_wrappers.training.train_critic import CRITIC_GRID, SMALL, check_scan_folder, default_budget, scan_critics
     from adv_wrappers.training.train_one_critic import train_one_critic
 
     agent = load_agent(victim, trust, stats, select)
@@ -404,7 +405,7 @@ def train_critic_(
         if many:
             assert within is not None
             check_scan_folder(out)
-            settings = GRID if grid else SMALL
+            settings = CRITIC_GRID if grid else SMALL
             found = scan_critics(
                 agent, env, within=within, settings=settings, episodes=episodes, out=out, progress=move, **common
             )

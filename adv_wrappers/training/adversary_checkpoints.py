@@ -21,7 +21,8 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
-from adv_wrappers.errors import CardError
+from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
+from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import director_of
@@ -31,7 +32,7 @@ from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_rewards import Reward
 
 AdversaryProgress = Callable[[int, float], None]
-OnEpisode = Callable[[int, float, int, int], "bool | None"]
+OnTrainingEpisode = Callable[[int, float, int, int], "bool | None"]
 MODEL, NORMALISER = "model.zip", "normaliser.json"
 
 
@@ -61,19 +62,21 @@ class AdversaryScore(CheckpointScore[Director, RunMeasurements]):
         return evaluator.measure(self.victim, ThreatModel(learned.on, learned, self.budget, self.when))
 
 
-@dataclass
+@dataclass(frozen=True)
 class AdversaryTask:
     """What an adversary is trained for.
 
     Attributes:
-        score: what a checkpoint is compared by.
-        scoring: plays the episodes that checkpoints are compared on.
-        reward: what the adversary earns.
+        environment: how the environment is made.
+        score: what a checkpoint is compared by: victim, actor, budget, timing, and what the director observes.
+        reward: what the adversary earns; None is minus the victim's reward.
+        quantize: as for :class:`adv_wrappers.AdversaryEnv`.
     """
 
+    environment: Environment
     score: AdversaryScore
-    scoring: Scoring[Director, RunMeasurements]
-    reward: Reward
+    reward: Reward | None
+    quantize: bool
 
 
 def adversary_score(row: Info) -> float:
@@ -105,6 +108,7 @@ class AdversaryCheckpoints(BaseCallback):
 
     Args:
         task: what the adversary is trained for.
+        scoring: plays the episodes that checkpoints are compared on.
         every: steps between two checkpoints.
         folder: what is kept.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
@@ -114,14 +118,15 @@ class AdversaryCheckpoints(BaseCallback):
     def __init__(
         self,
         task: AdversaryTask,
+        scoring: Scoring[Director, RunMeasurements],
         every: int,
         folder: TrainingFolder,
         progress: AdversaryProgress | None,
-        on_episode: OnEpisode | None = None,
+        on_episode: OnTrainingEpisode | None = None,
     ) -> None:
         super().__init__()
         self.on_episode = on_episode
-        self.task, self.every, self.folder, self.progress = task, every, folder, progress
+        self.task, self.scoring, self.every, self.folder, self.progress = task, scoring, every, folder, progress
         self.found: Learned | None = None  # the best so far
         last = folder.record[-1] if folder.record else {"steps": 0, "seconds": 0.0}
         try:
@@ -129,7 +134,9 @@ class AdversaryCheckpoints(BaseCallback):
             self.next = int(folder.result.get("next", every))  # follows from steps, which may be more by now
             self.seconds = float(last["seconds"])  # of the processor, without the evaluations
         except (KeyError, TypeError, ValueError) as error:
-            raise CardError(f"{folder.out} holds no training of an adversary: {error!r}") from error
+            raise CardError(
+                Message(f"{folder.out} holds no training of an adversary ({error!r}): ", ANOTHER_OUT)
+            ) from error
         self.since = time.process_time()
 
     def resume(self, model: BaseAlgorithm) -> bool:
@@ -149,7 +156,7 @@ class AdversaryCheckpoints(BaseCallback):
         if self.taken < self.model.num_timesteps:
             self._count_seconds()
             self._checkpoint()
-        self.task.scoring.deliver(0)
+        self.scoring.deliver(0)
         if self.folder.out is not None:
             return Learned(card=str(self.folder.out), victim=self.task.score.actor.victim)
         assert self.found is not None
@@ -172,9 +179,9 @@ class AdversaryCheckpoints(BaseCallback):
 
     def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
         due = self.num_timesteps >= self.next
-        if due or self.task.scoring.ready:
+        if due or self.scoring.ready:
             self._count_seconds()
-            self.task.scoring.deliver()
+            self.scoring.deliver()
             if due:
                 self._checkpoint()
             self.since = time.process_time()
@@ -194,7 +201,7 @@ class AdversaryCheckpoints(BaseCallback):
             save_model(model, part / MODEL, part / NORMALISER)
         director = director_of(model)
         taken = TakenCheckpoint(self.task.score.adversary(director), row, self.next, part)
-        self.task.scoring.submit(director, functools.partial(self._add, taken))
+        self.scoring.submit(director, functools.partial(self._add, taken))
 
     def _add(self, taken: TakenCheckpoint, run: RunMeasurements) -> None:
         """Add a checkpoint to the record, now that its score is known."""

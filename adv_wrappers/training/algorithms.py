@@ -22,6 +22,12 @@ _SHARES = ("gamma", "gae_lambda")
 Model = TypeVar("Model", bound=BaseAlgorithm)
 
 
+def setting_names(algorithm: str) -> set[str]:
+    """The names of the settings of an algorithm, beside those that a training sets itself."""
+    bases = [base for base in ALGORITHMS[algorithm].__mro__ if issubclass(base, BaseAlgorithm)]
+    return {name for base in bases for name in inspect.signature(base).parameters} - _OWN - _NO_NAMES
+
+
 def check_settings(algorithm: str, settings: Mapping[str, JSON]) -> None:
     """Raise :class:`ThreatError` unless an algorithm takes these settings, beside those that a training sets itself.
 
@@ -31,9 +37,7 @@ def check_settings(algorithm: str, settings: Mapping[str, JSON]) -> None:
     """
     if not isinstance(settings, Mapping):
         raise ThreatError(f"settings are a dictionary, got {settings!r:.80}")
-    kind = ALGORITHMS[algorithm]
-    bases = [base for base in kind.__mro__ if issubclass(base, BaseAlgorithm)]
-    known = {name for base in bases for name in inspect.signature(base).parameters} - _OWN - _NO_NAMES
+    kind, known = ALGORITHMS[algorithm], setting_names(algorithm)
     if taken := sorted({*settings} & _OWN):
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
     if unknown := sorted({*settings} - known):

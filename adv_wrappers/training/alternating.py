@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -42,6 +42,7 @@ from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
 from adv_wrappers.training.sb3_agents import update_normaliser
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
+from adv_wrappers.training.training import Training
 from adv_wrappers.training.training_folder import check_counts
 from adv_wrappers.utils.numbers import check_number
 from adv_wrappers.victims import Victim, from_sb3
@@ -196,28 +197,24 @@ class AgentTrainer:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The numbers of an alternating training: see :func:`adv_wrappers.train_agent`.
+    """How the two sides of an alternating training take turns: see :func:`adv_wrappers.train_agent`.
+
+    Attributes:
+        training: how the agent is trained.
+        phase: its steps between two phases of the adversary.
+        ratio: the adversary's steps for each of the agent's.
 
     Raises:
-        ValueRangeError: for less than one step, phase, checkpoint, episode or environment, and a ratio that is not
-            above 0.
+        ValueRangeError: for a phase below one step, and a ratio that is not above 0.
     """
 
-    steps: int
+    training: Training
     phase: int
     ratio: float
-    checks: int
-    episodes: int
-    num_envs: int
 
     def __post_init__(self) -> None:
         check_number("ratio", self.ratio, 0, above=True)
-        check_counts(**{name: value for name, value in asdict(self).items() if name != "ratio"})
-
-    @property
-    def checkpoint_every(self) -> int:
-        """Steps between two checkpoints."""
-        return max(self.steps // self.checks, 1)
+        check_counts(phase=self.phase)
 
 
 @dataclass(frozen=True)
@@ -271,7 +268,7 @@ class AlternatingTraining(BaseCallback):
         adversary: the adversary's side; None where no adversary learns.
         threat: the threat that the agent is evaluated under where no adversary learns, or None.
         scoring: plays the episodes that checkpoints are compared on, maybe while the training goes on.
-        schedule: the numbers of the training.
+        schedule: when either side learns.
         checkpoints: the record, and what is written to the folder.
         select: how the agent acts in evaluations.
         progress: called after every checkpoint.
@@ -307,9 +304,8 @@ class AlternatingTraining(BaseCallback):
         return int(self.agent.model.num_timesteps)
 
     def _schedule_next(self) -> None:
-        self.next_phase, self.next_checkpoint = (
-            (self.steps // every + 1) * every for every in (self.schedule.phase, self.schedule.checkpoint_every)
-        )
+        phase, checkpoint = self.schedule.phase, self.schedule.training.checkpoint_every
+        self.next_phase, self.next_checkpoint = ((self.steps // each + 1) * each for each in (phase, checkpoint))
 
     def _on_training_start(self) -> None:
         self.since = time.process_time()
@@ -377,7 +373,7 @@ class AlternatingTraining(BaseCallback):
             "adversary_steps": 0 if adversary is None else int(adversary.num_timesteps),
             "in_training": float(np.mean(recent)) if recent else None,
             "seconds": {side: round(seconds, 1) for side, seconds in self.seconds.items()},
-            "late": 2 * self.steps >= self.schedule.steps,  # the adversary has had half of its training
+            "late": 2 * self.steps >= self.schedule.training.steps,  # the adversary has had half of its training
         }
         part = self.checkpoints.begin(self.steps, model, adversary)
         snapshot = AgentSnapshot(from_sb3(model, select=self.select), threat, worst)

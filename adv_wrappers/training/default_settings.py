@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from adv_wrappers.core.types import JSON
 from adv_wrappers.training.director_networks import minibatch
 
-Settings = Mapping[str, JSON]
-DQN: Settings = {
+AlgorithmSettings = Mapping[str, JSON]
+DQN: AlgorithmSettings = {
     "gamma": 0.99,
     "learning_rate": 1e-3,
     "buffer_size": 50_000,
@@ -31,7 +31,7 @@ DQN: Settings = {
 _UPDATE_EVERY = 8  # steps of an agent of DQN, as in Oikarinen et al. 2020
 
 
-def adversary_settings(algorithm: str, rows: int, flat: bool, given: Settings) -> dict[str, JSON]:
+def adversary_settings(algorithm: str, rows: int, flat: bool, given: AlgorithmSettings) -> dict[str, JSON]:
     """Settings of an adversary's algorithm.
 
     Args:
@@ -51,7 +51,7 @@ def adversary_settings(algorithm: str, rows: int, flat: bool, given: Settings) -
     return {**common, **own, **given}
 
 
-def timing_settings(algorithm: str, flat: bool, given: Settings) -> dict[str, JSON]:
+def timing_settings(algorithm: str, flat: bool, given: AlgorithmSettings) -> dict[str, JSON]:
     """What differs from :func:`adversary_settings` for an adversary that learns when to attack.
 
     Args:
@@ -65,7 +65,7 @@ def timing_settings(algorithm: str, flat: bool, given: Settings) -> dict[str, JS
     return {"gamma": 1.0, **({**rate, "ent_coef": 0.01} if flat else {}), **given}
 
 
-def agent_settings(algorithm: str, rows: int, images: bool, given: Settings) -> dict[str, JSON]:
+def agent_settings(algorithm: str, rows: int, images: bool, given: AlgorithmSettings) -> dict[str, JSON]:
     """Settings of an agent's algorithm.
 
     Args:

@@ -24,7 +24,7 @@ from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.serialization import copy_of
 
 
-class Frames(BaseFeaturesExtractor):
+class DirectorCNN(BaseFeaturesExtractor):
     """Stacks of frames ``[B, C, 84, 84]``, channels first, of uint8 or of float pixels up to 255, to features."""
 
     def __init__(self, space: spaces.Box, features: int = 256) -> None:
@@ -62,7 +62,7 @@ def policy_kwargs(space: Space, q: bool = False) -> dict[str, Any]:
     if len(shape) == 1:
         return {} if q else {"net_arch": [64, 64], "activation_fn": nn.Tanh, **std}
     if len(shape) == 3 and shape[1:] == (84, 84):
-        return {"net_arch": [], "features_extractor_class": Frames, "normalize_images": False, **std}
+        return {"net_arch": [], "features_extractor_class": DirectorCNN, "normalize_images": False, **std}
     raise SpaceError(f"expected observations [n], or stacks of frames [c, 84, 84], got {space}")
 
 
@@ -70,7 +70,7 @@ def director_of(model: Any) -> Director:
     """The deterministic policy of an SB3 model of PPO, A2C or DQN, on the processor.
 
     Raises:
-        ThreatError: for another policy than of flat observations, or of :class:`Frames`, and linear layers on them.
+        ThreatError: for another policy than linear layers on flat observations, or on :class:`DirectorCNN`.
     """
     policy, normal = model.policy, model.get_vec_normalize_env()
     head: list[nn.Module] = []
@@ -80,14 +80,14 @@ def director_of(model: Any) -> Director:
     elif hasattr(getattr(policy, "mlp_extractor", None), "policy_net"):
         head = [*policy.mlp_extractor.policy_net, policy.action_net]
     features: Any = getattr(policy, "features_extractor", None)
-    if not head or type(features) not in (FlattenExtractor, Frames):
+    if not head or type(features) not in (FlattenExtractor, DirectorCNN):
         found = f"{type(model).__name__} with {type(policy).__name__} on {type(features).__name__}"
         raise ThreatError(
-            f"expected a PPO, A2C or DQN model whose features are flat observations or Frames, got {found}: give "
+            f"expected a PPO, A2C or DQN model whose features are flat observations or DirectorCNN, got {found}: give "
             f"Director(nn.Sequential(...)) its layers"
         )
     layers: list[nn.Module] = []
-    if isinstance(features, Frames):
+    if isinstance(features, DirectorCNN):
         layers += features.net
     elif normal is not None and normal.norm_obs:
         mean, std = normal.obs_rms.mean, np.sqrt(normal.obs_rms.var + normal.epsilon)

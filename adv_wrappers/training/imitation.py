@@ -48,7 +48,7 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
 from adv_wrappers.victims.victim import Victim
 
-LEAST = 50  # queries of a round
+LEAST_QUERIES = 50  # queries of a round
 QUERIES = "queries.safetensors"  # the labels so far
 # of what the victim's own unit is, if it has one, else the observations' standard deviations
 RADII = (0.05, 0.1, 0.2)
@@ -174,9 +174,9 @@ def _checked(
     if isinstance(hidden, str) or not isinstance(hidden, Iterable):
         raise ValueRangeError(f"hidden must hold integers of at least 1, got {hidden!r:.80}")
     queries = integer("queries", queries, None, MOST_TRAINING_STEPS)
-    if queries < LEAST * (rounds + 1):
-        least = f" must be at least {LEAST} a round, so {LEAST * (rounds + 1)} with "
-        raise ValueRangeError(Message(Argument("queries"), least, Argument("rounds", rounds), f", got {queries}"))
+    if queries < (least := LEAST_QUERIES * (rounds + 1)):
+        at_least = f" must be at least {LEAST_QUERIES} a round, so {least} with "
+        raise ValueRangeError(Message(Argument("queries"), at_least, Argument("rounds", rounds), f", got {queries}"))
     epochs, episodes = integer("epochs", epochs), integer("episodes", episodes)
     check_counts(epochs=epochs, episodes=episodes)
     return ImitationSettings(

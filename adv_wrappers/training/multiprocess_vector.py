@@ -26,12 +26,12 @@ from adv_wrappers.errors import WorkerError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, discard, pool_of
 
-Vector = VectorEnv[Observation, Action, Array]
-Stepped = tuple[Array, Array, Array, Array, Info]
+RowsVectorEnv = VectorEnv[Observation, Action, Array]
+_StepResult = tuple[Array, Array, Array, Array, Info]
 CLOSE_SECONDS = 60  # that closing waits for a process in the middle of a step
 
 
-def make_vector(environment: Environment, num_envs: int, processes: int = 1) -> Vector:
+def make_vector(environment: Environment, num_envs: int, processes: int = 1) -> RowsVectorEnv:
     """Environments side by side, in SAME_STEP mode.
 
     Args:
@@ -87,9 +87,9 @@ class MultiprocessVectorEnv(VectorEnv[Observation, Action, Array]):
         found = self._call("reset", given)
         return np.concatenate([obs for obs, _ in found]), self._merged([info for _, info in found])
 
-    def step(self, actions: Action) -> Stepped:
+    def step(self, actions: Action) -> _StepResult:
         """Step all rows with ``actions`` ``[B, *A]``; returns what ``SyncVectorEnv.step`` does."""
-        found: list[Stepped] = self._call("step", [{"actions": actions[rows]} for rows in self._slices])
+        found: list[_StepResult] = self._call("step", [{"actions": actions[rows]} for rows in self._slices])
         obs, rewards, terminated, truncated = (np.concatenate([part[i] for part in found]) for i in range(4))
         return obs, rewards, terminated, truncated, self._merged([part[4] for part in found])
 

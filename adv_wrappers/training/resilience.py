@@ -26,18 +26,29 @@ Choices where the paper leaves one open, or where this differs:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.evaluation.environments import AnyEnvironment, MakeEnv
-from adv_wrappers.training.resilience_measurement import Measurement, MeasurementProgress
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.training.resilience_measurement import (
+    Measurement,
+    MeasurementOptions,
+    MeasurementProgress,
+    PerturbationLike,
+)
 from adv_wrappers.training.resilience_result import Resilience, Robustness
-from adv_wrappers.training.timed_actors import How
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.numbers import integer
-from adv_wrappers.victims import Victim
+from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_rewards import MOST_ATTACKS
+
+# what else robustness takes from resilience; other names are settings of the algorithm
+_NAMES = {option.name for option in fields(MeasurementOptions)} - {"settings"}
 
 
 @holding
@@ -51,7 +62,7 @@ def resilience(
     seed: int = 0,
     algorithm: str = "ppo",
     *,
-    how: How = None,
+    how: PerturbationLike = None,
     induce: str = "worst",
     by: str | None = None,
     within: Budget | None = None,
@@ -63,11 +74,13 @@ def resilience(
     check_episodes: int = 30,
     num_envs: int | None = None,
     observe: str | None = None,
+    device: str | torch.device | None = None,
+    tensorboard: str | Path | None = None,
     out: str | Path | None = None,
     progress: MeasurementProgress | None = None,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
-    **settings: object,
+    **settings: Any,
 ) -> Resilience:
     """Measure the test-time resilience of a victim: how few perturbations a learned adversary needs to break it.
 
@@ -106,8 +119,8 @@ def resilience(
             (``adversary``). The same call resumes what was interrupted, and returns what is finished; with more
             ``steps`` it goes on.
         progress: called as ``progress(what, done, of how many)``.
-        **settings: settings of the algorithm, instead of the defaults; also ``device`` and ``tensorboard``, as for
-            :func:`adv_wrappers.train_adversary`.
+        device, tensorboard: as for :func:`adv_wrappers.train_adversary`.
+        **settings: settings of the algorithm, instead of the defaults.
 
     Returns:
         The result; what it measured agrees with :func:`adv_wrappers.evaluate` on its adversary.
@@ -118,15 +131,13 @@ def resilience(
             environment that does not repeat; :class:`ValueRangeError` for a negative cost, and for an ``r_max`` below
             the clean return.
     """
-    parts = Measurement.create(
-        victim,
-        env,
-        cost,
-        r_max,
-        steps,
-        episodes,
-        seed,
-        algorithm,
+    options = MeasurementOptions(
+        cost=cost,
+        r_max=r_max,
+        steps=steps,
+        episodes=episodes,
+        seed=seed,
+        algorithm=algorithm,
         how=how,
         induce=induce,
         by=by,
@@ -139,13 +150,12 @@ def resilience(
         check_episodes=check_episodes,
         num_envs=num_envs,
         observe=observe,
-        out=out,
-        progress=progress,
-        env_kwargs=env_kwargs,
-        make=make,
+        device=device,
+        tensorboard=tensorboard,
         settings=settings,
     )
-    return parts.run()
+    victim = load_victim(victim)
+    return Measurement.create(victim, Environment.of(env, victim, env_kwargs, make), options, out, progress).run()
 
 
 @holding
@@ -162,7 +172,10 @@ def robustness(
     algorithm: str = "ppo",
     *,
     out: str | Path | None = None,
-    **options: object,
+    progress: MeasurementProgress | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    **options: Any,
 ) -> Robustness:
     """Measure the test-time robustness of a victim: how much regret a budget of perturbations causes.
 
@@ -172,6 +185,7 @@ def robustness(
         hard: no more perturbations than ``budget`` are possible in the test (:class:`adv_wrappers.AtMost`); else, as in
             Algorithm 2, each beyond it costs ``budget`` times as much.
         out: a folder, as for :func:`resilience`; the result is ``robustness.json``.
+        progress, env_kwargs, make: as for :func:`resilience`.
         **options: further arguments of :func:`resilience`. ``observe=None`` takes ``"state+action+spent"``: which steps
             are worth a perturbation depends on how many are left.
 
@@ -179,10 +193,21 @@ def robustness(
         AdvWrappersError: as :func:`resilience`; :class:`ValueRangeError` for a budget that is no whole number.
     """
     budget = integer("budget", budget, 1, MOST_ATTACKS)
-    create: Callable[..., Measurement] = Measurement.create
-    parts = create(
-        victim, env, cost, r_max, steps, episodes, seed, algorithm, out=out, budget=budget, hard=bool(hard), **options
+    given = {name: options.pop(name) for name in _NAMES & {*options}}
+    asked = MeasurementOptions(
+        cost=cost,
+        r_max=r_max,
+        steps=steps,
+        episodes=episodes,
+        seed=seed,
+        algorithm=algorithm,
+        budget=budget,
+        hard=bool(hard),
+        **given,
+        settings=options,
     )
-    found = parts.run()
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    found = Measurement.create(victim, environment, asked, out, progress).run()
     assert isinstance(found, Robustness)
     return found

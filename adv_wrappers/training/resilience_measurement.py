@@ -12,40 +12,47 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
+from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.timed import Induce, Timed
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError, VictimError, Words
+from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.option_values import OBSERVE
+from adv_wrappers.presets import as_threat
+from adv_wrappers.snapshots import check_repeats, record_for_replay
 from adv_wrappers.timing import And, AtMost
-from adv_wrappers.training.algorithms import check_settings
+from adv_wrappers.training.adversary_checkpoints import AdversaryScore, AdversaryTask
 from adv_wrappers.training.default_settings import timing_settings
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
 from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.training.stop_rule import StopRule
-from adv_wrappers.training.timed_actors import How, actors_of
-from adv_wrappers.training.train_adversary import check_algorithm, train_adversary
+from adv_wrappers.training.train_adversary import adversary_budget, check_algorithm, train_adversary, train_director
+from adv_wrappers.training.training import Training
 from adv_wrappers.training.training_folder import (
     STATE,
     TrainingFolder,
     check_counts,
+    check_seed,
     describe_settings,
     read_record,
     warn_of_unknown,
@@ -53,26 +60,183 @@ from adv_wrappers.training.training_folder import (
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import MOST_COST, PerturbationCost
 
 HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
-_BESIDE = {"device", "tensorboard"}  # arguments of train_adversary that are accepted among the settings
-_TAKEN = {*inspect.signature(train_adversary).parameters} - _BESIDE  # those that a measurement sets itself
+_TAKEN = {*inspect.signature(train_adversary).parameters}  # arguments that are no settings of the algorithm
 MeasurementProgress = Callable[[str, int, int], None]
 
 
-@dataclass
+INDUCE = ("worst", "any")
+PerturbationLike: TypeAlias = ThreatModel | Perturbation | Mapping[str, object] | str | None
+
+
+def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None) -> WorstAction:
+    """The action that a victim values least, found in the best way that there is for it (equations 2 and 3).
+
+    Of discrete actions it is another than the one that is played, of which a value may think the least.
+
+    Args:
+        victim: the victim.
+        make_env: makes its environment.
+        by: as for :class:`adv_wrappers.WorstAction`; None takes ``"q"``, else ``"successor"``.
+
+    Raises:
+        VictimError: for a victim with neither Q-values nor a state value.
+        SnapshotError: where the successors are needed and the environment can neither be saved nor replayed.
+    """
+    if by is None and victim.has_q:
+        by = "q"
+    if by is None and victim.has_value and victim.discrete:
+        by = "successor"
+    if by is None:
+        raise VictimError(
+            Message(
+                "the worst action needs Q-values, or the state value of a victim with discrete actions, and this "
+                "victim has neither: approximate them with ",
+                Words("imitate(victim, env)", "adv-wrappers imitate"),
+                ", take the least likely action with ",
+                Argument("by", "policy"),
+                ", or give ",
+                Argument("how", ...),
+            )
+        )
+    if by == "successor":
+        with closing(record_for_replay(make_env())) as env:
+            env.reset(seed=0)
+            check_repeats(env)
+    return WorstAction(victim, by, other=victim.discrete)
+
+
+def actors_of(
+    victim: Victim, make_env: EnvFactory, how: PerturbationLike, induce: str, by: str | None, within: Budget | None
+) -> tuple[Callable[[Victim], Actor], ThreatModel | None]:
+    """What makes the actor for a victim, and the threat that ``how`` stands for.
+
+    Args:
+        victim: the victim.
+        make_env: makes its environment.
+        how, induce, by, within: as for :func:`adv_wrappers.resilience`.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for arguments that do not go together.
+    """
+    if induce not in INDUCE:
+        raise ValueRangeError(f"induce must be {' or '.join(map(repr, INDUCE))}, got {induce!r:.80}")
+    for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
+        if how is not None and value is not None:
+            given = Words("induce=", "--any-action") if name == "induce" else Argument(name, ...)
+            also = " chooses what is induced, and so does "
+            raise ThreatError(Message(given, also, Argument("how", ...), ": give one of them"))
+    if induce == "any":
+        if by is not None:
+            any_action = Words("induce='any'", "--any-action")
+            finds, leaves = " finds the worst action, ", " leaves it to the adversary: give one of them"
+            raise ThreatError(Message(Argument("by", ...), finds, any_action, leaves))
+        return Induce, None
+    if how is None:
+        return lambda each: Timed(worst_action_of(each, make_env, by), each), None
+    threat = as_threat(how, within=within)
+    if threat.at is not None:
+        raise ThreatError(f"an adversary perturbs whole observations, got a threat at {threat.at!r}")
+    return lambda each: Timed(threat.how, each), threat
+
+
+@dataclass(frozen=True)
+class MeasurementOptions:
+    """What is measured, and how: the arguments of :func:`resilience`, and of :func:`robustness`, by their names."""
+
+    cost: float = 1.0
+    r_max: float | None = None
+    steps: int = 60_000
+    episodes: int = 100
+    seed: int = 0
+    algorithm: str = "ppo"
+    how: PerturbationLike = None
+    induce: str = "worst"
+    by: str | None = None
+    within: Budget | None = None
+    terminal: bool = False
+    stop: bool = False
+    transfer: Iterable[Victim | str] = ()
+    test_seed: int | None = None
+    checks: int = 10
+    check_episodes: int = 30
+    num_envs: int | None = None
+    observe: str | None = None
+    device: str | torch.device | None = None
+    tensorboard: str | Path | None = None
+    settings: Mapping[str, JSON] = field(default_factory=dict)
+    budget: int | None = None
+    hard: bool = False
+
+    def checked(self) -> MeasurementOptions:
+        """The same with plain numbers; raises :class:`ValueRangeError` or :class:`ThreatError` for one out of range."""
+        check_algorithm(self.algorithm)
+        seed = check_seed(self.seed)
+        return replace(
+            self,
+            cost=number("cost", self.cost, 0, MOST_COST),
+            r_max=None if self.r_max is None else number("r_max", self.r_max, -MOST_COST, MOST_COST),
+            seed=seed,
+            test_seed=seed if self.test_seed is None else integer("test_seed", self.test_seed, 0),
+            terminal=bool(self.terminal),
+            stop=bool(self.stop),
+            steps=integer("steps", self.steps),
+            episodes=integer("episodes", self.episodes),
+            checks=integer("checks", self.checks),
+            check_episodes=integer("check_episodes", self.check_episodes),
+            num_envs=None if self.num_envs is None else integer("num_envs", self.num_envs),
+        )
+
+    def described(self) -> dict[str, JSON]:
+        """What is asked for, without ``steps``, which may grow, and without what a measurement makes of the rest."""
+        names = (
+            "episodes",
+            "checks",
+            "check_episodes",
+            "cost",
+            "r_max",
+            "seed",
+            "test_seed",
+            "algorithm",
+            "terminal",
+            "stop",
+            "num_envs",
+            "observe",
+            "budget",
+            "hard",
+        )
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def training(self) -> Training:
+        """How the adversary is trained."""
+        return Training(
+            self.steps,
+            self.algorithm,
+            self.num_envs,
+            self.checks,
+            self.check_episodes,
+            self.seed,
+            self.settings,
+            self.device,
+            self.tensorboard,
+        )
+
+
+@dataclass(frozen=True)
 class Measurement:
     """A measurement of resilience, or with a ``budget`` of robustness: its checked arguments, and its steps.
 
     Attributes:
         victim, environment: the victim, and how its environment is made.
+        options: what is measured, checked, with all settings of the algorithm.
+        training: how the adversary is trained.
         actor, within, when: the adversary's actor, the budget of its perturbations, and the timing of ``how``, or None.
         aim: makes the actor that is aimed at another victim.
-        options: the other arguments of :func:`resilience`, by name.
-        budget, hard: as for :func:`robustness`; None and False for resilience.
         others: the victims of ``transfer=``.
-        settings: of the algorithm.
         progress: as for :func:`resilience`.
         about: the arguments, as the result has them.
         folder: what is kept.
@@ -80,135 +244,75 @@ class Measurement:
 
     victim: Victim
     environment: Environment
+    options: MeasurementOptions
+    training: Training
     actor: Actor
     within: Budget | None
     when: When | None
     aim: Callable[[Victim], Actor]
-    options: dict[str, JSON]
-    budget: int | None
-    hard: bool
     others: list[Victim]
-    settings: dict[str, object]
     progress: MeasurementProgress | None
     about: dict[str, JSON]
     folder: TrainingFolder
 
     @staticmethod
     def create(
-        victim: Victim | str,
-        env: AnyEnvironment,
-        cost: float,
-        r_max: float | None,
-        steps: int,
-        episodes: int,
-        seed: int,
-        algorithm: str,
-        *,
-        how: How = None,
-        induce: str = "worst",
-        by: str | None = None,
-        within: Budget | None = None,
-        terminal: bool = False,
-        stop: bool = False,
-        transfer: Iterable[Victim | str] = (),
-        test_seed: int | None = None,
-        checks: int = 10,
-        check_episodes: int = 30,
-        num_envs: int | None = None,
-        observe: str | None = None,
-        out: str | Path | None = None,
-        progress: MeasurementProgress | None = None,
-        env_kwargs: Mapping[str, object] | None = None,
-        make: MakeEnv | None = None,
-        settings: Mapping[str, object] | None = None,
-        budget: int | None = None,
-        hard: bool = False,
-        **more: object,
+        victim: Victim,
+        environment: Environment,
+        options: MeasurementOptions,
+        out: str | Path | None,
+        progress: MeasurementProgress | None,
     ) -> Measurement:
         """The measurement of arguments as :func:`resilience` and :func:`robustness` take them.
 
         Raises:
             AdvWrappersError: one of its kinds, for arguments that cannot work.
         """
-        cost = number("cost", cost, 0, MOST_COST)
-        r_max = None if r_max is None else number("r_max", r_max, -MOST_COST, MOST_COST)
-        check_algorithm(algorithm)
-        seed = integer("seed", seed, 0)
-        test_seed = seed if test_seed is None else integer("test_seed", test_seed, 0)
-        whole = {"steps": steps, "episodes": episodes, "checks": checks, "check_episodes": check_episodes}
-        options: dict[str, JSON] = {name: integer(name, value) for name, value in whole.items()}
-        check_counts(**options)
-        victim = load_victim(victim)
+        options = options.checked()
+        check_counts(episodes=options.episodes)
+        transfer = options.transfer
         others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
-        environment = Environment.of(env, victim, env_kwargs, make)
         for each in (victim, *others):
             seen, _ = environment.spaces_for(each)
-        aim, threat = actors_of(victim, environment, how, induce, by, within)
+        aim, threat = actors_of(victim, environment, options.how, options.induce, options.by, options.within)
         actor, *_ = [aim(each) for each in (victim, *others)]  # raises before anything is played
         when = None if threat is None else threat.when
         if not (when is None or isinstance(when, When)):
             expected = f" must be one such as Bernoulli(0.5), not the function {when!r:.60}"
             raise ThreatError(Message("the timing of ", Argument("how", ...), expected))
         flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
+        observe = options.observe
         if observe is None:
-            observe = "state" if not flat else "state+action" if budget is None else "state+action+spent"
-        options |= {
-            "cost": cost,
-            "r_max": r_max,
-            "seed": seed,
-            "test_seed": test_seed,
-            "algorithm": algorithm,
-            "terminal": bool(terminal),
-            "stop": bool(stop),
-            "num_envs": num_envs,
-            "observe": observe,
-        }
-        found = timing_settings(algorithm, flat, {**(settings or {}), **more})
-        if num_envs is not None:
-            check_counts(num_envs=integer("num_envs", num_envs))
+            observe = "state" if not flat else "state+action" if options.budget is None else "state+action+spent"
         if observe not in OBSERVE:
             known = ", ".join(map(repr, OBSERVE))
             raise ValueRangeError(Message(Argument("observe"), f" must be one of {known}, got {observe!r:.80}"))
-        refused = sorted({*found} & _TAKEN)
+        refused = sorted({*options.settings} & _TAKEN)
         if refused:
             refusal = f"{', '.join(refused)} cannot be set here: "
             raise ThreatError(Message(refusal, Argument("how", ...), " is a threat with its budget and timing"))
-        check_settings(algorithm, {name: value for name, value in found.items() if name not in _BESIDE})
+        settings = timing_settings(options.algorithm, flat, options.settings)
+        options = replace(options, observe=observe, settings=settings)
+        training = options.training
         warn_of_unknown(out, victim, environment)
-        within = within if threat is None else threat.within
-        compared = {key: value for key, value in options.items() if key != "steps"}
+        within = options.within if threat is None else threat.within
         about = {
-            **compared,
-            "budget": budget,
-            "hard": hard,
+            **options.described(),
             "actor": _description(actor),
             "when": _description(when),
             "within": _description(within),
-            "settings": describe_settings(found),
+            "settings": describe_settings(settings),
         }
         asked = {"victim": victim.described(), "environment": environment.described, **about}
-        folder = TrainingFolder(out, "resilience" if budget is None else "robustness", asked)
+        folder = TrainingFolder(out, "resilience" if options.budget is None else "robustness", asked)
         return Measurement(
-            victim,
-            environment,
-            actor,
-            within,
-            when,
-            aim,
-            options,
-            budget,
-            hard,
-            others,
-            found,
-            progress,
-            about,
-            folder,
+            victim, environment, options, training, actor, within, when, aim, others, progress, about, folder
         )
 
     @property
     def kind(self) -> type[Resilience]:
         """The class of the result."""
-        return Resilience if self.budget is None else Robustness
+        return Resilience if self.options.budget is None else Robustness
 
     def run(self) -> Resilience:
         """Measure what the folder does not hold yet.
@@ -222,11 +326,11 @@ class Measurement:
             save(versions=versions(), clean_returns=clean, transfer=[])
         r_max = self._r_max(done["clean_returns"])
         reward = self._reward(r_max)
-        if done.get("asked") == self.options["steps"]:
+        if done.get("asked") == self.options.steps:
             adversary = self._trained()
         else:
             adversary, trained = self._train(reward, r_max)
-            save(**trained, asked=self.options["steps"], test=None, transfer=[])
+            save(**trained, asked=self.options.steps, test=None, transfer=[])
         if done["test"] is None:
             test, histogram = self._test("test", self.victim, adversary, reward, r_max)
             save(test=test.to_dict(), histogram=histogram)
@@ -245,7 +349,7 @@ class Measurement:
             "episode_seeds": self.seeds,
             "r_max": r_max,
             "transfer": rows,
-            **({} if self.budget is None else {"budget": self.budget, "hard": self.hard}),
+            **({} if self.options.budget is None else {"budget": self.options.budget, "hard": self.options.hard}),
         }
         found = self.kind.from_dict(data, adversary)
         if self.folder.out is not None:
@@ -259,20 +363,20 @@ class Measurement:
         episode to no purpose: of CartPole it sees a hundred episodes then in the time of six thousand. So it may go on
         in training, at a high cost.
         """
-        cost, terminal = self.options["cost"], self.options["terminal"]
-        beyond = (max(HARD * cost * (self.budget or 0), abs(r_max) / HARD) or 1.0) if self.hard else None
-        return PerturbationCost(cost, self.budget, terminal, r_max if terminal else None, beyond)
+        cost, terminal, budget = self.options.cost, self.options.terminal, self.options.budget
+        beyond = (max(HARD * cost * (budget or 0), abs(r_max) / HARD) or 1.0) if self.options.hard else None
+        return PerturbationCost(cost, budget, terminal, r_max if terminal else None, beyond)
 
     @property
     def timing(self) -> When | None:
         """The timing of the adversary that is tested."""
-        if not self.hard:
+        if not self.options.hard:
             return self.when
-        assert self.budget is not None
-        return AtMost(self.budget) if self.when is None else And(self.when, AtMost(self.budget))
+        assert self.options.budget is not None
+        return AtMost(self.options.budget) if self.when is None else And(self.when, AtMost(self.options.budget))
 
     def _r_max(self, clean: list[float]) -> float:
-        given, highest = self.options["r_max"], max(clean)
+        given, highest = self.options.r_max, max(clean)
         if given is not None and given < highest:
             least = f" must be at least the highest clean return, {highest:g}, got {given:g}"
             raise ValueRangeError(Message(Argument("r_max"), least))
@@ -293,41 +397,26 @@ class Measurement:
 
         def on_episode(steps: int, victim_return: float, perturbations: int, length: int) -> bool:
             log.add(TrainingEpisode(steps, victim_return, perturbations, length))
-            return not (rule.add(victim_return, perturbations) and options["stop"])
+            return not (rule.add(victim_return, perturbations) and options.stop)
 
         reached = [int(before["steps"])]
 
         def progress(done: int, _: float) -> None:
             reached.append(done)
-            self._show("training", min(done, options["steps"]), options["steps"])
+            self._show("training", min(done, options.steps), options.steps)
 
-        if options["stop"] and rule.met and folder is not None:
+        if options.stop and rule.met and folder is not None:
             adversary = self._trained()
         else:
-            self._show("training", min(before["steps"], options["steps"]), options["steps"])
-            train: Callable[..., Learned] = train_adversary  # settings are of any type
-            adversary = train(
-                self.actor,
-                self.environment,
-                self.victim,
-                steps=options["steps"],
-                algorithm=options["algorithm"],
-                num_envs=options["num_envs"],
-                seed=options["seed"],
-                within=self.within,
-                when=self.when,
-                checks=options["checks"],
-                episodes=options["check_episodes"],
-                out=folder,
-                progress=progress,
-                observe=options["observe"],
-                reward=reward,
-                on_episode=on_episode,
-                **self.settings,
-            )
+            self._show("training", min(before["steps"], options.steps), options.steps)
+            actor = as_actor(self.actor, self.victim)
+            budget = adversary_budget(actor, self.victim, None, None, self.within)
+            score = AdversaryScore(self.victim, actor, budget, self.when, str(options.observe))
+            task = AdversaryTask(self.environment, score, reward, True)
+            adversary = train_director(task, self.training, folder, progress, on_episode)
         found: dict[str, JSON] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
-        if self.hard:
+        if self.options.hard:
             adversary = replace(adversary, when=self.timing)
             if folder is not None:
                 card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
@@ -337,7 +426,7 @@ class Measurement:
             "training": {**episodes.to_dict(), "steps": found["steps"]},
             "steps": reached[-1],
             "seconds": seconds,
-            "stopped": bool(options["stop"] and rule.met),
+            "stopped": bool(options.stop and rule.met),
         }
 
     def _test(
@@ -361,7 +450,7 @@ class Measurement:
 
     def _play(self, what: str, victim: Victim, threat: ThreatModel | None) -> tuple[RunMeasurements, Counter[int]]:
         """The test's episodes, as :func:`adv_wrappers.evaluate` plays them, and how many were attacked at step t."""
-        episodes, attacked = self.options["episodes"], Counter[int]()
+        episodes, attacked = self.options.episodes, Counter[int]()
         images = len(victim.observation_space.shape or ()) > 1
         how = Episodes(episodes, num_envs=min(8 if images else 32, episodes))
         stack = ThreatStack(what, () if threat is None else (threat,), False)
@@ -382,7 +471,8 @@ class Measurement:
     @property
     def seeds(self) -> list[int]:
         """The seeds of the test's episodes."""
-        return draw_seeds(self.options["test_seed"], self.options["episodes"])
+        assert self.options.test_seed is not None
+        return draw_seeds(self.options.test_seed, self.options.episodes)
 
     def _show(self, what: str, done: int, whole: int) -> None:
         if self.progress is not None:

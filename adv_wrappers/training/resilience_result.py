@@ -29,7 +29,7 @@ from adv_wrappers.rendering.resilience_plots import TrainingCurve, plot_histogra
 from adv_wrappers.utils.files import write
 
 LAST = 100  # episodes that the training columns of Table 6 are taken over
-COLUMNS = (
+TABLE_COLUMNS = (
     "victim", "max. regret", "regret (training)", "perturbations (training)", "regret", "perturbations", "cost",
     "return + cost",
 )  # fmt: skip
@@ -295,8 +295,8 @@ class Resilience:
         """
         about = f"{self.title()}, {len(self.test)} episodes"
         table = Table(title=escape(about), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
-        for name in COLUMNS:
-            table.add_column(name, justify="left" if name == COLUMNS[0] else "right", overflow="fold")
+        for name in TABLE_COLUMNS:
+            table.add_column(name, justify="left" if name == TABLE_COLUMNS[0] else "right", overflow="fold")
         for row in self.rows():
             table.add_row(*map(escape, row))
         return table

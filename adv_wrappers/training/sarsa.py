@@ -174,7 +174,7 @@ class TransitionCollector:
             into[rows] = self.runner.peek(obs, rows)
 
 
-SAMPLES = 4  # random corners of the box that the robustness term compares with robust="sample"
+_CORNERS = 4  # random corners of the box that the robustness term compares with robust="sample"
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ class SarsaLearner:
         if self.settings.robust == "interval":
             low, high = (bound.squeeze(-1) for bound in interval(self.net, x - around, x + around))
             return torch.maximum(high - q, q - low).square().mean()
-        signs = torch.randint(2, (SAMPLES, *x.shape), generator=draws).to(x) * 2 - 1
+        signs = torch.randint(2, (_CORNERS, *x.shape), generator=draws).to(x) * 2 - 1
         change: Tensor = self.net(x + around * signs).squeeze(-1) - q
         return change.abs().amax(0).square().mean()
 

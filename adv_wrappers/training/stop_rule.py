@@ -16,7 +16,7 @@ from collections import deque
 WINDOW = 100  # episodes of a mean
 STABLE = 200  # episodes for which the mean has to stay
 TOLERANCE = 0.5  # perturbations
-SHARE = 0.01  # of r_max, that the regret may be below its highest mean
+REGRET_SHARE = 0.01  # of r_max, that the regret may be below its highest mean
 
 
 class StopRule:
@@ -51,6 +51,6 @@ class StopRule:
         regret = sum(self._regrets) / WINDOW
         self._highest = max(self._highest, regret)
         stable = len(self._means) > STABLE and max(self._means) - min(self._means) <= TOLERANCE
-        stop = stable and regret >= self._highest - SHARE * abs(self.r_max)
+        stop = stable and regret >= self._highest - REGRET_SHARE * abs(self.r_max)
         self.met = self.met or stop
         return stop

@@ -26,7 +26,7 @@ from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.victim import Victim
 
 LEAD = 3.0  # nats; at 90% of the states
-Loss = Callable[[Tensor], Tensor]
+_Loss = Callable[[Tensor], Tensor]
 _RATE, _LEAST_STD = 1e-2, 1e-6
 
 
@@ -115,7 +115,7 @@ def _linear(inputs: int, outputs: int, gain: float, draws: torch.Generator) -> n
     return layer
 
 
-def _train(net: nn.Sequential, inputs: Tensor, loss_of: Loss, epochs: int, draws: torch.Generator) -> None:
+def _train(net: nn.Sequential, inputs: Tensor, loss_of: _Loss, epochs: int, draws: torch.Generator) -> None:
     """Adam on minibatches, some eighty in every pass, its rate falling to zero."""
     adam = torch.optim.Adam(net.parameters(), _RATE)
     batch = min(max(len(inputs) // 80, 32), 256)

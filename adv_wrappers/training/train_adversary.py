@@ -10,10 +10,12 @@ DQN is that of Behzadan and Hsu (2019), Table 5 (``dqn.py``): one environment, a
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from pickle import loads
@@ -32,36 +34,46 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import needed_budget
+from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
-from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, Words
+from adv_wrappers.errors import (
+    ANOTHER_OUT,
+    Argument,
+    CardError,
+    Message,
+    SpaceError,
+    ThreatError,
+    ValueRangeError,
+    Words,
+)
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.option_values import BOTH
+from adv_wrappers.option_values import BOTH, FORMS
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.training.adversary_checkpoints import (
     AdversaryCheckpoints,
     AdversaryProgress,
     AdversaryScore,
     AdversaryTask,
-    OnEpisode,
+    OnTrainingEpisode,
+    adversary_score,
 )
-from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, made_model
+from adv_wrappers.training.algorithms import ALGORITHMS, made_model
 from adv_wrappers.training.default_settings import adversary_settings
 from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
 from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector import make_vector
-from adv_wrappers.training.pa_ad_forms import actors_by_form, check_forms_folder, strongest_form
 from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
+from adv_wrappers.training.training import Training
 from adv_wrappers.training.training_folder import (
     TrainingFolder,
-    check_counts,
     check_seed,
     describe_settings,
     described_victim,
     later_seed,
     warn_of_unknown,
 )
-from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -70,6 +82,70 @@ from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 MOST_NUMBERS = 4096  # of an adversary's action
+
+
+def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
+    """The actor in one form, or in each of the two for ``"both"``.
+
+    Raises:
+        ThreatError: for an actor without forms, or with another form of its own.
+        ValueRangeError: for an unknown form, or one that the victim's actions do not allow.
+    """
+    if form not in (*FORMS, BOTH):
+        raise ValueRangeError(Message(Argument("form"), f" must be 'direction', 'target' or 'both', got {form!r}"))
+    if not hasattr(actor, "form"):
+        goes = f" goes with pa-ad and pa-ad-action, {actor.name} has none"
+        raise ThreatError(Message(Argument("form", ...), goes))
+    if actor.form not in (None, form):
+        beside = f" is given beside an actor with form={actor.form!r}"
+        raise ThreatError(Message(Argument("form", form), beside))
+    chosen = FORMS if form == BOTH else (str(form),)
+    return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
+
+
+def check_forms_folder(out: Path | None) -> None:
+    """Raise unless the stronger of two forms may be written to this folder.
+
+    Raises:
+        CardError: for a card that cannot be read.
+        ValueRangeError: for a folder with one training, or with something else.
+    """
+    if out is None:
+        return
+    path, card = out / "card.json", None
+    if path.exists():
+        try:
+            card = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise CardError(f"cannot read {path}: {error}") from error
+    other = path.exists() and not (isinstance(card, dict) and "forms" in card)
+    if other or (out / "state.json").exists():
+        raise ValueRangeError(Message(f"{out} holds something else than a training of both forms: ", ANOTHER_OUT))
+
+
+def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
+    """The adversary whose best checkpoint has the lowest score (:func:`.adversary_checkpoints.adversary_score`).
+
+    Its card is copied into ``out`` itself, with the scores of all forms.
+
+    Args:
+        found: the best adversary of every form.
+        out: the folder, which holds those of earlier calls too; or None.
+    """
+    if out is None:
+        return min(found.values(), key=lambda learned: _best_score(learned.director.record))
+    cards = {form: json.loads((out / form / "card.json").read_text(encoding="utf-8")) for form in found}
+    lowest = {form: _best_score(card["training"]) for form, card in cards.items()}
+    best = min(lowest, key=lambda form: lowest[form])
+    card = cards[best]
+    write(out / "weights.safetensors", (out / best / "weights.safetensors").read_bytes())
+    write(out / "card.json", (json.dumps({**card, "forms": lowest}, indent=2) + "\n").encode())
+    return Learned(card=str(out), victim=found[best].victim)
+
+
+def _best_score(training: Mapping[str, JSON]) -> float:
+    """The score of the best checkpoint of a training, which is the last of its record at that time."""
+    return adversary_score(training["checkpoints"][-1])
 
 
 @holding
@@ -97,7 +173,7 @@ def train_adversary(
     observe: str = "state",
     quantize: bool = True,
     reward: Reward | None = None,
-    on_episode: OnEpisode | None = None,
+    on_episode: OnTrainingEpisode | None = None,
     device: str | torch.device | None = None,
     workers: int = 1,
     env_workers: int = 1,
@@ -160,95 +236,122 @@ def train_adversary(
             ``env_workers`` :class:`WorkerError` for an environment or a victim that cannot be sent to another process,
             and for a process that dies.
     """
-    seed = check_seed(seed)
+    processes = check_processes(workers, env_workers)
     check_algorithm(algorithm)
-    workers, env_workers = check_processes(workers, env_workers)
-    check_settings(algorithm, settings)
+    training = Training(
+        steps, algorithm, num_envs, checks, episodes, check_seed(seed), settings, device, tensorboard, *processes
+    )
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
-    if form is not None:
-        actors = actors_by_form(as_actor(kind, victim), form)
-        given = {
-            "eps": eps,
-            "steps": steps,
-            "algorithm": algorithm,
-            "num_envs": num_envs,
-            "seed": seed,
-            "scale": scale,
-            "within": within,
-            "when": when,
-            "checks": checks,
-            "episodes": episodes,
-            "tensorboard": tensorboard,
-            "observe": observe,
-            "quantize": quantize,
-            "device": device,
-            "reward": reward,
-            "on_episode": on_episode,
-            "workers": workers,
-            "env_workers": env_workers,
-            **settings,
-        }
-        if form != BOTH:
-            return train_adversary(actors[form], environment, victim, out=out, progress=progress, **given)
-        return _train_forms(actors, environment, victim, None if out is None else Path(out), progress, given)
-    flat = len(victim.observation_space.shape or ()) == 1
-    rows = num_envs if num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
-    check_counts(steps=steps, num_envs=rows, checks=checks, episodes=episodes)
     actor = as_actor(kind, victim)
-    if within is None and eps is None:
-        within = getattr(actor, "within", None)
-        if within is None and getattr(actor, "on", None) == "action" and victim.discrete:
-            within = Valid()
-    budget = needed_budget(Words("train_adversary", "train-adversary"), eps, scale, within)
-    budget = budget.resolve(None if getattr(actor, "on", None) == "action" else victim)
+    actors: Mapping[str, Actor | Hybrid] = {actor.name: actor} if form is None else actors_by_form(actor, form)
+    budget = adversary_budget(actor, victim, eps, scale, within)
     when = parse_when(when) if isinstance(when, str) else when
     if out is not None and when is not None and not isinstance(when, When):
         raise ThreatError(f"a folder keeps timings such as Bernoulli(0.5), not the function {when!r:.60}")
     if out is not None and reward is not None and not isinstance(reward, Value):
         raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
-    _check_learnable(algorithm, actor, victim)
     warn_of_unknown(out, victim, environment)
-    by_victim = AdversaryScore(victim, actor, budget, when, observe)
-    setup = ScoringSetup(environment, episodes, seed, quantize, by_victim)
+    tasks = {
+        name: AdversaryTask(environment, AdversaryScore(victim, one, budget, when, observe), reward, quantize)
+        for name, one in actors.items()
+    }
+    folder = None if out is None else Path(out)
+    if form == BOTH:
+        return _train_forms(tasks, training, folder, progress, on_episode)
+    [task] = tasks.values()
+    return train_director(task, training, folder, progress, on_episode)
+
+
+def adversary_budget(
+    actor: Actor | Hybrid, victim: Victim, eps: float | None, scale: Any, within: Budget | None
+) -> Budget:
+    """The budget of an adversary, resolved for its victim; the actor's own, or no limit on actions, if none is given.
+
+    Raises:
+        BudgetError: where there is none.
+    """
+    on_actions = getattr(actor, "on", None) == "action"
+    if within is None and eps is None:
+        within = getattr(actor, "within", None)
+        if within is None and on_actions and victim.discrete:
+            within = Valid()
+    return needed_budget(Words("train_adversary", "train-adversary"), eps, scale, within).resolve(
+        None if on_actions else victim
+    )
+
+
+@holding
+def train_director(
+    task: AdversaryTask,
+    training: Training,
+    out: Path | None,
+    progress: AdversaryProgress | None,
+    on_episode: OnTrainingEpisode | None,
+) -> Learned:
+    """Train one adversary, as :func:`train_adversary` does.
+
+    Args:
+        task: what it is trained for.
+        training: how.
+        out, progress, on_episode: as for :func:`train_adversary`.
+    """
+    environment, victim, actor = task.environment, task.score.victim, task.score.actor
+    budget, when, algorithm, steps = task.score.budget, task.score.when, training.algorithm, training.steps
+    flat = len(victim.observation_space.shape or ()) == 1
+    rows = training.num_envs if training.num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
+    _check_learnable(algorithm, actor, victim)
+    setup = ScoringSetup(environment, training.episodes, training.seed, task.quantize, task.score)
     with (
-        closing(make_vector(environment, rows, env_workers)) as vector,
+        closing(make_vector(environment, rows, training.env_workers)) as vector,
         one_thread(),
-        Scoring(setup, workers) as scoring,
+        Scoring(setup, training.workers) as scoring,
     ):
         # float64: the adversary's reward is made of the victim's before that is rounded
         adapter = Sb3Adapter(vector, np.float64)
-        earned = minus_reward if reward is None else reward
-        game = VecAdversaryEnv(adapter, victim, actor, budget, when, reward=earned, observe=observe, quantize=quantize)
-        chosen = adversary_settings(algorithm, rows, flat, settings)
+        game = VecAdversaryEnv(
+            adapter,
+            victim,
+            actor,
+            budget,
+            when,
+            reward=minus_reward if task.reward is None else task.reward,
+            observe=task.score.observe,
+            quantize=task.quantize,
+        )
+        settings = adversary_settings(algorithm, rows, flat, training.settings)
         own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
-        chosen["policy_kwargs"] = {**own, **settings.get("policy_kwargs", {})}
+        settings["policy_kwargs"] = {**own, **training.settings.get("policy_kwargs", {})}
         about = {
             "algorithm": algorithm,
             "environment": environment.described,
             "num_envs": rows,
-            "seed": seed,
-            "episodes": episodes,
-            "observe": observe,
-            "quantize": quantize,
+            "seed": training.seed,
+            "episodes": training.episodes,
+            "observe": task.score.observe,
+            "quantize": task.quantize,
             "actor": actor.open().to_dict(),
             "within": budget.to_dict(),
             "when": when.to_dict() if isinstance(when, When) else repr(when),
             "victim": described_victim(victim),
             "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
-            "settings": describe_settings(chosen),
-            **({"reward": reward.to_dict()} if isinstance(reward, Value) else {}),
+            "settings": describe_settings(settings),
+            **({"reward": task.reward.to_dict()} if isinstance(task.reward, Value) else {}),
         }
-        kept, task = TrainingFolder(out, "adversary", about), AdversaryTask(by_victim, scoring, earned)
-        checkpoints = AdversaryCheckpoints(task, max(steps // checks, 1), kept, progress, on_episode)
-        place, logs = device or ("cpu" if flat else "auto"), None if tensorboard is None else str(tensorboard)
-        normaliser = EpisodicNormalize if chosen["gamma"] == 1 else VecNormalize
+        kept = TrainingFolder(out, "adversary", about)
+        checkpoints = AdversaryCheckpoints(task, scoring, training.checkpoint_every, kept, progress, on_episode)
+        normaliser = EpisodicNormalize if settings["gamma"] == 1 else VecNormalize
         scaled = algorithm != "dqn"
-        normal = normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=chosen["gamma"])
-        given = {"policy": "MlpPolicy", "env": normal, "seed": seed, "device": place, "tensorboard_log": logs}
-        model = made_model(ALGORITHMS[algorithm], given, chosen)
+        arguments = {
+            "policy": "MlpPolicy",
+            "env": normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=settings["gamma"]),
+            "seed": training.seed,
+            "device": training.device or ("cpu" if flat else "auto"),
+            "tensorboard_log": training.logs,
+        }
+        model = made_model(ALGORITHMS[algorithm], arguments, settings)
         if checkpoints.resume(model):  # other draws and episodes than at the beginning
-            later = later_seed(seed, model.num_timesteps)
+            later = later_seed(training.seed, model.num_timesteps)
             set_random_seed(later)
             game.seed(later)
             if isinstance(model, PrioritizedDQN):
@@ -259,7 +362,7 @@ def train_adversary(
         checkpoints.init_callback(model)
         if model.num_timesteps - rollout_of(model) >= steps:  # more than the last rollout of a training of steps
             done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
-            warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=5)
         try:
             if steps > model.num_timesteps:
                 model.learn(steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)
@@ -280,43 +383,42 @@ def check_algorithm(algorithm: str) -> None:
 
 
 def _train_forms(
-    actors: Mapping[str, Actor],
-    environment: Environment,
-    victim: Victim,
+    tasks: Mapping[str, AdversaryTask],
+    training: Training,
     out: Path | None,
     progress: AdversaryProgress | None,
-    given: Mapping[str, Any],
+    on_episode: OnTrainingEpisode | None,
 ) -> Learned:
     """Train one adversary for every form; returns the strongest, and leaves the records of all in ``out``.
 
     With several ``workers`` the second form is trained in another process, while this one trains the first.
 
     Args:
-        actors: the actor of every form.
-        environment: how the environment is made.
-        victim, out, progress: as for :func:`train_adversary`.
-        given: further arguments of :func:`train_adversary`.
+        tasks: what the adversary of every form is trained for.
+        training: how each of them is.
+        out, progress, on_episode: as for :func:`train_adversary`.
     """
     check_forms_folder(out)
+    first, second = tasks
 
     def report(form: str, done: int, mean: float) -> None:
         if progress is not None:
-            progress([*actors].index(form) * given["steps"] + min(done, given["steps"]), mean)
+            progress([*tasks].index(form) * training.steps + min(done, training.steps), mean)
 
-    def train(form: str, **changed: int) -> Learned:
-        folder, how = None if out is None else out / form, {**given, **changed}
-        return train_adversary(actors[form], environment, victim, out=folder, progress=partial(report, form), **how)
+    def train(form: str, how: Training) -> Learned:
+        folder = None if out is None else out / form
+        return train_director(tasks[form], how, folder, partial(report, form), on_episode)
 
-    if given["workers"] == 1 or given["on_episode"] is not None:
-        return strongest_form({form: train(form) for form in actors}, out)
-    first, second = actors
-    environment.pickled()
-    pickled("the victim", victim)
-    pickled("the timing", given["when"])
-    aside = (actors[second], environment, victim, None if out is None else out / second, {**given, "workers": 1})
+    if training.workers == 1 or on_episode is not None:
+        return strongest_form({form: train(form, training) for form in tasks}, out)
+    task = tasks[second]
+    task.environment.pickled()
+    pickled("the victim", task.score.victim)
+    pickled("the timing", task.score.when)
+    aside = task, replace(training, workers=1), None if out is None else out / second
     with warm_pool(ON_DEMAND) as pool:
         future = pool.submit(call_in_worker, _train_aside, pickled("the training", aside))
-        found = {first: train(first, workers=given["workers"] - 1)}
+        found = {first: train(first, replace(training, workers=training.workers - 1))}
         found[second], checked = future.result()
     for done, mean in checked:
         report(second, done, mean)
@@ -325,11 +427,9 @@ def _train_forms(
 
 def _train_aside(data: bytes) -> tuple[Learned, list[tuple[int, float]]]:
     """Train one form in another process; returns it, with the steps and mean returns of its checkpoints."""
-    actor, env, victim, folder, given = loads(data)
+    task, training, folder = loads(data)
     checked: list[tuple[int, float]] = []
-    learned = train_adversary(
-        actor, env, victim, out=folder, progress=lambda done, mean: checked.append((done, mean)), **given
-    )
+    learned = train_director(task, training, folder, lambda done, mean: checked.append((done, mean)), None)
     return learned, checked
 
 

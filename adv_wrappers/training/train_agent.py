@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,7 +41,8 @@ from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.option_values import REWARDS, Rewards
 from adv_wrappers.training import default_settings as defaults
-from adv_wrappers.training.agent_setup import (
+from adv_wrappers.training.agent_models import (
+    ADVERSARY_SEED,
     AdversarySpec,
     algorithm_settings,
     check_spaces,
@@ -50,16 +51,18 @@ from adv_wrappers.training.agent_setup import (
     make_agent,
     parse_robust,
 )
-from adv_wrappers.training.algorithms import ALGORITHMS, check_settings
+from adv_wrappers.training.algorithms import ALGORITHMS
 from adv_wrappers.training.alternating import AgentScore, AgentTrainer, AlternatingTraining, Schedule
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
-from adv_wrappers.training.multiprocess_vector import Vector, make_vector
-from adv_wrappers.training.robust_algorithms import make_robust
+from adv_wrappers.training.multiprocess_vector import RowsVectorEnv, make_vector
+from adv_wrappers.training.robust_ppo_a2c import make_robust
 from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
+from adv_wrappers.training.training import Training
 from adv_wrappers.training.training_folder import (
     TrainingFolder,
+    check_counts,
     check_seed,
     describe_settings,
     functions_of,
@@ -194,13 +197,18 @@ def train_agent(
         hardened = train_agent("Hopper-v5", "pa-ad", 0.075, scale="victim", steps=2_000_000, out="hopper")
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
-    seed = check_seed(seed)
-    workers, env_workers = check_processes(workers, env_workers, 2)
+    processes = check_processes(workers, env_workers, 2)
     if algorithm not in ALGORITHMS:
         known = " or ".join(map(repr, ALGORITHMS))
         raise ThreatError(Message(Argument("algorithm"), f" must be {known}, got {algorithm!r}"))
-    check_settings(algorithm, {} if settings is None else settings)
-    check_settings("ppo", {} if adversary_settings is None else adversary_settings)
+    check_counts(num_envs=num_envs)
+    given = {} if settings is None else settings
+    training = Training(
+        steps, algorithm, num_envs, checks, episodes, check_seed(seed), given, "cpu", tensorboard, *processes
+    )
+    own_seed = later_seed(training.seed, ADVERSARY_SEED)
+    own_settings = {} if adversary_settings is None else adversary_settings
+    opposing = replace(training, algorithm="ppo", seed=own_seed, settings=own_settings)
     if select not in ("mode", "sample"):
         raise ValueRangeError(Message(Argument("select"), f" must be 'mode' or 'sample', got {select!r}"))
     if rewards not in REWARDS:
@@ -209,12 +217,12 @@ def train_agent(
     if observations not in ("normalized", "raw"):
         expected = f" must be 'normalized' or 'raw', got {observations!r:.80}"
         raise ValueRangeError(Message(Argument("observations"), expected))
-    schedule = Schedule(steps, phase, ratio, checks, episodes, num_envs)
+    schedule = Schedule(training, phase, ratio)
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None
     spec = AdversarySpec.parse(adversary, eps, scale, within, when)
     budget = within if eps is None else Linf(eps, scale)
-    if workers > 1:
+    if training.workers > 1:
         pickled("the threat", spec)
     method = parse_robust(robust, budget, algorithm)
     initial = initial_victim(victim, algorithm)
@@ -223,68 +231,61 @@ def train_agent(
     functions = () if spec.threat is None else functions_of(spec.threat)
     warn_of_unknown(out, None, environment, *functions)
     images = check_spaces(environment, initial, algorithm)
-    agent_settings = algorithm_settings(algorithm, num_envs, settings or {}, parts, images)
-    own_settings = defaults.adversary_settings("ppo", num_envs, True, adversary_settings or {}) if spec.learns else {}
+    training = replace(training, settings=algorithm_settings(algorithm, num_envs, given, parts, images))
+    opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
     about = {
         "environment": environment.described,
         "algorithm": algorithm,
         "adversary": spec.describe(),
-        **asdict(schedule),
-        "seed": seed,
+        "steps": steps,
+        "phase": phase,
+        "ratio": ratio,
+        "checks": checks,
+        "episodes": episodes,
+        "num_envs": num_envs,
+        "seed": training.seed,
         "select": select,
         "sampled": sampled,
         "victim": None if initial is None else initial.fingerprint(),
         "structure": None if initial is None else initial.structure(),
         "rewards": rewards,
         "observations": observations,
-        "settings": describe_settings(agent_settings),
-        "adversary_settings": describe_settings(own_settings),
+        "settings": describe_settings(training.settings),
+        "adversary_settings": describe_settings(opposing.settings if spec.learns else {}),
     }
     if method is not None and budget is not None:
         about["robust"] = {**method.to_dict(), "within": budget.to_dict()}
     folder = TrainingFolder(out, "agent", about)
     opened = ExitStack()  # closes the environments at the end
 
-    def make_rows() -> Vector:
-        return opened.enter_context(closing(make_vector(environment, num_envs, env_workers)))
+    def make_rows() -> RowsVectorEnv:
+        return opened.enter_context(closing(make_vector(environment, num_envs, training.env_workers)))
 
     with opened, one_thread():
-        logs = None if tensorboard is None else str(tensorboard)
-        checkpoint = folder.checkpoint
-        model = make_agent(
-            make_rows(),
-            algorithm,
-            agent_settings,
-            parts,
-            seed,
-            logs,
-            checkpoint,
-            rewards,
-            method is not None,
-            observations == "normalized",
-        )
+        checkpoint, normalize = folder.checkpoint, observations == "normalized"
+        model = make_agent(make_rows(), training, parts, checkpoint, rewards, method is not None, normalize)
         agent = AgentTrainer(model, live_victim(model, select))
         bounds = None
         if method is not None and budget is not None:
             bounds = BoundedPolicy(model, agent.victim, budget, initial)
             make_robust(model, method, bounds)
-        opponent = make_adversary(agent, spec, make_rows, sampled, own_settings, seed, logs, checkpoint)
+        opponent = make_adversary(agent, spec, make_rows, sampled, opposing, checkpoint)
         agent.attack(spec.threat, opponent)
-        setup = ScoringSetup(environment, episodes, seed, True, AgentScore())
-        scoring = opened.enter_context(Scoring(setup, workers))
-        training = AlternatingTraining(
+        setup = ScoringSetup(environment, episodes, training.seed, True, AgentScore())
+        scoring = opened.enter_context(Scoring(setup, training.workers))
+        turns = AlternatingTraining(
             agent, opponent, spec.threat, scoring, schedule, AgentCheckpoints(folder), select, progress, bounds
         )
         if model.num_timesteps:  # other draws and episodes than at the beginning
-            later = later_seed(seed, model.num_timesteps)
+            later = later_seed(training.seed, model.num_timesteps)
             set_random_seed(later)
             agent.normal.seed(later)
         opened.callback(folder.remove_parts)
-        training.init_callback(model)
+        turns.init_callback(model)
         if model.num_timesteps < steps:
             left = steps - model.num_timesteps
-            model.learn(left, callback=training, reset_num_timesteps=False, tb_log_name="agent")
-        found, threat = training.finish()
+            model.learn(left, callback=turns, reset_num_timesteps=False, tb_log_name="agent")
+        found, threat = turns.finish()
         for side in [model] if opponent is None else [model, opponent.model]:
             if hasattr(side, "_logger"):  # else it has not learned in this call
                 side.logger.close()

@@ -37,15 +37,15 @@ from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
-Setting = Mapping[str, object]
+CriticSetting = Mapping[str, object]
 
 # the 6 x 5 settings of the released scan (its box is around observation and action), of which papers report the minimum
-GRID: tuple[Setting, ...] = tuple(
+CRITIC_GRID: tuple[CriticSetting, ...] = tuple(
     {"eps": eps, "weight": weight} for eps in (0.02, 0.05, 0.1, 0.15, 0.2, 0.3) for weight in (0.1, 0.3, 1.0, 3.0, 10.0)
 )
 # The released default with both successors, and two of the paper's boxes. On a vanilla DDPG Hopper single trainings of
 # one setting differ widely (mean returns from 670 to 2270 over three seeds): more critics and more steps help.
-SMALL: tuple[Setting, ...] = (
+SMALL: tuple[CriticSetting, ...] = (
     {"eps": 0.02, "weight": 0.1}, {"eps": 0.02, "weight": 0.1, "successor": "shuffled"},
     {"eps": 0.1, "weight": 1.0, "box": "action"}, {"eps": 0.3, "weight": 3.0, "box": "action"},
 )  # fmt: skip
@@ -67,7 +67,7 @@ class CriticScan:
         scored: the report of the strongest alone, on other episodes, so that its mean is not the luckiest of many.
     """
 
-    settings: tuple[Setting, ...]
+    settings: tuple[CriticSetting, ...]
     critics: tuple[Critic, ...]
     best: int
     chosen: Report
@@ -129,7 +129,7 @@ class CriticScan:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip()
 
 
-def setting_text(setting: Setting) -> str:
+def setting_text(setting: CriticSetting) -> str:
     """A setting in one line of text."""
     return ",".join(f"{key}={value}" for key, value in setting.items()) or "default"
 
@@ -140,7 +140,7 @@ def train_critic(
     env: AnyEnvironment,
     *,
     within: Budget | None = None,
-    settings: Sequence[Setting] | None = None,
+    settings: Sequence[CriticSetting] | None = None,
     episodes: int = 20,
     attack_steps: int = 10,
     seed: int = 0,
@@ -169,7 +169,7 @@ def train_critic(
         within: the budget of the attacks that critics are compared by, best the one that you will attack with; None
             takes a tenth of the victim's own unit, ``Linf(0.1, scale="victim")``.
         settings: dictionaries of arguments of :func:`~adv_wrappers.training.train_one_critic.train_one_critic`;
-            ``GRID`` holds the papers' 30.
+            ``CRITIC_GRID`` holds the papers' 30.
         episodes, attack_steps, seed: as for :func:`scan_critics`.
         out: a folder for the strongest critic; each critic gets a folder in it, as do the reports ``chosen`` and
             ``scored``. The same call resumes an interrupted one.
@@ -192,7 +192,7 @@ def train_critic(
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     settings = _default_settings(settings, training)
-    check_settings(settings, training)
+    check_critic_settings(settings, training)
     if len(settings) == 1:
         setting = {"seed": integer("seed", seed, 0), **training, **settings[0]}
         return CriticTraining(victim, environment, setting, out).run(progress)
@@ -222,7 +222,7 @@ def train_critic(
     return scan.recorded() if out is None else scan.save(out)
 
 
-def _default_settings(settings: Sequence[Setting] | None, training: Setting) -> Sequence[Setting]:
+def _default_settings(settings: Sequence[CriticSetting] | None, training: CriticSetting) -> Sequence[CriticSetting]:
     """The given settings; else one, if ``training`` holds a part of one; else the four of ``SMALL``."""
     if settings is not None:
         return [*settings]
@@ -254,7 +254,7 @@ def scan_critics(
     env: AnyEnvironment,
     *,
     within: Budget,
-    settings: Sequence[Setting] = SMALL,
+    settings: Sequence[CriticSetting] = SMALL,
     episodes: int = 20,
     attack_steps: int = 10,
     seed: int = 0,
@@ -270,7 +270,7 @@ def scan_critics(
         victim, env, env_kwargs, make: as for :func:`train_critic`.
         within: the budget of the attack, such as ``Linf(0.075, scale="victim")``.
         settings: dictionaries of arguments of :func:`~adv_wrappers.training.train_one_critic.train_one_critic`;
-            ``GRID`` holds the papers' 30, ``SMALL`` four.
+            ``CRITIC_GRID`` holds the papers' 30, ``SMALL`` four.
         episodes: the number of episodes to choose the strongest on, and of others to score it on.
         attack_steps: gradient steps of the attack.
         seed: seeds training, choosing and scoring, which share no episode.
@@ -286,7 +286,7 @@ def scan_critics(
             :class:`ThreatError` for anything else than a setting, :class:`BudgetError` for the budget.
     """
     settings = [*settings]
-    check_settings(settings, training)
+    check_critic_settings(settings, training)
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     how = RobustSarsa(critic=lambda obs, act: act, steps=integer("attack_steps", attack_steps, 1))
     attack, victim = ThreatModel("observation", how, within), load_victim(victim)
@@ -344,7 +344,7 @@ def check_scan_folder(folder: str | Path) -> None:
         )
 
 
-def check_settings(settings: Sequence[Setting], training: Setting | None = None) -> None:
+def check_critic_settings(settings: Sequence[CriticSetting], training: CriticSetting | None = None) -> None:
     """Raise unless these are settings for :func:`scan_critics`.
 
     Args:
@@ -362,5 +362,5 @@ def check_settings(settings: Sequence[Setting], training: Setting | None = None)
         raise ValueRangeError(f"expected settings that differ, at least one, got {got}")
 
 
-def _folder_name(setting: Setting) -> str:
+def _folder_name(setting: CriticSetting) -> str:
     return re.sub(r"[^\w.]+", "-", setting_text(setting)).strip("-")

@@ -52,7 +52,7 @@ LEAST_STEPS = 5  # of a row, so that one is held out
 HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
 STARTS = 256  # of predictions without correction, on each side
 PLAYED = "trajectories-{}.safetensors"
-SOURCES = ("victim", "random")
+PLAYERS = ("victim", "random")
 
 
 @holding
@@ -219,11 +219,11 @@ class _Training:
         if self.folder.finished:
             return Dynamics(str(self.folder.out))
         self.environment.spaces_for(self.victim)  # which checks them
-        parts = [part for source in SOURCES if (part := self.play(source)) is not None]
+        parts = [part for source in PLAYERS if (part := self.play(source)) is not None]
         kept = [part.split(round(len(part.over) * (1 - HELD_OUT))) for part in parts]
         data = _Data.of([train for train, _ in kept])
         net = self.fit(data)
-        sources = [source for source in SOURCES if self.count(source)]
+        sources = [source for source in PLAYERS if self.count(source)]
         errors = {source: _errors(net, held_out) for source, (_, held_out) in zip(sources, kept, strict=True)}
         network: Section = {
             "kind": "dynamics-mlp",
@@ -270,7 +270,7 @@ class _Training:
                 self.progress(source, done, steps * rows)
 
         victim = self.victim if source == "victim" else None
-        entropy = (self.how["seed"], SOURCES.index(source))
+        entropy = (self.how["seed"], PLAYERS.index(source))
         found = collect(
             functools.partial(side_by_side, self.environment), victim, steps, rows, entropy, self.how["noise"], tell
         )

@@ -43,7 +43,7 @@ _MOST = {
     "ensemble": MOST_NETWORKS,
 }
 SHOWN = 4  # differences that an error names
-FORMAT = 1  # of state.json
+_FORMAT = 1  # of state.json
 STATE, TENSORS = "state.json", "state.safetensors"
 _CARD = ("weights.safetensors", "card.json")  # the card last: it has the hash of the weights
 _PART, _CHECKPOINT = ".part.", "checkpoint-"  # begin the names of folders of checkpoints: incomplete, and complete
@@ -208,15 +208,15 @@ class _State:
     checkpoint: str | None = None
     result: Info = dataclasses.field(default_factory=dict)
     finished: bool = False
-    format: int = FORMAT
+    format: int = _FORMAT
 
     @classmethod
     def read(cls, path: Path) -> _State:
         """The state in a file; raises :class:`CardError` for one that is missing, damaged or of something else."""
         try:
             found = cls(**json.loads(path.read_text(encoding="utf-8")))
-            if found.format != FORMAT:
-                raise CardError(f"{path} must have format {FORMAT}, got {found.format!r:.80}")
+            if found.format != _FORMAT:
+                raise CardError(f"{path} must have format {_FORMAT}, got {found.format!r:.80}")
             found.about, found.record, found.result = dict(found.about), [*map(dict, found.record)], dict(found.result)
             if found.kind not in _WORDS:
                 raise ValueError(f"its kind is {found.kind!r:.80}")

@@ -25,7 +25,7 @@ from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.untrained_attacks import BEAM, untrained_threat, why_no_beam
-from adv_wrappers.training.train_critic import check_settings
+from adv_wrappers.training.train_critic import check_critic_settings
 from adv_wrappers.training.training_folder import read_record
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.evaluation.masked import saturated, straight_through
@@ -696,13 +696,13 @@ def test_bad_input_costs_nothing(arguments, error, match, tmp_path):
 
 def test_settings_of_critics_that_cannot_work():
     with pytest.raises(ValueRangeError, match="at least one"):
-        check_settings([])
+        check_critic_settings([])
     with pytest.raises(ValueRangeError, match=r"eps must be .* got -1"):
         standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[*CRITICS, {"eps": -1}])
     with pytest.raises(ThreatError, match=r"takes .*weight.*, not heft"):
         standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[{"heft": 1}])
     with pytest.raises(ThreatError, match="not 3"):
-        check_settings([3])
+        check_critic_settings([3])
 
 
 def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):

@@ -23,7 +23,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.training.checkpoints import restore_model, save_model
-from adv_wrappers.training.director_networks import Frames
+from adv_wrappers.training.director_networks import DirectorCNN
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
 from adv_wrappers.training.training_folder import as_json, describe_settings
@@ -181,11 +181,11 @@ def test_a_damaged_checkpoint(change, error, match, tmp_path):
         restore_model(made(), *files)
 
 
-def test_a_class_that_has_moved_keeps_its_name_in_folders():
-    """Or a training on images that was begun before the move would count as another one."""
-    described = describe_settings({"features_extractor_class": Frames, "rate": np.float32(0.5), "sizes": (1, None)})
+def test_settings_are_described_by_names_and_plain_values():
+    given = {"features_extractor_class": DirectorCNN, "rate": np.float32(0.5), "sizes": (1, None)}
+    described = describe_settings(given)
     assert described == {
-        "features_extractor_class": "adv_wrappers.training.director_networks.Frames",
+        "features_extractor_class": "adv_wrappers.training.director_networks.DirectorCNN",
         "rate": 0.5,
         "sizes": [1, None],
     }

@@ -15,6 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.networks.tracing import layers_in_order
 
 pytest.importorskip("stable_baselines3")
 
@@ -25,16 +26,15 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.networks.tracing import layers_in_order
-from adv_wrappers.training.agent_setup import algorithm_settings, make_agent
-from adv_wrappers.training.bounded_policy import BoundedPolicy
-from adv_wrappers.training.image_bounds import image_bounds
+from adv_wrappers.training.agent_models import algorithm_settings, make_agent
+from adv_wrappers.training.bounded_policy import BoundedPolicy, image_bounds
 from adv_wrappers.training.radial import PAPER, Radial, SARegularizer
-from adv_wrappers.training.robust_algorithms import make_batch, make_robust
+from adv_wrappers.training.robust_ppo_a2c import make_batch, make_robust
 from adv_wrappers.training.sb3_adapter import AgentVecEnv
 from adv_wrappers.training.sb3_agents import live_victim, update_normaliser
 from adv_wrappers.training.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.training.train_agent import train_agent
+from adv_wrappers.training.training import Training
 
 SMALL: dict[str, Any] = {
     "steps": 256, "num_envs": 4, "checks": 2, "episodes": 2,
@@ -80,7 +80,8 @@ def bounded(env, budget, algorithm="ppo", **settings):
     vector = gym.vector.SyncVectorEnv([env] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
     images = len(vector.single_observation_space.shape) == 3
     every = algorithm_settings(algorithm, 2, {"n_steps": 8, **settings}, None, images=images)
-    model = make_agent(vector, algorithm, every, None, 0, None, None, robust=True)
+    training = Training(64, algorithm, 2, 1, 1, 0, every, "cpu")
+    model = make_agent(vector, training, None, None, robust=True)
     normal = model.get_vec_normalize_env()
     if normal.norm_obs:
         normal.obs_rms.mean, normal.obs_rms.var = np.linspace(-1, 1, 4), np.linspace(0.5, 4, 4)
@@ -286,7 +287,7 @@ def test_updates_are_those_of_stable_baselines3_where_the_loss_is(algorithm):
     for robust in (True, False):
         vector = gym.vector.SyncVectorEnv([Choose] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
         settings = algorithm_settings(algorithm, 2, {"n_steps": 16}, None)
-        model = make_agent(vector, algorithm, settings, None, 0, None, None, robust=robust)
+        model = make_agent(vector, Training(96, algorithm, 2, 1, 1, 0, settings, "cpu"), None, None, robust=robust)
         if robust:
             policy = BoundedPolicy(model, live_victim(model, "mode"), Linf(0.1))
             make_robust(model, Radial(kappa=1.0), policy)

@@ -20,7 +20,7 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training import resilience_measurement, stop_rule
 from adv_wrappers.training.resilience import resilience, robustness
-from adv_wrappers.training.timed_actors import worst_action_of
+from adv_wrappers.training.resilience_measurement import worst_action_of
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
@@ -104,7 +104,7 @@ def test_what_is_finished_is_not_measured_again(finished: Any, monkeypatch: pyte
     def fail(*given: Any, **more: Any) -> None:
         raise AssertionError("measured again")
 
-    for name in ("train_adversary", "Player"):
+    for name in ("train_director", "play_episodes"):
         monkeypatch.setattr(resilience_measurement, name, fail)
     again = resilience(DQN, SHORT, 2.0, transfer="zoo:cartpole-ppo", by="policy", out=out, **QUICK)
     assert again.to_dict() == found.to_dict() and again.adversary.sha256 == found.adversary.sha256
@@ -167,7 +167,7 @@ def test_a_damaged_folder_is_named(tmp_path: Any) -> None:
 def test_the_stop_rule_ends_a_training_and_a_second_call_keeps_it(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("WINDOW", 2), ("STABLE", 2), ("TOLERANCE", 100.0), ("SHARE", 1.0)):
+    for name, value in (("WINDOW", 2), ("STABLE", 2), ("TOLERANCE", 100.0), ("REGRET_SHARE", 1.0)):
         monkeypatch.setattr(stop_rule, name, value)
     given = {**QUICK, "steps": 2048, "checks": 1, "stop": True, "out": tmp_path}
     found = resilience(DQN, SHORT, **given)
@@ -241,7 +241,7 @@ def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
         ({"steps": 0}, ValueRangeError, "steps must be an integer from 1 to 1000000000000, got 0"),
         ({"episodes": 0}, ValueRangeError, "episodes must be an integer from 1 to 1000000"),
         ({"check_episodes": 1.5}, ValueRangeError, "check_episodes must be an integer"),
-        ({"seed": -1}, ValueRangeError, "seed must be an integer of at least 0"),
+        ({"seed": -1}, ValueRangeError, "seed must be an integer from 0"),
         ({"test_seed": "a"}, ValueRangeError, "test_seed must be an integer"),
         ({"induce": "best"}, ValueRangeError, "induce must be 'worst' or 'any', got 'best'"),
         ({"induce": "any", "by": "q"}, ThreatError, "induce='any' leaves it to the adversary"),
@@ -261,7 +261,7 @@ def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
 def test_bad_input_is_refused_before_anything_is_trained(
     given: Any, error: Any, message: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resilience_measurement, "train_adversary", None)
+    monkeypatch.setattr(resilience_measurement, "train_director", None)
     with pytest.raises(error, match=message):
         resilience(DQN, SHORT, out=tmp_path, **{**QUICK, **given})
 

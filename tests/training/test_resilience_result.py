@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.resilience_result import COLUMNS, AttackedEpisodes, Resilience, Robustness, TransferRow
+from adv_wrappers.training.resilience_result import TABLE_COLUMNS, AttackedEpisodes, Resilience, Robustness, TransferRow
 
 
 def episodes(returns: list[float], attacks: list[int], steps: list[int] | None = None) -> AttackedEpisodes:
@@ -50,7 +50,7 @@ def test_a_training_without_an_episode_has_no_figures() -> None:
 
 def test_table_6() -> None:
     table = RESULT.table()
-    assert tuple(column.header for column in table.columns) == COLUMNS
+    assert tuple(column.header for column in table.columns) == TABLE_COLUMNS
     assert RESULT.rows() == [
         ["zoo:somebody", "492.0", "491.0", "6", "490.0", "5.5", "11", "21"],
         ["victim (transfer)", "-", "-", "-", "400.0", "50", "100.0", "200.0"],

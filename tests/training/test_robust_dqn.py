@@ -22,8 +22,8 @@ from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, Victim
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.radial import LinearSchedule, Radial
-from adv_wrappers.training.robust_algorithms import make_robust
 from adv_wrappers.training.robust_dqn import SADQN, RadialDQN, RobustDQN, equation_5, hinge, overlap
+from adv_wrappers.training.robust_ppo_a2c import make_robust
 from adv_wrappers.training.sb3_agents import live_victim
 from adv_wrappers.training.train_agent import train_agent
 

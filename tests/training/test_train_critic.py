@@ -10,7 +10,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.training.train_critic import GRID, SMALL, scan_critics, train_critic
+from adv_wrappers.training.train_critic import CRITIC_GRID, SMALL, scan_critics, train_critic
 from adv_wrappers.training.train_one_critic import train_one_critic
 from tests.core.helpers import actor, mlp
 from tests.training.test_train_one_critic import Toy, Unplayed, toy_victim
@@ -46,7 +46,7 @@ def test_a_scan_reports_how_many_it_chose_from(tmp_path):
 
 
 def test_settings_of_a_scan():
-    assert len(GRID) == 30 and len({(s["eps"], s["weight"]) for s in GRID}) == 30
+    assert len(CRITIC_GRID) == 30 and len({(s["eps"], s["weight"]) for s in CRITIC_GRID}) == 30
     for bad in ([], [{"eps": 0.1}, {"eps": 0.1}]):
         with pytest.raises(ValueRangeError, match="settings that differ"):
             scan_critics(toy_victim(), Toy, within=adv.Linf(1.0), settings=bad)

@@ -42,10 +42,10 @@ from adv_wrappers.training.default_settings import agent_settings
 from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
-from adv_wrappers.training.multiprocess_vector import Vector
+from adv_wrappers.training.multiprocess_vector import RowsVectorEnv
 from adv_wrappers.training.radial import METHODS, RobustMethod
-from adv_wrappers.training.robust_algorithms import RobustA2C, RobustPPO
 from adv_wrappers.training.robust_dqn import Q_METHODS, RobustDQN, RobustQMethod
+from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO
 from adv_wrappers.training.sb3_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.sb3_agents import (
     MLPPolicy,
@@ -54,6 +54,7 @@ from adv_wrappers.training.sb3_agents import (
     policy_kwargs_of,
     q_policy_kwargs_of,
 )
+from adv_wrappers.training.training import Training
 from adv_wrappers.training.training_folder import described, later_seed
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -63,7 +64,7 @@ AgentNetworks = MLPPolicy | ImageNetworks
 ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN]] = {
     "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN,
 }  # fmt: skip
-_ADVERSARY_SEED = 1_000_003  # between the seeds of the two sides
+ADVERSARY_SEED = 1_000_003  # between the seeds of the two sides
 
 
 @dataclass(frozen=True)
@@ -224,12 +225,9 @@ def algorithm_settings(
 
 
 def make_agent(
-    env: Vector,
-    algorithm: str,
-    settings: Mapping[str, Any],
+    env: RowsVectorEnv,
+    training: Training,
     parts: AgentNetworks | None,
-    seed: int,
-    logs: str | None,
     checkpoint: Path | None,
     rewards: Rewards = "normalized",
     robust: bool = False,
@@ -239,17 +237,14 @@ def make_agent(
 
     Args:
         env: the agent's environments.
-        algorithm: ``"ppo"``, ``"a2c"`` or ``"dqn"``.
-        settings: all settings of the algorithm.
+        training: how it is trained, with all settings of the algorithm.
         parts: the networks that the agent starts from; None for new ones.
-        seed: seeds all randomness.
-        logs: a folder for tensorboard, or None.
         checkpoint: the folder of a checkpoint to restore, or None.
         rewards: what the agent learns from, see :func:`adv_wrappers.train_agent`.
         robust: whether the model takes a robust loss.
         normalize: whether a new agent normalises observations.
     """
-    settings = dict(settings)
+    algorithm, settings = training.algorithm, dict(training.settings)
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_linear_schedule, float(settings["learning_rate"]))
     images = is_stack(env.single_observation_space)
@@ -266,7 +261,8 @@ def make_agent(
     norms = isinstance(parts, MLPPolicy) and bool(parts.norms)
     q_policy = LayerNormQPolicy if norms else DQNPolicy
     policy = q_policy if algorithm == "dqn" else ImagePolicy if images else "MlpPolicy"
-    arguments = {"policy": policy, "env": normal, "seed": seed, "device": "cpu", "tensorboard_log": logs}
+    own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
+    arguments = {"policy": policy, "env": normal, **own}
     kind = ROBUST_ALGORITHMS[algorithm] if robust else ALGORITHMS[algorithm]
     model = made_model(kind, arguments, settings)
     if checkpoint is not None:
@@ -284,11 +280,9 @@ def make_agent(
 def make_adversary(
     agent: AgentTrainer,
     spec: AdversarySpec,
-    make_rows: Callable[[], Vector],
+    make_rows: Callable[[], RowsVectorEnv],
     sampled: bool,
-    settings: Mapping[str, Any],
-    seed: int,
-    logs: str | None,
+    training: Training,
     checkpoint: Path | None,
 ) -> AdversaryTrainer | None:
     """The adversary that learns against the live agent; None where none does.
@@ -298,7 +292,8 @@ def make_adversary(
         spec: what the agent is trained against.
         make_rows: makes the adversary's environments.
         sampled: whether the adversary explores in the agent's phase.
-        settings, seed, logs, checkpoint: as for :func:`make_agent`.
+        training: how the adversary is trained, with all settings of the algorithm.
+        checkpoint: as for :func:`make_agent`.
     """
     if spec.actor is None or spec.within is None:
         return None
@@ -307,15 +302,15 @@ def make_adversary(
     within = spec.within.resolve(agent.victim)
     # float64: the adversary's reward is made of the victim's before that is rounded
     env = VecAdversaryEnv(Sb3Adapter(make_rows(), np.float64), agent.victim, actor, within, spec.when)
+    settings = training.settings
     normal = VecNormalize(env, norm_reward=True, gamma=settings["gamma"])
-    own = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
-    chosen = {**settings, "policy_kwargs": own}
-    own_seed = later_seed(seed, _ADVERSARY_SEED)
-    arguments = {"policy": "MlpPolicy", "env": normal, "seed": own_seed, "device": "cpu", "tensorboard_log": logs}
-    model = made_model(PPO, arguments, chosen)
+    networks = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
+    own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
+    arguments = {"policy": "MlpPolicy", "env": normal, **own}
+    model = made_model(PPO, arguments, {**settings, "policy_kwargs": networks})
     if checkpoint is not None:
         restore_model(model, checkpoint / "adversary.zip", checkpoint / "adversary-normaliser.json")
-        normal.seed(later_seed(own_seed, int(model.num_timesteps)))
+        normal.seed(later_seed(training.seed, int(model.num_timesteps)))
     snapshot = DirectorSnapshot(sampled)
     snapshot.update(model)
     deployed = actor.open() if actor.victim is agent.victim else actor
