@@ -344,6 +344,8 @@ def section(case: Case, found: dict[str, Any]) -> str:
 def draw(data: dict[str, Any], path: Path) -> None:
     """A panel an agent: certified returns as lines, attacks of the same length as points."""
     cases = [case for case in CASES if any(row["returns"] for row in data["cases"].get(case.ref, {}).values())]
+    if not cases:
+        return
     figure = new_figure(4.6 * len(cases), 3.9, 160, "constrained")
     for place, case in enumerate(cases):
         axes, reach = figure.add_subplot(1, len(cases), place + 1), REACH * sorted(case.sigmas)[-2]
