@@ -545,6 +545,8 @@ def test_dqn_trains_choices_with_the_settings_of_the_paper(tmp_path):
     assert about["settings"] == {
         **paper,
         "learning_starts": 40,
+        "batch_size": 32,
+        "train_freq": 1,
         "exploration_fraction": 0.1,
         "exploration_final_eps": 0.02,
         "policy_kwargs": {},
