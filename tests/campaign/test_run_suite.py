@@ -40,6 +40,11 @@ FRESH = " on fresh episodes"
 CRITICS = [{"steps": 64, "num_envs": 2}, {"steps": 64, "num_envs": 2, "successor": "shuffled"}]
 
 
+def briefly() -> gym.Env:
+    """CartPole that ends after 15 steps: the search over episodes takes as long as they are."""
+    return make_short("CartPole-v1", 15)
+
+
 class Seeded(gym.Wrapper):
     """CartPole that ends after 20 steps, and writes down the seeds that it is reset with."""
 
@@ -56,9 +61,9 @@ class Seeded(gym.Wrapper):
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
-    """A suite on a short CartPole, and its folder."""
+    """A suite on CartPole of a few steps, and its folder."""
     out = tmp_path_factory.mktemp("suites") / "one"
-    return standard("zoo:cartpole-a2c", short, 0.05, out=out, **QUICK), out
+    return standard("zoo:cartpole-a2c", briefly, 0.05, out=out, **QUICK), out
 
 
 def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
@@ -97,7 +102,7 @@ def test_how_figures_came_about(suite):
 def test_the_same_episodes_as_an_evaluation_plays(suite):
     report, out = suite
     threats = ["max-diff:eps=0.05", "max-diff:restarts=6,keep=best,noise=0,eps=0.05", f"learned:card={out / 'pa-ad'}"]
-    rows = adv.evaluate("zoo:cartpole-a2c", short, threats, episodes=4, num_envs=4).threats
+    rows = adv.evaluate("zoo:cartpole-a2c", briefly, threats, episodes=4, num_envs=4).threats
     mine = {row["threat"]: row["returns"] for row in report.report.threats}
     assert [row["returns"] for row in rows] == [mine[name] for name in ("none", "max-diff", "strong-max-diff", "pa-ad")]
 
@@ -107,10 +112,10 @@ def test_the_worst_case_is_that_of_other_episodes(suite):
     name = report.chosen["threat"]
     how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else None
     if how is None and name == BEAM:
-        how = beam_search("zoo:cartpole-a2c", short, 0.05, 4, fresh_seed(0)).threat
+        how = beam_search("zoo:cartpole-a2c", briefly, 0.05, 4, fresh_seed(0)).threat
     elif how is None:
         how = untrained_threat(name, adv.Linf(0.05))
-    rows = adv.evaluate("zoo:cartpole-a2c", short, [how], episodes=4, seed=fresh_seed(0), num_envs=4).threats
+    rows = adv.evaluate("zoo:cartpole-a2c", briefly, [how], episodes=4, seed=fresh_seed(0), num_envs=4).threats
     assert [row["returns"] for row in rows] == [row["returns"] for row in report.fresh.threats]
     assert report.fresh.threats[1]["threat"] == report.worst["threat"] == name
     assert not {*report.fresh.episode_seeds} & {*report.report.episode_seeds}
@@ -190,7 +195,7 @@ def test_everything_is_kept_and_a_finished_suite_is_read(suite):
     }
     assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 12
     received = []
-    again = standard("zoo:cartpole-a2c", short, 0.05, out=out, progress=lambda *at: received.append(at), **QUICK)
+    again = standard("zoo:cartpole-a2c", briefly, 0.05, out=out, progress=lambda *at: received.append(at), **QUICK)
     assert again == report and received == []
 
 
@@ -208,11 +213,11 @@ def test_an_interrupted_suite_goes_on(suite, tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        standard("zoo:cartpole-a2c", short, 0.05, progress=stop, **how)
+        standard("zoo:cartpole-a2c", briefly, 0.05, progress=stop, **how)
     before = read_record(tmp_path / "sa-rl"), read_record(tmp_path / "pa-ad")
     assert [len(record) for record in before] == [2, 1] and not (tmp_path / "report.json").exists()
     received.clear()
-    report = standard("zoo:cartpole-a2c", short, 0.05, progress=lambda *at: received.append(at), **how)
+    report = standard("zoo:cartpole-a2c", briefly, 0.05, progress=lambda *at: received.append(at), **how)
     trained = [at for at in received if not at[0].startswith("scoring")]
     assert trained == [("sa-rl", 0, 256), ("sa-rl", 256, 256), *(("pa-ad", done, 256) for done in (0, 256, 256))]
     assert read_record(tmp_path / "sa-rl") == before[0] and read_record(tmp_path / "pa-ad")[:1] == before[1]
@@ -645,7 +650,7 @@ def test_a_last_checkpoint_that_is_the_best_calls_for_more_steps(suite, tmp_path
         state = json.loads((out / name / "state.json").read_text())
         state["record"][-1]["mean_return"] = left
         (out / name / "state.json").write_text(json.dumps(state))
-    report = standard("zoo:cartpole-a2c", short, 0.05, out=out, **QUICK)
+    report = standard("zoo:cartpole-a2c", briefly, 0.05, out=out, **QUICK)
     assert [w for w in report.warnings if "its last" in w] == [
         "the best of 2 checkpoints of pa-ad is its last: train it longer"
     ]
