@@ -157,19 +157,20 @@ class StateBoxSearch:
                 f"{victim!r}"
             )
         self.dynamics = dynamics_of(env)
-        self.shown = BoxActions(victim, env, budget.resolve(victim), self.dynamics, method)
+        self.box_actions = BoxActions(victim, env, budget.resolve(victim), self.dynamics, method)
         self._most = integer("most_at_once", most_at_once, 1)
         self.slopes = self._slopes()
 
     def _slopes(self) -> Floats:
         """How much the difference of the victim's largest outputs changes along every axis, the mean around starts."""
         dynamics = self.dynamics
-        if not self.shown.count:
+        if not self.box_actions.count:
             return np.ones(len(dynamics.coordinates))
         low, high = _start_boxes(dynamics, dynamics.start_low, dynamics.start_high)
         middle = (low + high) / 2
-        self.shown.possible(middle[:1], middle[:1])  # which refuses weights that are not finite
-        found: Floats = self.shown.effects(middle - _SLOPE_RADIUS, middle + _SLOPE_RADIUS)[0].mean(0) / _SLOPE_RADIUS
+        self.box_actions.possible(middle[:1], middle[:1])  # which refuses weights that are not finite
+        moved, _ = self.box_actions.effects(middle - _SLOPE_RADIUS, middle + _SLOPE_RADIUS)
+        found: Floats = moved.mean(0) / _SLOPE_RADIUS
         return found
 
     @full_precision()
@@ -197,7 +198,8 @@ class StateBoxSearch:
         if budget_s is not None:
             check_number("budget_s", budget_s, 0)
         deadline = Deadline(budget_s)
-        self.shown.batches = TimedBatches(Deadline(None), _ROWS)  # the first step of the first round is always followed
+        # without a limit: the first step of the first round is always followed
+        self.box_actions.batches = TimedBatches(Deadline(None), _ROWS)
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
         best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
@@ -317,8 +319,8 @@ class SearchRound:
             except OutOfTimeError:
                 self.stopped = True
                 return
-            if self.search.shown.batches.deadline is not self._deadline:
-                self.search.shown.batches = TimedBatches(self._deadline, _ROWS)
+            if self.search.box_actions.batches.deadline is not self._deadline:
+                self.search.box_actions.batches = TimedBatches(self._deadline, _ROWS)
         self.finished = self.steps == self.dynamics.limit or not self._dropped
 
     def step(self) -> None:
@@ -354,7 +356,7 @@ class SearchRound:
         periods = self.dynamics.periods
         self._scale = scale
         self.grid = CellGrid(np.where(np.isinf(periods), self._middle - sides / 2, -np.pi), sides, periods)
-        self.actions = CellActions(self.search.shown, self.grid)
+        self.actions = CellActions(self.search.box_actions, self.grid)
 
 
 def _start_boxes(dynamics: IntervalDynamics, low: Floats, high: Floats) -> tuple[Floats, Floats]:

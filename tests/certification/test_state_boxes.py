@@ -110,7 +110,7 @@ def test_attacked_episodes_stay_inside(name):
 
 
 def test_a_search_without_the_budget_is_caught():
-    assert outside("CartPole-v1", broken=lambda search: [(search.shown, "_eps", np.zeros(4))]).sum() > 0
+    assert outside("CartPole-v1", broken=lambda search: [(search.box_actions, "_eps", np.zeros(4))]).sum() > 0
 
 
 def test_a_search_that_keeps_one_box_of_a_cell_is_caught(monkeypatch):
@@ -243,8 +243,8 @@ def test_layers_in_front_are_kept(kind):
     state = np.array([0.02, -0.3, 0.05, 0.2])
     place = (search.dynamics.coordinates @ state)[None]
     own = victim.act_on(state.astype(np.float32)[None])[0]
-    assert search.shown.possible(place, place)[0].tolist() == [own == 0, own == 1]
-    side, budget = search.shown.effects(place - 0.01, place + 0.01)
+    assert search.box_actions.possible(place, place)[0].tolist() == [own == 0, own == 1]
+    side, budget = search.box_actions.effects(place - 0.01, place + 0.01)
     assert side.shape == (1, 4) and budget[0] == pytest.approx(0.01 * 2 * 28, rel=0.01)
 
 
