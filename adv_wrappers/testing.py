@@ -1,20 +1,10 @@
 """assert_robust: a test of a user's own suite, which fails where an agent does not keep what is asked for under attack.
 
-A sequential test. Episodes are played in looks, of 10, 20, 40, ... episodes an attack in all, and after each look every
-attack is judged by the interval of its mean return (:func:`adv_wrappers.evaluation.statistics.interval`):
-
-- The test fails as soon as one attack's mean lies below ``min_return``, and passes as soon as every attack's mean lies
-  at or above it. What lies on both sides is played on.
-- A verdict is wrong with a probability of at most ``1 - confidence``: each of the looks has an equal share of one half
-  of it (Bonferroni's inequality), and what is not seen at all has the other. To fail, each attack has a share of that
-  share, since any of them may. To pass all have to, so none is divided further.
-- There is no verdict on fewer than 10 episodes.
-- Where all returns but three or fewer are equal, episodes of another kind may be as frequent as the exact bound of a
-  proportion allows (Clopper and Pearson 1934), and worth the lowest or the highest return possible. Where that is not
-  known, there is no verdict before an event of the share ``rare`` would have been seen, and what is rarer than that is
-  not looked for: an agent that earns all in 999 episodes of a thousand passes, whatever it loses in the last.
-- A test that ends without a verdict, out of time or of episodes, has not shown the agent to be robust: it fails, and
-  says so.
+A sequential test. Episodes are played in looks, of 10, 20, 40, ... episodes an attack in all, and after each look the
+returns of every attack are judged (:class:`adv_wrappers.evaluation.robustness_claim.RobustnessClaim`). The test fails
+as soon as one attack's mean lies below ``min_return``, and passes as soon as every attack's mean lies at or above it.
+What lies on both sides is played on. A test that ends without a verdict, out of time or of episodes, has not shown the
+agent to be robust: it fails, and says so.
 """
 
 from __future__ import annotations
@@ -38,7 +28,8 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.report import number
-from adv_wrappers.evaluation.statistics import FEW, LEAST, caveat, interval
+from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
+from adv_wrappers.evaluation.statistics import LEAST
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.threads import one_thread
@@ -213,16 +204,11 @@ class _SequentialTest:
         lowest: float | None = None,
         highest: float | None = None,
     ) -> None:
-        self.names, self.min_return = names, min_return
+        self.names = names
         self.looks = [min(LEAST * 2**i, most) for i in range(max(math.ceil(math.log2(most / LEAST)), 0) + 1)]
-        self.share = (1 - confidence) / 2 / (len(self.looks) + _LAST_LOOKS)
-        missed = (1 - confidence) / 2
-        risks = (missed, missed / len(names))  # all attacks have to pass, and any may fail
-        enough = [math.ceil(math.log(risk) / math.log1p(-rare)) for risk in risks]
-        self.enough_to_pass, self.enough_to_fail = (
-            LEAST if edge is not None else count for edge, count in zip((lowest, highest), enough, strict=True)
+        self.claim = RobustnessClaim(
+            min_return, confidence, len(self.looks) + _LAST_LOOKS, len(names), rare, lowest, highest
         )
-        self.lowest, self.highest = lowest, highest
         self.returns: list[list[float]] = [[] for _ in names]
         self.seeds: list[list[int]] = [[] for _ in names]
         self.seconds = [0.0] * len(names)  # of an episode, in the last batch
@@ -257,62 +243,18 @@ class _SequentialTest:
         """Judge the attacks whose mean may lie at or above what is asked for."""
         self.done = max(self.done, *(len(of) for of, above in zip(self.returns, self.above, strict=True) if not above))
         for i, returns in enumerate(self.returns):
-            if not self.above[i] and _conclusive(returns, self.enough_to_pass):
-                self.above[i] = self._bounds(returns, 1 - 2 * self.share)[0] >= self.min_return
+            self.above[i] = self.above[i] or self.claim.shown_by(returns)
 
     def below(self, i: int) -> bool:
         """Whether an attack's mean lies below what is asked for."""
-        found, level = self.returns[i], 1 - 2 * self.share / len(self.names)
-        return _conclusive(found, self.enough_to_fail) and self._bounds(found, level)[1] < self.min_return
-
-    def _bounds(self, returns: Sequence[float], level: float) -> tuple[float, float]:
-        return bounds(returns, level, self.lowest, self.highest)
+        return self.claim.refuted_by(self.returns[i])
 
     def verdict(self, i: int) -> AttackVerdict:
         """What was seen of an attack."""
         returns = self.returns[i]
-        low, high = self._bounds(returns, 1 - 2 * self.share)
+        low, high = self.claim.interval(returns)
         worst = self.seeds[i][int(np.argmin(returns))]
         return AttackVerdict(self.names[i], float(np.mean(returns)), low, high, len(returns), worst)
-
-
-def _conclusive(returns: Sequence[float], enough: int) -> bool:
-    """Whether there are enough returns for a verdict, where they are nearly all equal too."""
-    return len(returns) >= LEAST and (len(returns) >= enough or caveat(returns) is None)
-
-
-def bounds(
-    returns: Sequence[float], level: float, lowest: float | None = None, highest: float | None = None
-) -> tuple[float, float]:
-    """The :func:`interval` of the mean, wider where all returns but ``FEW`` are equal.
-
-    Other episodes may then be as frequent as the bound of Clopper and Pearson allows, each of them worth the lowest
-    return, or the highest: that of the rules, or where these are not known of the episodes that were played.
-
-    Args:
-        returns: of the episodes.
-        level: probability that the interval covers the mean.
-        lowest, highest: of the returns that an episode can have, or None.
-    """
-    low, high = interval(returns, level)
-    values, counts = np.unique(np.asarray(returns, np.float64), return_counts=True)
-    common, others = float(values[counts.argmax()]), len(returns) - int(counts.max())
-    if others > FEW:
-        return low, high
-    share = _most_frequent(others, len(returns), (1 - level) / 2)
-    least = min(float(values[0]), math.inf if lowest is None else lowest)
-    most = max(float(values[-1]), -math.inf if highest is None else highest)
-    return min(low, common - share * (common - least)), max(high, common + share * (most - common))
-
-
-def _most_frequent(count: int, trials: int, risk: float) -> float:
-    """The probability of an event under which at most ``count`` of them are seen with a probability of ``risk``."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        p = (low + high) / 2
-        seen = sum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(count + 1))
-        low, high = (p, high) if seen > risk else (low, p)
-    return high
 
 
 def _budget(given: float | None) -> float | None:
@@ -378,7 +320,7 @@ def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
     """What is wrong, and how to see it."""
     again = where.format(repr(verdict.threat))
     return (
-        f"{verdict}, less than the {number(test.min_return)} asked for. The worst of them has the seed "
+        f"{verdict}, less than the {number(test.claim.min_return)} asked for. The worst of them has the seed "
         f"{verdict.worst_seed}: env.reset(seed={verdict.worst_seed}); see also {again}"
     )
 
@@ -390,6 +332,6 @@ def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> s
     why = f"after {test.done} episodes" if budget_s is None else f"after {spent:.1f} of {budget_s:g} s"
     more = f"; {LEAST} episodes of each take about {LEAST * each:.1f} s" if test.done < LEAST else ""
     return (
-        f"undecided {why}{more}: whether at least {number(test.min_return)} are left is not shown. "
+        f"undecided {why}{more}: whether at least {number(test.claim.min_return)} are left is not shown. "
         f"{'; '.join(map(str, open_))}"
     )

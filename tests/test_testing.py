@@ -9,8 +9,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.statistics import interval
-from adv_wrappers.testing import BUDGET_VARIABLE, _SequentialTest, assert_robust, bounds
+from adv_wrappers.testing import BUDGET_VARIABLE, _SequentialTest, assert_robust
 from tests.evaluation.agents import balancing, short
 
 pytest_plugins = ("pytester",)
@@ -141,15 +140,6 @@ def test_a_task_that_is_seldom_won_is_not_failed_for_its_first_losses(chance, as
             if any(map(test.below, range(3))) or all(test.above):
                 break
     assert failed <= 0.05 * 200
-
-
-def test_bounds_allow_for_what_was_not_seen():
-    assert bounds([1.0] * 20, 0.9) == (1.0, 1.0)  # nothing says how far others would be
-    low, high = bounds([1.0] * 20, 0.9, lowest=-1.0, highest=1.0)
-    assert high == 1.0 and (low + 1) / 2 == pytest.approx(0.05 ** (1 / 20))  # the share that is seen in all 20
-    low, high = bounds([0.0] * 99 + [5.0], 0.9)
-    assert low < 0.05 and high == pytest.approx(5 * 0.0466, rel=1e-2)  # Clopper and Pearson's for 1 of 100
-    assert bounds(range(10), 0.9) == interval(range(10), 0.9)
 
 
 def test_a_suite_and_threats_of_ones_own():

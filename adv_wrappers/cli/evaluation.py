@@ -201,7 +201,12 @@ def evaluate_(
             report.plot(out / "returns.png")
             click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
-        pass_or_fail(judge_report(report, at_least, len(threats)), f"{agent.ref or victim} on {env}", junit)
+        from adv_wrappers.evaluation.environments import Environment
+        from adv_wrappers.evaluation.least_return import lowest_return
+
+        lowest_known = lowest_return(Environment.of(env, agent, env_kwargs, make))
+        judged = judge_report(report, at_least, len(threats), lowest_known)
+        pass_or_fail(judged, f"{agent.ref or victim} on {env}", junit)
 
 
 def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> bool:

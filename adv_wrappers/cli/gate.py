@@ -1,9 +1,9 @@
 """A claim about an agent as a test: ``--at-least`` compares returns with a number, ``--junit`` writes it for CI.
 
-The claim is that a mean return is at least ``X``. A row's 95% interval has three outcomes: it lies at or above ``X``,
-which shows the claim; it holds ``X``, which shows neither; or it lies below, which refutes the claim. Only the first
-passes, so that few episodes fail where they cannot tell. Of ``evaluate`` every row with a threat is judged, without
-threats the clean one; of ``suite`` the worst case on fresh episodes, on which nothing was chosen.
+The claim is that a mean return is at least ``X``, and a row's returns show it, do not show it, or refute it
+(:class:`adv_wrappers.evaluation.robustness_claim.RobustnessClaim`, with one look at 95%). Only the first passes, so
+that few episodes fail where they cannot tell. Of ``evaluate`` every row with a threat is judged, without threats the
+clean one; of ``suite`` the worst case on fresh episodes, on which nothing was chosen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,14 +22,14 @@ from adv_wrappers.utils.files import probe_file, write
 if TYPE_CHECKING:
     from adv_wrappers.campaign import SuiteReport
     from adv_wrappers.evaluation.report import Report
+    from adv_wrappers.evaluation.robustness_claim import RobustnessClaim, Verdict
     from adv_wrappers.evaluation.statistics import ReportRow
 
-Outcome = Literal["shown", "not shown", "below"]
 FAILED = 1  # exit status; 2 is wrong usage
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot hold
 _AT_LEAST = click.option(
     "--at-least", type=float, callback=finite_number, metavar="RETURN",
-    help="fail (status 1) unless the 95% interval of the mean return under attack lies at or above this",
+    help="fail (status 1) unless the mean return under attack is shown to be at least this, at 95%",
 )  # fmt: skip
 _JUNIT = click.option(
     "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -48,14 +48,14 @@ class Judged:
 
     Attributes:
         name: the threat.
-        outcome: what the row says of the claim; None where the claim is not about this row.
-        sentence: the outcome with its figures.
+        verdict: what the row says of the claim; None where the claim is not about this row.
+        sentence: the verdict with its figures.
         low: the lower end of the interval.
         seconds: how long the row took to play, of one environment.
     """
 
     name: str
-    outcome: Outcome | None
+    verdict: Verdict | None
     sentence: str
     low: float
     seconds: float
@@ -63,49 +63,61 @@ class Judged:
     @property
     def failed(self) -> bool:
         """Whether the row is judged, and does not show the claim."""
-        return self.outcome in ("not shown", "below")
+        return self.verdict in ("not shown", "below")
 
 
-def judge(row: ReportRow, least: float, name: str | None = None, judged: bool = True) -> Judged:
-    """Compare a row of a report with the return that it is to reach.
+def judge(row: ReportRow, claim: RobustnessClaim, name: str | None = None, judged: bool = True) -> Judged:
+    """What a row of a report says of a claim.
 
     Args:
-        row: a row with ``mean_return``, its interval ``low`` and ``high``, and ``caveat``.
-        least: the return.
+        row: a row with its ``returns``.
+        claim: about the mean of these.
         name: what the row is called; None takes its ``threat``.
         judged: whether the claim is about this row.
     """
     from adv_wrappers.evaluation.report import number
+    from adv_wrappers.evaluation.statistics import caveat
 
-    name = str(row["threat"]) if name is None else name
-    mean, low, high = row["mean_return"], row["low"], row["high"]
-    outcome: Outcome = "shown" if low >= least else "not shown" if high >= least else "below"
-    interval = f"95% interval {number(low)} to {number(high)}"
-    if row.get("caveat"):
-        interval = f"{number(low)} to {number(high)}, no interval of 95%, {row['caveat']}"
-    found = f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number(mean)} ({interval})"
+    name, returns, least = str(row["threat"]) if name is None else name, row["returns"], claim.min_return
+    verdict, (low, high) = claim.verdict(returns), claim.interval(returns)
+    interval = f"{claim.confidence:.0%} interval {number(low)} to {number(high)}"
+    if not claim.conclusive(returns):
+        interval = f"{number(low)} to {number(high)}, no interval of {claim.confidence:.0%}, {caveat(returns)}"
+    found = f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number(row['mean_return'])} ({interval})"
     said = {
         "shown": f"{found}, at least the {least:g} asked for",
         "not shown": f"{found}, which does not show the {least:g} asked for: it may be more or less",
         "below": f"{found}, less than the {least:g} asked for",
     }
     seconds = row["ms_per_step"] * sum(row["lengths"]) / 1000
-    return Judged(name, outcome if judged else None, said[outcome], low, seconds)
+    return Judged(name, verdict if judged else None, said[verdict], low, seconds)
 
 
-def judge_report(report: Report, least: float, threats: int) -> list[Judged]:
+def judge_report(report: Report, least: float, threats: int, lowest: float | None) -> list[Judged]:
     """Every row of a report; its last ``threats`` rows are judged, or the clean one where there are none.
 
     The row of ``--minimum worst-action``, which nobody asks about, comes before those of the threats.
+
+    Args:
+        report: the report.
+        least: the return that is claimed.
+        threats: how many rows the claim is about.
+        lowest: return that an episode can have; None where it is not known.
     """
+    from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
+
+    claim = RobustnessClaim(least, attacks=max(threats, 1), lowest=lowest)
     asked = range(len(report.threats) - threats, len(report.threats)) if threats else range(1)
-    return [judge(row, least, judged=i in asked) for i, row in enumerate(report.threats)]
+    return [judge(row, claim, judged=i in asked) for i, row in enumerate(report.threats)]
 
 
-def judge_suite(report: SuiteReport, least: float) -> list[Judged]:
+def judge_suite(report: SuiteReport, least: float, lowest: float | None) -> list[Judged]:
     """The rows of a suite, which chose the strongest attack, and that attack's on fresh episodes, which is judged."""
+    from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
+
+    claim = RobustnessClaim(least, lowest=lowest)
     name = f"worst case {report.worst['threat']} on fresh episodes"
-    return [*(judge(row, least, judged=False) for row in report.report.threats), judge(report.worst, least, name)]
+    return [*(judge(row, claim, judged=False) for row in report.report.threats), judge(report.worst, claim, name)]
 
 
 def check_gate(least: float | None, junit: Path | None) -> None:
@@ -128,8 +140,8 @@ def pass_or_fail(rows: Sequence[Judged], suite: str, junit: Path | None) -> None
         write(junit, junit_xml(rows, suite))
         click.echo(f"wrote {junit}")
     failed = [row for row in rows if row.failed]
-    about = failed or [row for row in rows if row.outcome is not None]
-    decisive = min(about, key=lambda row: (row.outcome != "below", row.low))
+    about = failed or [row for row in rows if row.verdict is not None]
+    decisive = min(about, key=lambda row: (row.verdict != "below", row.low))
     more = f" (the worst of {len(failed)} rows that fail)" if len(failed) > 1 else ""
     click.echo(f"{'failed' if failed else 'passed'}: {decisive.sentence}{more}", err=bool(failed))
     if failed:
@@ -149,7 +161,7 @@ def junit_xml(rows: Sequence[Judged], suite: str) -> bytes:
         "tests": str(len(rows)),
         "failures": str(sum(row.failed for row in rows)),
         "errors": "0",
-        "skipped": str(sum(row.outcome is None for row in rows)),
+        "skipped": str(sum(row.verdict is None for row in rows)),
         "time": f"{sum(row.seconds for row in rows):.3f}",
     }
     suite = _UNPRINTABLE.sub("?", suite)
@@ -159,8 +171,8 @@ def junit_xml(rows: Sequence[Judged], suite: str) -> bytes:
         about = {"classname": suite, "name": _UNPRINTABLE.sub("?", row.name), "time": f"{row.seconds:.3f}"}
         case, said = ElementTree.SubElement(group, "testcase", about), _UNPRINTABLE.sub("?", row.sentence)
         if row.failed:
-            ElementTree.SubElement(case, "failure", {"message": said, "type": str(row.outcome)}).text = said
-        elif row.outcome is None:
+            ElementTree.SubElement(case, "failure", {"message": said, "type": str(row.verdict)}).text = said
+        elif row.verdict is None:
             ElementTree.SubElement(case, "skipped", {"message": "the claim is not about this row"})
         else:
             ElementTree.SubElement(case, "system-out").text = said

@@ -95,6 +95,7 @@ def suite_(
     from adv_wrappers.core.budgets import Linf
     from adv_wrappers.core.threat import needed_budget
     from adv_wrappers.evaluation.environments import Environment
+    from adv_wrappers.evaluation.least_return import lowest_return
     from adv_wrappers.victims.dynamics import load_dynamics
 
     agent = load_agent(victim, trust, stats, select, device)
@@ -156,7 +157,8 @@ def suite_(
         report.plot(out / "returns.png")
         click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
-        pass_or_fail(judge_suite(report, at_least), f"{agent.ref or victim} on {env}", junit)
+        lowest = lowest_return(Environment.of(env, agent, env_kwargs, make))
+        pass_or_fail(judge_suite(report, at_least, lowest), f"{agent.ref or victim} on {env}", junit)
 
 
 def _show(report: SuiteReport | Report) -> None:
