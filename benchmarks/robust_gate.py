@@ -33,6 +33,7 @@ import torch
 from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
+from adv_wrappers.bounds.interval_rules import known
 from adv_wrappers.errors import NotRobust
 from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
 from adv_wrappers.evaluation.statistics import interval

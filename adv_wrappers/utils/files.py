@@ -11,14 +11,12 @@ import socket
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from adv_wrappers.errors import OutputError
 
-try:
-    import fcntl
-except ImportError:  # Windows: a lock is a file that must not be there yet
-    fcntl = None  # type: ignore[assignment]
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,8 +59,8 @@ def move(path: Path, to: Path) -> None:
 def held(folder: str | Path | None) -> Iterator[None]:
     """Make a folder, try whether it can be written to, and hold it: no other process, and no other thread, gets it.
 
-    What is called inside may hold it again. On systems with ``flock`` a lock ends with its process, whatever ends it. A
-    folder that was made here and has nothing in it at the end is removed. None holds nothing.
+    What is called inside may hold it again. The lock ends with its process, whatever ends it (filelock). A folder that
+    was made here and has nothing in it at the end is removed. None holds nothing.
 
     Raises:
         OutputError: for a folder that cannot be written to, and for one that is held, with the process that holds it.
@@ -75,7 +73,7 @@ def held(folder: str | Path | None) -> Iterator[None]:
         yield
         return
     with _made(Path(folder)) as folder:
-        descriptor = _lock(folder)
+        lock = _lock(folder)
         token = _mine.set(_mine.get() | {place})
         try:
             _write_probe(folder)
@@ -83,8 +81,8 @@ def held(folder: str | Path | None) -> Iterator[None]:
         finally:
             _mine.reset(token)
             with contextlib.suppress(OSError):
-                os.unlink(folder / LOCK)
-            os.close(descriptor)
+                os.unlink(folder / LOCK)  # while it is held: whoever opened it meanwhile sees that it has gone
+            lock.release()
 
 
 def probe(folder: Path) -> None:
@@ -142,34 +140,20 @@ def holding(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _lock(folder: Path) -> int:
-    """An open descriptor of the folder's lock."""
-    path = folder / LOCK
-    while True:
-        exclusive = 0 if fcntl is not None else os.O_EXCL
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | exclusive, 0o644)
-        except FileExistsError as error:
-            raise OutputError(f"{_holder(path)}; if it is no longer there, remove {path}") from error
-        except OSError as error:
-            raise _unwritable(folder, error) from error
-        try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
-                    os.close(descriptor)  # whoever held it has removed it in between
-                    continue
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise OutputError(f"{_holder(path)}; wait for it, or give another folder") from error
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            os.close(descriptor)
-            raise _unwritable(folder, error) from error
-        return descriptor
+def _lock(folder: Path) -> BaseFileLock:
+    """The folder's lock, which says whose it is."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise OutputError(f"{_holder(folder / LOCK)}; wait for it, or give another folder") from error
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    with contextlib.suppress(OSError):  # on Windows, where none but the lock may write; a full disk is found elsewhere
+        (folder / LOCK).write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}), encoding="utf-8")
+    return lock
 
 
 def _holder(path: Path) -> str:
