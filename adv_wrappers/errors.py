@@ -67,7 +67,7 @@ class Words:
         return self.python
 
 
-Part: TypeAlias = str | Argument | AttackName | Words
+MessagePart: TypeAlias = str | Argument | AttackName | Words
 
 
 class Message(str):
@@ -81,17 +81,17 @@ class Message(str):
     '--resume needs a folder: give --out'
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[MessagePart, ...]
 
-    def __new__(cls, *parts: Part) -> Message:
+    def __new__(cls, *parts: MessagePart) -> Message:
         made = super().__new__(cls, "".join(map(str, parts)))
         made.parts = tuple(inner for part in parts for inner in (part.parts if isinstance(part, Message) else (part,)))
         return made
 
-    def __reduce__(self) -> tuple[type[Message], tuple[Part, ...]]:
+    def __reduce__(self) -> tuple[type[Message], tuple[MessagePart, ...]]:
         return type(self), self.parts
 
-    def worded(self, word: Callable[[Part], str]) -> str:
+    def worded(self, word: Callable[[MessagePart], str]) -> str:
         """The text with the parts as ``word`` writes them."""
         return "".join(map(word, self.parts))
 
@@ -121,7 +121,7 @@ class AdvWrappersError(Exception):
         """The arguments that the message names."""
         return tuple(part for part in self.message.parts if isinstance(part, Argument))
 
-    def change(self, part_of: Callable[[Part], Part]) -> None:
+    def change(self, part_of: Callable[[MessagePart], MessagePart]) -> None:
         """Replace the parts of the message."""
         self.args = (Message(*map(part_of, self.message.parts)), *self.args[1:])
 

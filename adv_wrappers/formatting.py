@@ -28,7 +28,7 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.parsing import norm_of, parse_when
 from adv_wrappers.presets import TEXTS, Preset, presets
 from adv_wrappers.timing import Timing
-from adv_wrappers.utils.texts import parse_value, split, split_arguments, unquote
+from adv_wrappers.utils.texts import parse_value, split_arguments, split_outside_quotes, unquote
 from adv_wrappers.victims.dynamics import Dynamics
 from adv_wrappers.victims.victim import Victim
 
@@ -193,7 +193,7 @@ def _number_text(value: float) -> str:
 def _string_text(value: str, read: Callable[[str], object]) -> str | None:
     """A text as it stands, or in the quotes that it does not hold itself."""
     try:
-        alone = split_arguments(value) == [value] == split(value, " + ")
+        alone = split_arguments(value) == [value] == split_outside_quotes(value, " + ")
     except ThreatError:
         alone = False
     if alone and value == value.strip() and value[0] not in "<'\"" and " #" not in value and read(value) == value:

@@ -366,7 +366,7 @@ def _ball(how: object, given: Mapping[str, Any]) -> Budget:
     return replace(old, within=made) if isinstance(old, Newest) else made
 
 
-def layers_of(threat: ThreatModel) -> list[ThreatModel]:
+def threat_layers(threat: ThreatModel) -> list[ThreatModel]:
     """The threats that a threat stands for, one a layer, innermost first; more than one for a hybrid adversary."""
     return threat.how.layers(threat) if isinstance(threat.how, Learned) else [threat]
 

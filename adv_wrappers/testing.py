@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
-from adv_wrappers.evaluation.statistics import LEAST
+from adv_wrappers.evaluation.statistics import LEAST_EPISODES
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.utils.numbers import check_number, integer
 from adv_wrappers.utils.threads import one_thread
@@ -144,7 +144,7 @@ def assert_robust(
     if confidence == 1:
         raise ValueRangeError("confidence must be below 1: no number of episodes gives certainty")
     budget_s = _budget(budget_s)
-    integer("most_episodes", most_episodes, LEAST, MOST_EPISODES)
+    integer("most_episodes", most_episodes, LEAST_EPISODES, MOST_EPISODES)
     check_number("rare", rare, 0.0, 1.0, above=True)
     if rare == 1:
         raise ValueRangeError("rare must be below 1, the share of all episodes")
@@ -205,7 +205,9 @@ class _SequentialTest:
         highest: float | None = None,
     ) -> None:
         self.names = names
-        self.looks = [min(LEAST * 2**i, most) for i in range(max(math.ceil(math.log2(most / LEAST)), 0) + 1)]
+        self.looks = [
+            min(LEAST_EPISODES * 2**i, most) for i in range(max(math.ceil(math.log2(most / LEAST_EPISODES)), 0) + 1)
+        ]
         self.claim = RobustnessClaim(
             min_return, confidence, len(self.looks) + _LAST_LOOKS, len(names), rare, lowest, highest
         )
@@ -229,7 +231,7 @@ class _SequentialTest:
 
     def too_slow(self, left: float) -> bool:
         """Whether the time that is left is known not to be enough for the least episodes of each attack."""
-        missing = [max(LEAST - len(of), 0) for of in self.returns if of]
+        missing = [max(LEAST_EPISODES - len(of), 0) for of in self.returns if of]
         known = [seconds for seconds, of in zip(self.seconds, self.returns, strict=True) if of]
         return left < 0 or sum(map(operator.mul, missing, known)) * _BATCHED > left
 
@@ -330,7 +332,11 @@ def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> s
     open_ = [test.verdict(i) for i, above in enumerate(test.above) if not above and test.returns[i]]
     each = sum(seconds for seconds, above in zip(test.seconds, test.above, strict=True) if not above)
     why = f"after {test.done} episodes" if budget_s is None else f"after {spent:.1f} of {budget_s:g} s"
-    more = f"; {LEAST} episodes of each take about {LEAST * each:.1f} s" if test.done < LEAST else ""
+    more = (
+        f"; {LEAST_EPISODES} episodes of each take about {LEAST_EPISODES * each:.1f} s"
+        if test.done < LEAST_EPISODES
+        else ""
+    )
     return (
         f"undecided {why}{more}: whether at least {number(test.claim.min_return)} are left is not shown. "
         f"{'; '.join(map(str, open_))}"

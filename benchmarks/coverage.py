@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import Data, Page, Results, made_by, prose, table
 
-from adv_wrappers.evaluation.statistics import LEAST, caveat, interval, stratified_interval, t_quantile
+from adv_wrappers.evaluation.statistics import LEAST_EPISODES, caveat, interval, stratified_interval, t_quantile
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Array]
@@ -185,9 +185,9 @@ def body(data: Data) -> list[str]:
     return [
         *(part.replace("``", "`") for part in prose(__doc__)),
         "## Means of n episodes\n\n" + table([*header, "rows with a caveat", "ours misses, no caveat"], lines),
-        f"No interval covers 95% of what it has not seen. Of an agent that falls once in twenty, the {LEAST} "
+        f"No interval covers 95% of what it has not seen. Of an agent that falls once in twenty, the {LEAST_EPISODES} "
         "episodes of most runs show no fall, so every interval has no width and misses; such rows have a "
-        f"caveat, and so do all with fewer than {LEAST} episodes. Against long tails 95% is not quite reached "
+        f"caveat, and so do all with fewer than {LEAST_EPISODES} episodes. Against long tails 95% is not quite reached "
         "either, but more than by the percentile bootstrap and by Student's t, at the price of a wider "
         "interval.",
         "## The worst case of a suite\n\n"

@@ -22,7 +22,6 @@ wrongly.
 from __future__ import annotations
 
 import functools
-import json
 import statistics
 import time
 from typing import Any
@@ -33,7 +32,6 @@ import torch
 from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
-from adv_wrappers.bounds.interval_rules import known
 from adv_wrappers.errors import NotRobust
 from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
 from adv_wrappers.evaluation.statistics import interval
@@ -111,6 +109,24 @@ def call(
     return verdict, episodes, time.perf_counter() - began
 
 
+def one_look(episodes: int, draws: int) -> list[dict[str, Any]]:
+    """How often a look at so many episodes is wrong, of the claim and of the rule before it, for every kind of bets."""
+    found = []
+    for name, ((steps, _, won), lowest) in FIXED.items():
+        draw, counts = np.random.default_rng(0), dict.fromkeys(("shown", "below", "shown, plain", "below, plain"), 0)
+        asked = steps * won
+        claims = [RobustnessClaim(asked + change, lowest=lowest) for change in (1e-9, -1e-9)]
+        for _ in range(draws):
+            returns = draw.binomial(steps, won, episodes).astype(float)
+            low, high = interval(returns)
+            counts["shown"] += claims[0].shown_by(returns)
+            counts["below"] += claims[1].refuted_by(returns)
+            counts["shown, plain"] += low >= asked + 1e-9
+            counts["below, plain"] += high < asked - 1e-9
+        found.append({"bets": name, "episodes": episodes, "draws": draws, **counts})
+    return found
+
+
 def body(data: Data) -> list[str]:
     """The page after its head."""
     head = ["asked for", "return", "calls", "passes", "fails", "undecided", "wrong", "median of episodes"]
@@ -128,7 +144,18 @@ def body(data: Data) -> list[str]:
         for name, c in data["cases"].items()
     ]
     timed = [[f"{t['seconds']:g}", f"{t['spent']:.2f}", t["verdict"], t["episodes"]] for t in data["times"]]
-    tables = [table(head, lines), "## Time\n\n" + table(["seconds", "spent", "verdict", "episodes"], timed)]
+    columns = ("shown", "below", "shown, plain", "below, plain")
+    once = [
+        [row["bets"], row["episodes"], row["draws"], *(f"{row[key] / row['draws']:.1%}" for key in columns)]
+        for row in data["one look"]
+    ]
+    wrongly = ["bets", "episodes", "draws", "shown wrongly", "below wrongly"]
+    wrongly += ["shown wrongly, plain", "below wrongly, plain"]
+    tables = [
+        table(head, lines),
+        "## One look\n\n" + table(wrongly, once),
+        "## Time\n\n" + table(["seconds", "spent", "verdict", "episodes"], timed),
+    ]
     return [*prose(__doc__), *tables]
 
 
@@ -147,11 +174,11 @@ def measure(results: Results) -> None:
         }
         print(name, cases[name], flush=True)
     looks = [row for episodes in EPISODES for row in one_look(episodes, given.draws)]
-    for seconds in given.seconds if known is None else ():
+    for seconds in given.seconds:
         verdict, episodes, spent = call(victim, FIVE, WORST, 0, budget_s=seconds, most_episodes=10**6)
         times.append({"seconds": seconds, "verdict": verdict, "episodes": episodes, "spent": spent})
         print(times[-1], flush=True)
-    results.data |= {"cases": cases, "times": times}
+    results.data |= {"cases": cases, "one look": looks, "times": times}
     results.keep()
 
 
@@ -163,6 +190,7 @@ PAGE = Page(
     body,
     options={
         "--calls": {"type": int, "default": 200, "help": "of every case"},
+        "--draws": {"type": int, "default": 2000, "help": "of a number of episodes that is looked at once"},
         "--seconds": {"type": float, "nargs": "+", "default": [1.0, 2.0, 4.0], "help": "of the calls with a time"},
     },
 )

@@ -19,7 +19,7 @@ from torch import Tensor
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.numbers import finite, is_integer
+from adv_wrappers.utils.numbers import finite_float, is_integer
 from adv_wrappers.victims.victim import Victim
 
 
@@ -77,7 +77,7 @@ class Reach(Target):
                 f"reach needs one value (and weight) a feature, got indices {self.indices}, values {self.values}, "
                 f"weights {self.weights}"
             )
-        if any(finite(number) is None for number in (*self.values, *weights)):
+        if any(finite_float(number) is None for number in (*self.values, *weights)):
             raise ValueRangeError(f"values and weights of a target must be finite, got {self.values}, {self.weights}")
 
     @property

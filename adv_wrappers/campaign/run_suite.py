@@ -35,7 +35,7 @@ from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.report import Report, Row, number
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
-from adv_wrappers.presets import layers_of, parse_threat, threat
+from adv_wrappers.presets import parse_threat, threat, threat_layers
 from adv_wrappers.training.train_critic import SMALL, CriticSetting
 from adv_wrappers.training.training_folder import (
     check_counts,
@@ -372,7 +372,7 @@ def _other_budgets(threats: Mapping[str, ThreatModel], setting: AttackSetting) -
     own = None if setting.budget is None else {("observation", setting.budget.resolve(victim))}
     found = dict[str, set[tuple[str, Budget]]]()
     for name, one in threats.items():
-        found[name] = {(layer.on, layer.budget) for layer in layers_of(one.against(victim))}
+        found[name] = {(layer.on, layer.budget) for layer in threat_layers(one.against(victim))}
     if own is None and all(budgets == next(iter(found.values())) for budgets in found.values()):
         return {}
 

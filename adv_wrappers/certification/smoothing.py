@@ -59,7 +59,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.least_return import lowest_return
-from adv_wrappers.evaluation.statistics import finite
+from adv_wrappers.evaluation.statistics import finite_returns
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.utils.trees import leaves, select
@@ -154,7 +154,7 @@ class SmoothedCertificate:
     victim: str | None = None
 
     def __post_init__(self) -> None:
-        returns = finite(self.returns)
+        returns = finite_returns(self.returns)
         number("sigma", self.sigma, 0, above=True)
         number("least", self.least)
         integer("vote", self.vote, 1)

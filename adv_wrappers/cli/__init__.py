@@ -4,7 +4,18 @@
 train-adversary | train-agent | train-critic | train-dynamics | victims``
 """
 
-from adv_wrappers.cli import campaign, certify, evaluation, imitate, listing, look, measure, suite, train
+from adv_wrappers.cli import campaign, certify, evaluation, imitate, listing, look_at_threats, measure, suite, train
 from adv_wrappers.cli.main import main
 
-__all__ = ["campaign", "certify", "evaluation", "imitate", "listing", "look", "main", "measure", "suite", "train"]
+__all__ = [
+    "campaign",
+    "certify",
+    "evaluation",
+    "imitate",
+    "listing",
+    "look_at_threats",
+    "main",
+    "measure",
+    "suite",
+    "train",
+]

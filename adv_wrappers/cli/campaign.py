@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adv_wrappers.cli.common_options import POSITIVE, WORKERS
 from adv_wrappers.cli.interruption import Interrupted
 from adv_wrappers.cli.main import main, make_console, make_table
-from adv_wrappers.cli.options import POSITIVE, WORKERS
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.option_values import SAMPLE_SHARE
 

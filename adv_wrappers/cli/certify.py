@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from adv_wrappers.cli.interruption import kept_ranges, resumable
-from adv_wrappers.cli.main import main, make_console
-from adv_wrappers.cli.options import (
+from adv_wrappers.cli.common_options import (
     FOLDER,
     POSITIVE,
     SCALE,
@@ -22,6 +20,8 @@ from adv_wrappers.cli.options import (
     parse_scale,
     victim_options,
 )
+from adv_wrappers.cli.interruption import kept_ranges, resumable
+from adv_wrappers.cli.main import main, make_console
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.option_values import BEAM_WIDTH, Method
 

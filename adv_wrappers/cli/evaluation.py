@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
-from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
-from adv_wrappers.cli.interruption import rows_kept
-from adv_wrappers.cli.main import main, make_console, print_if_unwritten
-from adv_wrappers.cli.options import (
+from adv_wrappers.cli.common_options import (
     FOLDER,
     POSITIVE,
     SEED,
@@ -24,6 +21,9 @@ from adv_wrappers.cli.options import (
     load_agent,
     victim_options,
 )
+from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
+from adv_wrappers.cli.interruption import rows_kept
+from adv_wrappers.cli.main import main, make_console, print_if_unwritten
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.option_values import BY

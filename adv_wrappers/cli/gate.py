@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adv_wrappers.cli.options import Command, finite_number
+from adv_wrappers.cli.common_options import Command, finite_number
 from adv_wrappers.utils.files import probe_file, write
 
 if TYPE_CHECKING:

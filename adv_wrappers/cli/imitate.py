@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from adv_wrappers.cli.interruption import kept_rounds, resumable
-from adv_wrappers.cli.main import main, make_console, make_table
-from adv_wrappers.cli.options import (
+from adv_wrappers.cli.common_options import (
     FOLDER,
     POSITIVE,
     SEED,
@@ -22,6 +20,8 @@ from adv_wrappers.cli.options import (
     load_agent,
     repeated,
 )
+from adv_wrappers.cli.interruption import kept_rounds, resumable
+from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 INTERRUPTED = 128 + 2  # SIGINT
-Kept = Callable[[Path], str | None]
+DescribeKept = Callable[[Path], str | None]
 
 
 class Interrupted(click.ClickException):
@@ -27,7 +27,7 @@ class Interrupted(click.ClickException):
 
 
 @contextlib.contextmanager
-def resumable(folder: Path | None, kept: Kept | None = None) -> Iterator[None]:
+def resumable(folder: Path | None, kept: DescribeKept | None = None) -> Iterator[None]:
     """On an interruption, say what ``folder`` keeps, and that the same command goes on from there.
 
     Args:
@@ -113,7 +113,7 @@ def kept_suite(folder: Path) -> str | None:
     return f"{folder} keeps {' and '.join(parts)}" if parts else None
 
 
-def kept_ranges(radii: Sequence[float]) -> Kept:
+def kept_ranges(radii: Sequence[float]) -> DescribeKept:
     """Of how many of these radii ``certify`` has the certificates."""
 
     def kept(folder: Path) -> str | None:
@@ -124,7 +124,7 @@ def kept_ranges(radii: Sequence[float]) -> Kept:
     return kept
 
 
-def kept_rounds(rounds: int) -> Kept:
+def kept_rounds(rounds: int) -> DescribeKept:
     """How many of the rounds of ``imitate`` are kept, the first included."""
 
     def kept(folder: Path) -> str | None:
@@ -134,7 +134,7 @@ def kept_rounds(rounds: int) -> Kept:
     return kept
 
 
-def kept_checkpoints(steps: int, forms: Sequence[str] = (".",)) -> Kept:
+def kept_checkpoints(steps: int, forms: Sequence[str] = (".",)) -> DescribeKept:
     """How many checkpoints a training of an adversary or an agent keeps, and at how many of its steps the last one is.
 
     Args:

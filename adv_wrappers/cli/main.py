@@ -22,7 +22,7 @@ import click
 
 from adv_wrappers import __version__
 from adv_wrappers.cli.interruption import Interrupted
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, OutputError, Part, Words
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, MessagePart, OutputError, Words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +81,7 @@ def by_option(message: Message, options: Mapping[str, str]) -> str:
     '--resume goes on with a folder: give --out'
     """
 
-    def word(part: Part) -> str:
+    def word(part: MessagePart) -> str:
         if isinstance(part, Words):
             return part.command
         if not isinstance(part, Argument):

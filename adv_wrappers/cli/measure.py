@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adv_wrappers.cli.interruption import kept_checkpoints, resumable
-from adv_wrappers.cli.main import main, make_console
-from adv_wrappers.cli.options import (
+from adv_wrappers.cli.common_options import (
     FOLDER,
     POSITIVE,
     SEED,
@@ -24,6 +22,8 @@ from adv_wrappers.cli.options import (
     load_agent,
     victim_options,
 )
+from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.main import main, make_console
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.utils.files import write
 

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
-from adv_wrappers.cli.interruption import kept_suite, resumable
-from adv_wrappers.cli.main import main, make_console, print_if_unwritten
-from adv_wrappers.cli.options import (
+from adv_wrappers.cli.common_options import (
     FOLDER,
     POSITIVE,
     SCALE,
@@ -24,6 +21,9 @@ from adv_wrappers.cli.options import (
     parse_scale,
     victim_options,
 )
+from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
+from adv_wrappers.cli.interruption import kept_suite, resumable
+from adv_wrappers.cli.main import main, make_console, print_if_unwritten
 from adv_wrappers.cli.progress import EVERY_S, show_progress
 from adv_wrappers.option_values import SUITE_NAMES
 

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from adv_wrappers.cli.interruption import kept_checkpoints, resumable
-from adv_wrappers.cli.main import main, make_console, make_table
-from adv_wrappers.cli.options import (
+from adv_wrappers.cli.common_options import (
     ENV_WORKERS,
     FOLDER,
     POSITIVE,
@@ -34,6 +32,8 @@ from adv_wrappers.cli.options import (
     repeated,
     victim_options,
 )
+from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import arguments_named
 from adv_wrappers.option_values import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards

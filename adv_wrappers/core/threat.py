@@ -23,7 +23,7 @@ from adv_wrappers.errors import (
     AttackName,
     BudgetError,
     Message,
-    Part,
+    MessagePart,
     SpaceError,
     ThreatError,
     ValueRangeError,
@@ -104,7 +104,9 @@ def victims_in(value: object) -> list[VictimLike]:
     return found
 
 
-def needed_budget(who: Part, eps: float | None, scale: Scale, within: Budget | None, zero: bool = False) -> Budget:
+def needed_budget(
+    who: MessagePart, eps: float | None, scale: Scale, within: Budget | None, zero: bool = False
+) -> Budget:
     """The budget that ``eps`` and ``scale``, or ``within`` name; ``zero`` is whether it may allow nothing.
 
     Raises:

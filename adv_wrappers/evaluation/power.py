@@ -16,10 +16,10 @@ import numpy as np
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.checked_rows import CheckedRow
-from adv_wrappers.evaluation.statistics import Returns, finite, interval, t_quantile
+from adv_wrappers.evaluation.statistics import Returns, finite_returns, interval, t_quantile
 
 POWER = 0.8  # probability that a difference as large as the one that was seen is told from chance
-MOST = 10_000  # episodes; more are not counted
+MOST_COUNTED = 10_000  # episodes; more are not counted
 _CLAIMED = 0.1  # of the clean mean: what a reader would take for a difference
 
 
@@ -36,7 +36,7 @@ def episodes_needed(differences: Returns, power: float = POWER, level: float = 0
         level: 1 minus the probability that it finds one where there is none.
 
     Returns:
-        The number, 2 to ``MOST``; None where ``MOST`` episodes do not suffice, as where the mean is zero.
+        The number, 2 to ``MOST_COUNTED``; None where more are needed, as where the mean is zero.
 
     Raises:
         ValueRangeError: for fewer than two differences, some that are not finite, and probabilities out of range.
@@ -47,7 +47,7 @@ def episodes_needed(differences: Returns, power: float = POWER, level: float = 0
     >>> episodes_needed([1.0, 1.0]), episodes_needed([-1.0, 1.0])
     (2, None)
     """
-    array = finite(differences)
+    array = finite_returns(differences)
     if len(array) < 2:
         raise ValueRangeError(f"expected at least two paired differences, got {len(array)}")
     if not 0.5 < power < 1 or not 0 < level < 1:
@@ -58,9 +58,9 @@ def episodes_needed(differences: Returns, power: float = POWER, level: float = 0
         quantiles = t_quantile(count - 1, level) + t_quantile(count - 1, 2 * power - 1)  # one-sided
         return math.sqrt(count) * mean >= quantiles * deviation
 
-    if mean == 0 or not suffice(MOST):
+    if mean == 0 or not suffice(MOST_COUNTED):
         return None
-    low, high = 1, MOST  # too few, enough
+    low, high = 1, MOST_COUNTED  # too few, enough
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if suffice(middle) else (middle, high)
@@ -95,6 +95,6 @@ def _undecided(lower: CheckedRow, higher: CheckedRow, least: float) -> str | Non
     if mean <= 0 or mean < least or interval(differences)[0] > 0:
         return None
     needed = episodes_needed(differences)
-    count = f"more than {MOST}" if needed is None else f"about {max(needed, len(differences) + 1)}"
+    count = f"more than {MOST_COUNTED}" if needed is None else f"about {max(needed, len(differences) + 1)}"
     means = f"{lower.returns.mean():.6g} against {higher.returns.mean():.6g}"
     return f"{lower.name} against {higher.name} ({means}, {count} episodes)"

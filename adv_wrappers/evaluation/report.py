@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.numbers import finite
+from adv_wrappers.utils.numbers import finite_float
 from adv_wrappers.victims.victim import Victim
 
 Row = dict[str, Any]  # columns of one run, values that JSON knows
@@ -121,7 +121,7 @@ def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> 
 def check_minimum(minimum: object) -> None:
     """Raise :class:`ValueRangeError` unless this is None, a finite return or ``"worst-action"``."""
     plain = minimum.item() if isinstance(minimum, (np.integer, np.floating)) else minimum
-    if not (minimum is None or (isinstance(minimum, str) and minimum == WORST) or finite(plain) is not None):
+    if not (minimum is None or (isinstance(minimum, str) and minimum == WORST) or finite_float(plain) is not None):
         raise ValueRangeError(
             Message(Argument("minimum"), f" must be a finite return, {WORST!r} or None, got {minimum!r}")
         )

@@ -30,7 +30,7 @@ from adv_wrappers.evaluation.power import too_few_episodes
 from adv_wrappers.evaluation.statistics import interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets
-from adv_wrappers.utils.numbers import finite, is_integer
+from adv_wrappers.utils.numbers import finite_float, is_integer
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 
@@ -88,7 +88,7 @@ def far_below_training(outcomes: Sequence[CheckedRow], victim: Victim, env: str 
     bounds = []
     for entry in card.get("measured") or ():
         if isinstance(entry, dict) and entry.get("attack") == "none":
-            mean, std, episodes = (finite(entry.get(key)) for key in ("mean", "std", "episodes"))
+            mean, std, episodes = (finite_float(entry.get(key)) for key in ("mean", "std", "episodes"))
             if mean is not None and std is not None and episodes:
                 error = std * (1 / max(episodes, 1) + 1 / len(clean)) ** 0.5
                 bounds.append((mean - max(3 * error, 0.1 * abs(mean)), mean))

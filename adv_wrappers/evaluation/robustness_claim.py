@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from adv_wrappers.evaluation.statistics import FEW, LEAST, Returns, caveat, interval
+from adv_wrappers.evaluation.statistics import FEW, LEAST_EPISODES, Returns, caveat, interval
 
 Verdict: TypeAlias = Literal["shown", "not shown", "below"]
 
@@ -99,7 +99,7 @@ def _enough(returns: Returns, edge: float | None, episodes: int) -> bool:
         edge: the return that episodes which were not seen may have; None where it is not known.
         episodes: how many are enough then.
     """
-    return len(returns) >= LEAST and (edge is not None or len(returns) >= episodes or caveat(returns) is None)
+    return len(returns) >= LEAST_EPISODES and (edge is not None or len(returns) >= episodes or caveat(returns) is None)
 
 
 def interval_with_unseen(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 
-LEAST = 10  # episodes below which no interval is called one of 95%
+LEAST_EPISODES = 10  # episodes below which no interval is called one of 95%
 FEW = 3  # returns other than the commonest one that an interval must not rest on alone
 _MARK = "\N{DAGGER}"
 _STEEPEST = 0.8  # skewness of the mean times the quantile: above it, lengths double for 1% more coverage
@@ -45,7 +45,7 @@ def interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
     >>> round(low, 3), round(high, 3)
     (1.037, 4.963)
     """
-    array = finite(values)
+    array = finite_returns(values)
     if array.min() == array.max():
         _check(level)
         return float(array[0]), float(array[0])
@@ -70,7 +70,7 @@ def stratified_interval(scores: Sequence[Returns], level: float = 0.95) -> tuple
             ``level`` out of range.
     """
     _check(level)
-    arrays = [finite(values) for values in scores]
+    arrays = [finite_returns(values) for values in scores]
     if not arrays or min(map(len, arrays)) < 2:
         raise ValueRangeError(f"expected scores of at least two seeds a task, got {[len(values) for values in arrays]}")
     mean = sum(float(values.mean()) for values in arrays) / len(arrays)
@@ -129,7 +129,8 @@ def t_quantile(freedom: int, level: float = 0.95) -> float:
 def caveat(values: Returns) -> str | None:
     """Why no interval of these returns' mean is one of 95%, and what they cannot show; None where there is no reason.
 
-    Below ``LEAST`` returns, or where all but ``FEW`` are equal, what the mean depends on may not have been seen at all.
+    Below ``LEAST_EPISODES`` returns, or where all but ``FEW`` are equal, what the mean depends on may not have been
+    seen at all.
 
     >>> from adv_wrappers.evaluation.statistics import caveat
     >>> caveat([500.0] * 10)
@@ -137,12 +138,12 @@ def caveat(values: Returns) -> str | None:
     >>> caveat([float(i) for i in range(10)]) is None
     True
     """
-    array = finite(values)
+    array = finite_returns(values)
     count, others = len(array), len(array) - int(np.unique(array, return_counts=True)[1].max())
     if count > 1 and others == 0:
         reason = f"all {count} returns are equal"
-    elif count < LEAST:
-        reason = f"fewer than {LEAST} episodes"
+    elif count < LEAST_EPISODES:
+        reason = f"fewer than {LEAST_EPISODES} episodes"
     elif others <= FEW:
         reason = f"all returns but {others} of {count} are equal"
     else:
@@ -172,7 +173,7 @@ def footnotes(rows: Sequence[ReportRow]) -> list[str]:
     """What the mark of :func:`marked` means, once for each number of episodes; none where no row is marked."""
     counts = dict.fromkeys(int(row["episodes"]) for row in rows if row.get("caveat"))
     few = f"all returns are equal, or all but {FEW} or fewer"
-    why = {count: f"fewer than {LEAST} episodes" if count < LEAST else few for count in counts}
+    why = {count: f"fewer than {LEAST_EPISODES} episodes" if count < LEAST_EPISODES else few for count in counts}
     return [f"{_MARK} no interval of 95% ({why[count]}): {unseen(count)}" for count in counts]
 
 
@@ -181,7 +182,7 @@ def _check(level: float) -> None:
         raise ValueRangeError(f"level must be a probability above 0 and below 1, got {level!r}")
 
 
-def finite(values: Returns) -> NDArray[np.float64]:
+def finite_returns(values: Returns) -> NDArray[np.float64]:
     """``values`` as float64 ``[n]``; raises :class:`ValueRangeError` if there are none, or one is not finite."""
     array = np.asarray(values, dtype=np.float64).reshape(-1)
     if len(array) == 0 or not np.isfinite(array).all():
@@ -191,7 +192,7 @@ def finite(values: Returns) -> NDArray[np.float64]:
 
 def summary(values: Returns) -> dict[str, float]:
     """``mean_return``, its :func:`interval` ``low`` to ``high``, ``std``, ``median``, ``min`` and ``max``."""
-    array = finite(values)
+    array = finite_returns(values)
     low, high = interval(array)
     return {
         "mean_return": float(array.mean()),

@@ -13,7 +13,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import text_of, unique, without_number
-from adv_wrappers.presets import as_threat, layers_of, preset_in_errors
+from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
 from adv_wrappers.timing import Always
 from adv_wrappers.utils.texts import split_stack
 from adv_wrappers.victims.victim import Victim
@@ -60,7 +60,7 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     aimed: list[ThreatModel] = []
     for part, threat in zip(parts, made, strict=True):
         with preset_in_errors(part):
-            aimed += layers_of(threat.against(victim))
+            aimed += threat_layers(threat.against(victim))
     return ThreatStack(" + ".join(texts), tuple(aimed), transfer)
 
 

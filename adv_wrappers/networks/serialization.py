@@ -19,7 +19,7 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card import Weights
 from adv_wrappers.networks.graph import hooked
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
-from adv_wrappers.utils.numbers import finite, integer, number
+from adv_wrappers.utils.numbers import finite_float, integer, number
 
 _MOST = torch.finfo(torch.float32).max
 MOST_LAYERS = 1000  # of one network; it takes a second to build so many
@@ -85,7 +85,7 @@ def clip_of(clip: object, where: str, name: str) -> float | None:
     """What normalised observations are clipped to; :class:`CardError` for what is no number that fits a float32."""
     if clip is None:
         return None
-    found = finite(clip)
+    found = finite_float(clip)
     if found is None or not 0 < found <= _MOST:
         raise CardError(f"{where}: {name} must be a finite number above 0 or null, got {clip!r:.80}")
     return found
@@ -144,7 +144,7 @@ def _normalize(weights: Weights, prefix: str, settings: Settings, _: int | None,
 
 def _normalize_settings(layer: nn.Module) -> WrittenLayer:
     assert isinstance(layer, Normalize)
-    return {"clip": layer.clip if finite(layer.clip) is not None else None}  # infinity clips nothing
+    return {"clip": layer.clip if finite_float(layer.clip) is not None else None}  # infinity clips nothing
 
 
 def _linear(weights: Weights, prefix: str, settings: Settings, inputs: int | None, outputs: int | None) -> nn.Linear:

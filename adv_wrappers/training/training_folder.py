@@ -27,7 +27,7 @@ from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, Va
 from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card import card_kind, digest
-from adv_wrappers.utils.files import make_folder, move, write
+from adv_wrappers.utils.files import make_folder, rename_file, write
 from adv_wrappers.utils.numbers import check_integer, integer
 from adv_wrappers.victims.dynamics import MOST_NETWORKS
 from adv_wrappers.victims.victim import Victim
@@ -352,7 +352,7 @@ class TrainingFolder:
             self._state.checkpoint = f"{_CHECKPOINT}{row['steps']}"
             place = self.out / self._state.checkpoint
             shutil.rmtree(place, ignore_errors=True)  # of a training that was killed before state.json named it
-            move(checkpoint, place)
+            rename_file(checkpoint, place)
         self._write()
         if checkpoint is not None:
             self._remove_old()

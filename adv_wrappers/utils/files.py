@@ -47,7 +47,7 @@ def write(path: Path, data: bytes) -> None:
         raise OutputError(f"cannot write {path}: {_reason(error)}") from error
 
 
-def move(path: Path, to: Path) -> None:
+def rename_file(path: Path, to: Path) -> None:
     """Give a file another name. Raises :class:`OutputError` where that cannot be done."""
     try:
         os.replace(path, to)

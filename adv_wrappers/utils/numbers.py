@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, Part, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, MessagePart, ValueRangeError
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -25,7 +25,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def finite(value: object) -> float | None:
+def finite_float(value: object) -> float | None:
     """A number of Python's own as a float; None for anything else, infinity and integers that no float can hold."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -95,7 +95,7 @@ def check_number(
         above: ``low`` itself is refused.
         error: class of the error.
     """
-    found = finite(value)
+    found = finite_float(value)
     if found is None or not low <= found <= high or (above and found == low):
         raise error(Message(_named(name), f" must be a finite number{_numbers(low, high, above)}, got {value!r:.80}"))
 
@@ -115,7 +115,7 @@ def number(
     return float(plain)  # type: ignore[arg-type]  # it has just been checked
 
 
-def _named(name: str) -> Part:
+def _named(name: str) -> MessagePart:
     return name if isinstance(name, Message) else Argument(name)
 
 

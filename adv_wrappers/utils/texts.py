@@ -8,7 +8,7 @@ from typing import Any
 from adv_wrappers.errors import ThreatError
 
 
-def split(text: str, separator: str) -> list[str]:
+def split_outside_quotes(text: str, separator: str) -> list[str]:
     """``text`` between the separators that stand outside of quotes and brackets.
 
     Raises:
@@ -37,12 +37,12 @@ def split(text: str, separator: str) -> list[str]:
 
 def split_stack(text: str) -> list[str]:
     """The threats of a stack as reports write it, with `` + `` between them, innermost first."""
-    return split(text, " + ") if " + " in text else [text]
+    return split_outside_quotes(text, " + ") if " + " in text else [text]
 
 
 def split_arguments(text: str) -> list[str]:
     """``a=1,b="x,y"`` split at commas outside quotes and brackets."""
-    return [piece for piece in split(text, ",") if piece.strip()]
+    return [piece for piece in split_outside_quotes(text, ",") if piece.strip()]
 
 
 def is_quoted(text: str) -> bool:
@@ -62,7 +62,7 @@ def parse_value(text: str) -> Any:
         return text[1:-1]
     if ";" in text:
         try:
-            items = split(text, ";")
+            items = split_outside_quotes(text, ";")
         except ThreatError:
             return text
         if len(items) > 1:

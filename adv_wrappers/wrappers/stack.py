@@ -8,7 +8,7 @@ from typing import Any
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.presets import as_threat, layers_of, preset_in_errors
+from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
 from adv_wrappers.utils.texts import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
@@ -45,7 +45,7 @@ def wrap(
         with preset_in_errors(item):
             threat = as_threat(item)
             threat = threat.against(victim) if victim is not None else threat
-            for part in layers_of(threat):
+            for part in threat_layers(threat):
                 if part.on == "observation":
                     env = PerturbObservation(env, part, **options)
                 else:  # quantize is about observations

@@ -11,7 +11,7 @@ import adv_wrappers as adv
 from adv_wrappers.evaluation import gradient_masking
 from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.utils.texts import split
+from adv_wrappers.utils.texts import split_outside_quotes
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short
 from tests.evaluation.masked import saturated, straight_through
@@ -26,7 +26,7 @@ def outcome(text: str, victim: Victim, returns: np.ndarray, **more: bool) -> Che
 
 
 def arguments(text: str) -> dict[str, float]:
-    pairs = (part.split("=") for part in split(text.partition(":")[2], ","))
+    pairs = (part.split("=") for part in split_outside_quotes(text.partition(":")[2], ","))
     return {key: float(value) if key == "eps" else int(value) for key, value in pairs}
 
 

@@ -8,7 +8,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.checked_rows import CheckedRow
-from adv_wrappers.evaluation.power import MOST, POWER, episodes_needed, too_few_episodes
+from adv_wrappers.evaluation.power import MOST_COUNTED, POWER, episodes_needed, too_few_episodes
 from adv_wrappers.evaluation.statistics import t_quantile
 from adv_wrappers.victims import Victim
 
@@ -74,7 +74,7 @@ def test_the_strongest_attack_and_the_second_strongest(victim: Victim) -> None:
     assert "max-diff" not in too_few_episodes([clean, third, second, first])[0]
     assert too_few_episodes([clean, first, attack("fgsm", victim, 110 - WIDE)]) == []  # a small difference
     assert too_few_episodes([clean, first, attack("fgsm", victim, WIDE + 60)]) == []  # established, by pairs
-    assert str(MOST) not in said
+    assert str(MOST_COUNTED) not in said
 
 
 def test_an_evaluation_says_how_many_episodes_are_needed() -> None:

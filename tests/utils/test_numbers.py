@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import BudgetError, ValueRangeError
-from adv_wrappers.utils.numbers import check_integer, check_number, finite, integer, is_integer, is_number, number
+from adv_wrappers.utils.numbers import check_integer, check_number, finite_float, integer, is_integer, is_number, number
 
 NO_NUMBERS = [True, False, None, "1", b"1", [1], (1,), {}, 1j, math.nan, np.array([1, 2])]
 
@@ -76,4 +76,7 @@ def test_questions():
     assert is_integer(3) and is_number(3) and is_number(0.5) and is_number(math.inf)
     assert not any(is_integer(value) for value in (True, 3.0, np.int64(3), "3"))
     assert not any(is_number(value) for value in (True, np.int64(3), "3", None))
-    assert finite(3) == 3.0 and finite(math.nan) is finite(-math.inf) is finite(10**400) is finite(True) is None
+    assert (
+        finite_float(3) == 3.0
+        and finite_float(math.nan) is finite_float(-math.inf) is finite_float(10**400) is finite_float(True) is None
+    )

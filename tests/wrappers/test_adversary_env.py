@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.presets import layers_of
+from adv_wrappers.presets import threat_layers
 from tests.rigs import RIGS, TensorVector
 
 BUDGET = adv.Linf(0.05)
@@ -243,7 +243,7 @@ def test_a_hybrid_is_two_layers():
     whole = adv.ThreatModel("observation", adv.Learned(Director(net, True), hybrid), BUDGET)
     with pytest.raises(OrderError, match="two layers"):
         adv.PerturbObservation(cart(), whole)
-    action, observation = layers_of(whole)
+    action, observation = threat_layers(whole)
     assert (action.on, observation.on) == ("action", "observation")
     with pytest.raises(OrderError, match="shares its actions with a layer around it"):
         alone = adv.PerturbAction(cart(), action)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from torch import nn
 
 from adv_wrappers.cli import main
-from adv_wrappers.cli.options import environment_options, repeated
+from adv_wrappers.cli.common_options import environment_options, repeated
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation.make_function import MakeFunction
 from adv_wrappers.evaluation.report import Report

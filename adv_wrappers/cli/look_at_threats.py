@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adv_wrappers.cli.common_options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
 from adv_wrappers.cli.main import main, make_console, make_table
-from adv_wrappers.cli.options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:
