@@ -266,4 +266,5 @@ class Strategic(Timing):
         probs = getattr(context.bind(self.victim).policy(), "probs", None)
         if probs is None or probs.dim() != 2:
             raise VictimError("strategic timing is defined for one discrete action, this victim's is of another kind")
-        return probs.amax(1) - probs.amin(1) > self.beta
+        flags: Tensor = probs.amax(1) - probs.amin(1) > self.beta
+        return flags

@@ -63,7 +63,7 @@ Scale = float | tuple[float, ...] | str | None
 
 
 @functools.lru_cache(maxsize=256)
-def radius(eps: float, scale: Scale, shape: tuple[int, ...], dtype: DType, device: Place) -> Batch:
+def radius(eps: float, scale: Scale, shape: tuple[int, ...], dtype: DType, device: Place) -> Any:
     """``eps * scale`` to the nearest number of a dtype: ``[]``, or ``shape`` for a scale of every feature.
 
     A tensor on ``device``; for a dtype of numpy an array, ``[]`` or ``[1, *shape]``.
@@ -73,7 +73,7 @@ def radius(eps: float, scale: Scale, shape: tuple[int, ...], dtype: DType, devic
 
 
 @functools.lru_cache(maxsize=256)
-def distance(eps: float, scale: Scale, whole: bool, shape: tuple[int, ...], dtype: DType, device: Place) -> Batch:
+def distance(eps: float, scale: Scale, whole: bool, shape: tuple[int, ...], dtype: DType, device: Place) -> Any:
     """``eps * scale`` rounded down to a dtype, or to whole levels: ``[]``, or ``shape`` for a scale of every feature.
 
     The product is that of float64. It may lie one bit below a level that was meant (0.29 * 100), which still counts.
@@ -93,7 +93,7 @@ def _constant(values: Tensor, dtype: DType, device: Place) -> Batch:
     return array[None] if array.ndim else array  # numpy is slower where shapes differ
 
 
-def around(x: Batch, r: Batch) -> tuple[Batch, Batch]:
+def around(x: T, r: T) -> tuple[T, T]:
     """The smallest and the largest floats that are no further than ``r`` from ``x``, of the shape of ``x``.
 
     On arrays it takes a quarter of the time, and tensors on the host are arrays, too; but modes watch for tensors.
@@ -102,22 +102,11 @@ def around(x: Batch, r: Batch) -> tuple[Batch, Batch]:
         x: finite values ``[B, *S]``, a tensor or an array.
         r: distances of at least 0, ``[*S]`` or ``[]``, of the same kind and dtype.
     """
-    lifted = (
-        isinstance(x, Tensor) and x.device.type == "cpu" and not x.requires_grad and not is_in_torch_dispatch_mode()
-    )
-    if lifted:
-        x, r = x.detach().numpy(), r.numpy()
     if not isinstance(x, Tensor):
-        with np.errstate(over="ignore"):
-            upper, lower = x + r, x - r
-            rest = upper - x
-            over = rest > r
-            over |= np.subtract(upper, r, out=rest) > x
-            np.copyto(upper, np.nextafter(upper, x, out=rest), where=over)  # which takes half of nextafter(where=over)
-            np.greater(np.subtract(x, lower, out=rest), r, out=over)
-            over |= np.add(lower, r, out=rest) < x
-            np.copyto(lower, np.nextafter(lower, x, out=rest), where=over)
-        return (torch.from_numpy(lower), torch.from_numpy(upper)) if lifted else (lower, upper)
+        return _around_array(x, r)
+    if x.device.type == "cpu" and not x.requires_grad and not is_in_torch_dispatch_mode():
+        low, high = _around_array(x.detach().numpy(), r.numpy())
+        return torch.from_numpy(low), torch.from_numpy(high)
     upper, lower = x + r, x - r
     rest = upper - x
     over = rest > r
@@ -127,6 +116,19 @@ def around(x: Batch, r: Batch) -> tuple[Batch, Batch]:
     torch.gt(torch.sub(x, lower, out=rest), r, out=over)
     over |= torch.lt(torch.add(lower, r, out=rest), x, out=beyond)
     torch.where(over, torch.nextafter(lower, x, out=rest), lower, out=lower)
+    return lower, upper
+
+
+def _around_array(x: Array, r: Array) -> tuple[Array, Array]:
+    with np.errstate(over="ignore"):
+        upper, lower = x + r, x - r
+        rest = upper - x
+        over = rest > r
+        over |= np.subtract(upper, r, out=rest) > x
+        np.copyto(upper, np.nextafter(upper, x, out=rest), where=over)  # which takes half of nextafter(where=over)
+        np.greater(np.subtract(x, lower, out=rest), r, out=over)
+        over |= np.add(lower, r, out=rest) < x
+        np.copyto(lower, np.nextafter(lower, x, out=rest), where=over)
     return lower, upper
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -40,9 +40,10 @@ def row_seeds(seed: Seeds, rows: int | None = None, mask: Flags | None = None) -
     """
     if rows is not None and isinstance(seed, (list, tuple, np.ndarray)):
         seeds = [None if value is None else _seed(value) for value in seed]
-        if mask is not None and len(seeds) == mask.sum():
+        chosen = None if mask is None else torch.as_tensor(mask).tolist()
+        if chosen is not None and len(seeds) == sum(chosen):
             given = iter(seeds)
-            seeds = [next(given) if row else None for row in mask]
+            seeds = [next(given) if row else None for row in chosen]
     else:
         seeds = [None if seed is None else _seed(seed) + i for i in range(rows or 1)]
     if len(seeds) != (rows or 1):
@@ -75,7 +76,10 @@ class Clock:
         self.rows, self.device = rows, device
         fresh = roots or [secrets.randbits(64) for _ in range(rows or 1)]
         self.root: rng.Key = fresh[0] if rows is None else self._array(fresh)
-        self.episode, self.t, self.spent = self._zeros(), self._zeros(), self._zeros()
+        # Any: of a Counter the three kinds do not share what mypy knows of their arithmetic
+        self.episode: Any = self._zeros()
+        self.t: Any = self._zeros()
+        self.spent: Any = self._zeros()
         self._step_key: rng.Key = None
         self._episode_key: rng.Key = None
 
@@ -109,14 +113,15 @@ class Clock:
             self._step_key = self._episode_key = None
         else:
             self.next_episode(mask)
+        chosen = None if mask is None else torch.as_tensor(mask).tolist()
         first = np.broadcast_to(self.first_episode, self.rows)
         for row, value in enumerate(seeds):
-            if value is not None and (mask is None or mask[row]):
+            if value is not None and (chosen is None or chosen[row]):
                 key = rng.root(value)
                 self.root[row] = key if self.device is None else rng.signed(key)
                 self.episode[row] = int(first[row])
 
-    def next_episode(self, mask: Flags) -> None:
+    def next_episode(self, mask: Any) -> None:
         """A new episode, without a seed, in the rows of ``mask``; the other rows stay."""
         self.episode = self.episode + mask
         self.t = self.t * ~mask

@@ -101,7 +101,8 @@ class Context:
             engine.field.check_finite(taken if rows is None else taken[rows], engine.threat)
         elif rows is None and engine.home is None:
             return taken
-        return engine.lift(taken, rows)
+        part: Batch = engine.lift(taken, rows)
+        return part
 
     @cached_property
     def exact(self) -> Tensor:
@@ -222,12 +223,14 @@ class Context:
     @cached_property
     def t(self) -> Counter:
         """Step within the episode: an integer for a single environment, else ``[B]``."""
-        return select(self._engine.clock.t, self._own)
+        t: Counter = select(self._engine.clock.t, self._own)
+        return t
 
     @cached_property
     def spent(self) -> Counter:
         """Attacks of the episode so far: an integer for a single environment, else ``[B]``."""
-        return select(self._engine.clock.spent, self._own)
+        spent: Counter = select(self._engine.clock.spent, self._own)
+        return spent
 
     @cached_property
     def memory(self) -> Leaves | None:

@@ -76,8 +76,8 @@ def accepted(engine: EngineLike, value: Observation, attacked: Flags, final: boo
     if not engine.on_host:
         return attacked & answer
     chosen = answer.cpu().numpy()
-    if rows is None:
+    if rows is None or not isinstance(attacked, np.ndarray):
         return chosen if engine.batched else bool(chosen[0])
-    whole = np.zeros(len(attacked), bool)
+    whole = np.zeros(len(attacked), np.bool_)
     whole[rows] = chosen
     return whole

@@ -82,8 +82,9 @@ class Engine:
         self.true: Observation = None
         self.sent: Action = None
         self.gates: list[When] = []
-        self._fresh: Flags = True  # rows whose newest observation is new: after a partial reset only some
-        self._over: Flags = False  # rows whose newest observation ends their episode: nobody acts on it
+        # Any: of Flags mypy does not know what ~ and & give for all of the three kinds
+        self._fresh: Any = True  # rows whose newest observation is new: after a partial reset only some
+        self._over: Any = False  # rows whose newest observation ends their episode: nobody acts on it
         self._shown: Observation = None  # the newest observation as the agent got it
         self.graphs: cuda_graphs.GraphCache | None = None
         self._graphed: object = None  # the perturbation that they were made for
@@ -202,7 +203,7 @@ class Engine:
         self.sent = action
         if not self.on_action:
             return action
-        over = self._over if self.autoreset == "next step" else False
+        over: Any = self._over if self.autoreset == "next step" else False
         attacked = self.decide(action, True if over is False else ~over, mask=mask)
         if attacked is False:
             self.true, self.attacked = action, False
@@ -228,7 +229,7 @@ class Engine:
             self.clock.tick()
             self._over, self._fresh = done, True
             return final
-        turned: Flags = self._over if self.autoreset == "next step" and self._any(self._over) else False
+        turned: Any = self._over if self.autoreset == "next step" and self._any(self._over) else False
         moved = None if turned is False else ~turned
         if self.session.listening:
             self.session.end_step(moved)
@@ -257,8 +258,8 @@ class Engine:
             rows: bool ``[B]``, the rows that may be attacked; None for all that are new. After a partial reset the
                 others stay as they were shown last.
         """
-        fresh = self._fresh if rows is None else rows
-        shown, attacked = observation, False
+        fresh: Any = self._fresh if rows is None else rows
+        shown, attacked = observation, False  # type: Observation, Flags
         if self._at_once and fresh is True:  # a step that is not attacked does little else
             attacked = True if self.when is None else self.when.decide(self)
             if attacked is False:
@@ -282,12 +283,14 @@ class Engine:
     @property
     def t(self) -> Counter:
         """Step within the episode."""
-        return self.clock.t
+        t: Counter = self.clock.t
+        return t
 
     @property
     def spent(self) -> Counter:
         """Attacks of this episode."""
-        return self.clock.spent
+        spent: Counter = self.clock.spent
+        return spent
 
     @property
     def on_host(self) -> bool:
@@ -396,10 +399,10 @@ class Engine:
                 f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
                 f"the vector environment in this process instead (one batched attack), or use context='spawn'"
             )
-        part = self.field.take(value, self.batched)
+        part: Any = self.field.take(value, self.batched)
         if part.shape != self._shape:
             self.part_of(value)  # raises; a call less for all that fit
-        out: Batch = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
+        out: Any = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
         if out is None:
             among: Flags = True if self.clock.device is None else attacked
             out = tensor_attack.perturbed(self, value, part, among, rows, final, mask)
@@ -407,11 +410,11 @@ class Engine:
             whole = part.astype(out.dtype)
             whole[rows] = out
             out = whole
-        elif attacked is not True and self.clock.device is not None:
+        elif self.clock.device is not None and isinstance(attacked, Tensor):
             out = torch.where(attacked.view(-1, *[1] * (out.dim() - 1)), out, part)
         return self.field.give(value, out, self.batched)
 
-    def lift(self, leaf: Batch | None, rows: Rows = None) -> Batch:
+    def lift(self, leaf: Any, rows: Rows = None) -> Any:
         """Rows of a batch, on the device where the attack is computed."""
         if self.transfer is not None and leaf is not None:
             return self.transfer.up(leaf.numpy() if isinstance(leaf, Tensor) else leaf, rows)

@@ -10,7 +10,7 @@ among it, is left to the way of tensors, which has the words for what is wrong.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -146,17 +146,17 @@ class NumpyContext(Context):
         return self._key_of(self._engine.clock.key())
 
     @cached_property
-    def box(self) -> tuple[Batch, Batch]:
+    def box(self) -> Any:  # two arrays, where a Context has tensors
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
         low, high = self._engine.field.widened(self.x, self._taken.dtype)
         return (self.budget.grid_box if self.grid else self.budget.box)(self.x, low, high)
 
-    def noise(self, kind: str) -> Batch:
+    def noise(self, kind: str) -> Any:
         """As of any context, but for uniform noise: it is not met with the space, since it is projected anyway."""
         drawn = self.budget.draw_around(self.x, self, self.grid) if kind == "uniform" else None
         return super().noise(kind) if drawn is None else drawn
 
-    def ascend(self, y: Batch, gradient: Batch, fraction: float | Batch, spend: bool = False) -> Batch:
+    def ascend(self, y: Any, gradient: Any, fraction: float | Tensor, spend: bool = False) -> Any:
         """As of any context, on tensors in the same memory: those add a multiple in one rounding, numpy in two."""
         box = torch.from_numpy(self.box[0]), torch.from_numpy(self.box[1])
         step = Context.around(torch.from_numpy(self.x), self.budget, box, torch.empty(0), grid=self.grid)

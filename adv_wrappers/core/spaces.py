@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -174,7 +174,7 @@ class Field:
         self.vast = largest > WHOLE  # has integers that no float holds
         self.wide = self.grid and not self.discrete and self.exact == torch.float64  # may hold some beside its bounds
 
-    def widened(self, exact: Batch, dtype: DType) -> tuple[Batch, Batch]:
+    def widened(self, exact: Batch, dtype: DType) -> tuple[Any, Any]:
         """:meth:`bounds`, widened to contain the true values ``[B, *S]``, which came in ``dtype``."""
         xp, place = (torch, exact.device) if isinstance(exact, Tensor) else (np, None)
         low, high = self._on.get((place, dtype)) or self.bounds(place, dtype)
@@ -206,7 +206,7 @@ class Field:
             return _FLOATS[self.dtype.name]
         return torch.float64 if max(np.dtype(name).itemsize, self.dtype.itemsize) > 2 else torch.float32
 
-    def bounds(self, device: torch.device | None, dtype: DType | None = None) -> tuple[Batch, Batch]:
+    def bounds(self, device: torch.device | None, dtype: DType | None = None) -> tuple[Any, Any]:
         """Bounds for values of a dtype (None for the space's own), in the dtype that these are projected in.
 
         ``[*S]`` twice: the space's, rounded inwards, and of integers those that the dtype and its float both hold.
@@ -238,7 +238,7 @@ class Field:
         elif not self.joined:
             part = value[self.keys[0]]
         else:
-            parts = [value[key] if batched else _row(value[key]) for key in self.keys]
+            parts: list[Any] = [value[key] if batched else _row(value[key]) for key in self.keys]
             if isinstance(parts[0], Tensor):
                 return torch.cat([p.reshape(len(p), -1) for p in parts], 1)
             return np.concatenate([_array(p).reshape(len(p), -1) for p in parts], 1)
@@ -284,15 +284,17 @@ class Field:
                 f"are more than one apart: {values}"
             )
 
-    def native(self, y: Batch, like: Batch) -> Batch:
+    def native(self, y: Any, like: Batch) -> Batch:
         """``y`` (already on the grid of an integer space) in the kind and dtype of ``like``.
 
         Where ``like`` holds integers in a space of floats, the dtype is that of ``y``.
         """
         if isinstance(like, Tensor):
-            return y.to(like.device, like.dtype if self.grid or like.dtype.is_floating_point else y.dtype)
+            tensor: Tensor = y.to(like.device, like.dtype if self.grid or like.dtype.is_floating_point else y.dtype)
+            return tensor
         y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
-        return y.astype(like.dtype, copy=False) if self.grid or like.dtype.kind == "f" else y
+        array: Array = y.astype(like.dtype, copy=False) if self.grid or like.dtype.kind == "f" else y
+        return array
 
 
 def _unfit(what: str, leaf: Space, key: str | None) -> SpaceError:

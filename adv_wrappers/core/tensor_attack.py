@@ -111,7 +111,8 @@ def _transform(
         y = torch.where(select(engine.free, rows), y, x)
     if engine.memory is not None and context.memory is not None:
         engine.remember(context.memory, attacked if rows is None else rows)
-    return engine.field.native(y, part)
+    out: Batch = engine.field.native(y, part)
+    return out
 
 
 def _not_a_batch(engine: EngineLike, y: object, shape: torch.Size) -> ThreatError:

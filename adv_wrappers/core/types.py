@@ -13,9 +13,7 @@ from torch import Tensor
 Space: TypeAlias = spaces.Space[Any]
 Array: TypeAlias = NDArray[Any]
 DType: TypeAlias = np.dtype[Any] | torch.dtype
-Floats: TypeAlias = NDArray[np.float64]
-Integers: TypeAlias = NDArray[np.int64]
-Batch: TypeAlias = Any  # Array | Tensor, [B, *S]
+Batch: TypeAlias = NDArray[Any] | Tensor  # [B, *S]
 
 Observation: TypeAlias = Any  # an array or tensor, [*S] or [B, *S], or a (nested) dictionary of them
 Action: TypeAlias = Any  # what the environment's step takes: a number, an array or tensor, or a dictionary of them
@@ -24,10 +22,10 @@ Info: TypeAlias = dict[str, Any]
 JSON: TypeAlias = Any  # None, a number, a text, or lists and dictionaries of these
 
 # One value for a single environment, else one a row: on the host numpy arrays [B], else tensors [B].
-Flags: TypeAlias = Any  # bool | NDArray[np.bool_] | Tensor; True and False also stand for all rows of a vector
-Counter: TypeAlias = Any  # int | NDArray[np.int64] | Tensor
-Amount: TypeAlias = Any  # float | NDArray[np.float64]: rewards and returns
-Chance: TypeAlias = Any  # float | NDArray[np.float64] | Tensor
+Flags: TypeAlias = bool | NDArray[np.bool_] | Tensor  # True and False also stand for all rows of a vector
+Counter: TypeAlias = int | NDArray[np.int64] | Tensor
+Amount: TypeAlias = float | NDArray[np.float64]  # rewards and returns
+Chance: TypeAlias = float | NDArray[np.float64] | Tensor
 
 Rows: TypeAlias = NDArray[np.intp] | None  # numbers of rows, None for all
 Leaves: TypeAlias = dict[str, Tensor]  # [rows, ...]

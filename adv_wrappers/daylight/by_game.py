@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.types import Batch
 from adv_wrappers.daylight.blur import MedianBlur
 from adv_wrappers.daylight.brightness import Brightness
 from adv_wrappers.daylight.images import choice
@@ -59,7 +58,7 @@ class Daylight(Transform):
         choice("transform", self.transform, tuple(KINDS))
         super().__post_init__()
 
-    def __call__(self, x: Batch, context: Context) -> Batch:
+    def __call__(self, x: Any, context: Context) -> Any:
         return self.without_ranges()(x, context)
 
     def without_ranges(self) -> Transform:

@@ -23,7 +23,6 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.core.types import Batch
 from adv_wrappers.daylight.images import Limits, choice
 from adv_wrappers.daylight.opencv import Images
 from adv_wrappers.daylight.passes import KernelStep
@@ -120,7 +119,7 @@ class Transform(NativePerturbation):
         if field.dtype != np.uint8 and not field.bounded:
             raise SpaceError(f"{self.name} needs float images with finite bounds, which say what is dark and bright")
 
-    def __call__(self, x: Batch, context: Context) -> Batch:
+    def __call__(self, x: Any, context: Context) -> Any:  # arrays or tensors, in and out
         layout, limits = layout_of(tuple(x.shape[1:]), self.layout), None
         if isinstance(x, np.ndarray):
             return self._of_array(x, layout, context)
@@ -181,7 +180,7 @@ class Transform(NativePerturbation):
         """The parameters, for :meth:`change`, of a transform that draws none; else None."""
         return None if self.drawn else self.numbers()
 
-    def columns(self, key: rng.Key) -> list[Batch]:
+    def columns(self, key: rng.Key) -> list[Any]:
         """The parameters of every row, float64 ``[B]`` of the kind of the keys; a number that is not drawn stays."""
         columns = []
         for i, value in enumerate(self.numbers().values()):

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.core.types import Batch
 from adv_wrappers.daylight.images import on_host, split
 from adv_wrappers.daylight.opencv import Images, each
 
@@ -50,8 +49,8 @@ class Map(NamedTuple):
         return id(self)
 
 
-def border_index(where: Batch, size: int, border: str) -> Batch:
-    """Indices inside ``[0, size)`` for any integers (an array or a tensor); for ``zero`` they mean nothing outside."""
+def border_index(where: Any, size: int, border: str) -> Any:
+    """Indices inside ``[0, size)`` for integers (one, an array or a tensor); for ``zero`` they mean nothing outside."""
     if border == "wrap":
         return where % size
     if border == "reflect" and size > 1:

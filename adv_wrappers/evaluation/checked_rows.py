@@ -97,7 +97,7 @@ def count_zero_gradients(engine: Engine, obs: Observation, rows: NDArray[np.intp
     if not isinstance(how, Perturbation) or not hasattr(how, "objective") or victim is None:
         return 0, 0
     full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
-    x = field.take(full, True)
+    x: Any = field.take(full, True)
     fill = None if field.keys is None else (lambda part: field.give(full, part, True))
     bound = BoundVictim(victim, engine.hidden_state(victim, rows), fill, full)
     signs = torch.ones(x[0].numel(), dtype=x.dtype, device=x.device)

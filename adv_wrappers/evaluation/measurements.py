@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -218,10 +219,11 @@ class RunMonitor:
 
 def _attacked(wrappers: Sequence[Layer]) -> Mask:
     """Rows that any of the wrappers attacked."""
-    attacked: Mask = False
+    attacked: Any = False
     for wrapper in wrappers:
         attacked = attacked | wrapper.engine.attacked
-    return attacked
+    found: Mask = attacked
+    return found
 
 
 def _flat(tree: Observation) -> Array:

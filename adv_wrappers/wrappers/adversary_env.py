@@ -101,7 +101,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
             spent=engine.spent,
             induced_action=self._induced_action,
         )
-        spent = engine.spent
+        spent: Any = engine.spent
         info, done = self._note(info, self._rows(engine.attacked), None), terminated | truncated
         engine.end_step(done)
         if mode == AutoresetMode.NEXT_STEP:

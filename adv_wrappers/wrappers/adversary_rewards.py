@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class PerturbationCost(Value):
         paid = -reward
         if self.r_max is not None:
             paid = np.where(np.logical_or(terminated, truncated), self.r_max - return_, 0.0)
-        earned = paid - price * attacked
+        earned: Any = paid - price * attacked
         return earned if np.ndim(reward) else float(earned)
 
     def total(self, returns: Array, attacks: Array) -> Array:

@@ -86,7 +86,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         )
         self._returns += own
         self._lengths += 1
-        spent = engine.spent
+        spent: Any = engine.spent
         each = np.broadcast_to(engine.attacked, (self.num_envs,))
         infos = [self._note(info, bool(each[i]), None) for i, info in enumerate(infos)]
         engine.end_step(dones)

@@ -15,7 +15,7 @@ from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.engine import Autoreset
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Array, Flags, Info, Observation
+from adv_wrappers.core.types import Action, Array, Batch, Flags, Info, Observation
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -99,11 +99,9 @@ class VectorLayer(Layer, VectorWrapper):
         self._action_mask = self._allowed(info, mask)
         return self._receive(obs, info)
 
-    def _reset(
-        self, seed: Seeds, options: Info | None
-    ) -> tuple[Flags | None, list[int | None] | None, Observation, Info]:
+    def _reset(self, seed: Seeds, options: Info | None) -> tuple[Any, list[int | None] | None, Observation, Info]:
         """Reset the environment and the engine: mask and seeds of the rows (None for all, and for none), its answer."""
-        mask: Flags | None = None
+        mask: Any = None  # bool [B]
         if options and options.get("reset_mask") is not None:
             mask = options["reset_mask"]
             if self.engine.on_host or not isinstance(mask, torch.Tensor):
@@ -135,7 +133,7 @@ class VectorLayer(Layer, VectorWrapper):
         obs, info = self._receive(obs, info)
         return obs, rewards, terminated, truncated, info
 
-    def _end_step(self, obs: Observation, done: Flags, info: Info) -> Info:
+    def _end_step(self, obs: Observation, done: Batch, info: Info) -> Info:
         """End the engine's step; ``info`` with SAME_STEP's last observations as the agent gets them."""
         engine = self.engine
         final: Any = info.get("final_obs")
