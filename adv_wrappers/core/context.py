@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.simulating import SimulatorLike, simulator
+from adv_wrappers.core.simulating import SimulatorLike, check_simulators
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.sparse import FewFeatures
-from adv_wrappers.core.types import Batch, Counter, EngineLike, Leaves, Observation, Rows, State
+from adv_wrappers.core.types import Batch, Counter, Leaves, Observation, Rows, State
+from adv_wrappers.errors import SnapshotError
 from adv_wrappers.utils.trees import select
 
 _ALL, _SOME = 1 << 20, 1 << 17  # numbers of several draws that are made all at once, or else so many together
@@ -51,7 +53,7 @@ class Context:
 
     def __init__(
         self,
-        engine: EngineLike,
+        engine: AttackedLayer,
         value: Observation,
         taken: Batch,
         rows: Rows = None,
@@ -128,7 +130,7 @@ class Context:
         engine, acting = self._engine, self._engine.on_action
         if not acting and engine.field.keys is None and engine.victims:
             return self._received()
-        value = engine.session.observation(engine.reads, engine.threat) if acting else self._value
+        value = engine.session.observation(engine.reads, engine.threat.label) if acting else self._value
         value = select(value, self._own)
         if not engine.victims or value is None:
             return value
@@ -249,7 +251,10 @@ class Context:
         Raises:
             SnapshotError: where there is nothing to simulate, or it cannot be saved or does not repeat.
         """
-        return simulator(self._engine, self._rows, self._final)
+        engine, label = self._engine, self._engine.threat.label
+        if self._final:
+            raise SnapshotError(f"{label} cannot simulate from the last observation of an episode")
+        return check_simulators(engine.simulators, engine.on_host, label)(self._rows)
 
     def inputs(self) -> dict[str, Any]:
         """Everything that an attack depends on and that differs from step to step: the inputs of a graph."""

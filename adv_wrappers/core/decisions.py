@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import When
-from adv_wrappers.core.types import EngineLike, Flags, Observation
+from adv_wrappers.core.types import Flags, Observation
 from adv_wrappers.errors import ThreatError
 
 
-def timed(engine: EngineLike, value: Observation, eligible: Flags, final: bool) -> Flags:
+def timed(engine: AttackedLayer, value: Observation, eligible: Flags, final: bool) -> Flags:
     """The rows that gates and timing allow: a bool, or bool ``[B]``.
 
     Args:
@@ -35,7 +38,7 @@ def timed(engine: EngineLike, value: Observation, eligible: Flags, final: bool) 
     if not isinstance(attacked, Tensor) and not np.any(attacked):
         return attacked
     context = Context(engine, value, engine.part_of(value), None, final)
-    seen = when.look(context.x, context, engine) if isinstance(when, When) else when(context.x, context)
+    seen: Any = when.look(context.x, context, engine) if isinstance(when, When) else when(context.x, context)
     if isinstance(seen, bool):
         return attacked & seen
     if isinstance(seen, Tensor) and engine.on_host:
@@ -45,7 +48,7 @@ def timed(engine: EngineLike, value: Observation, eligible: Flags, final: bool) 
     return attacked & (seen if engine.batched else bool(seen[0]))
 
 
-def accepted(engine: EngineLike, value: Observation, attacked: Flags, final: bool, mask: Tensor | None) -> Flags:
+def accepted(engine: AttackedLayer, value: Observation, attacked: Flags, final: bool, mask: Tensor | None) -> Flags:
     """Those of the attacked rows that the perturbation does not decline; the others are not even asked.
 
     What it writes into its memory while it decides stays there.
@@ -70,7 +73,7 @@ def accepted(engine: EngineLike, value: Observation, attacked: Flags, final: boo
         raise ThreatError(
             f"{engine.threat.label} must accept or decline with one bool a row ({count}), got {answer!r:.80}"
         )
-    if engine.memory is not None:
+    if engine.memory is not None and context.memory is not None:
         everyone: Flags = attacked if isinstance(attacked, Tensor) else True
         engine.remember(context.memory, everyone if rows is None else rows)
     if not engine.on_host:

@@ -24,7 +24,7 @@ from adv_wrappers.core.clock import Clock, Seeds
 from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.simulating import MakesSimulators, simulators_of
+from adv_wrappers.core.simulating import MakesSimulators, check_simulators
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Action, Batch, Counter, Flags, Leaves, Observation, Rows, Space, State, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError
@@ -104,7 +104,7 @@ class Engine:
         threat = threat.resolve(victim)
         field = threat.check(self.observation_space, self.action_space)
         if getattr(threat.how, "simulates", False):
-            simulators = simulators_of(self, threat.label)  # raises where there are none
+            simulators = check_simulators(self.simulators, self.on_host, threat.label)  # raises where there are none
             simulators.record()
             if isinstance(threat.how, SimulatingPerturbation):
                 threat.how.check_simulated(simulators.feature_names)
@@ -259,7 +259,8 @@ class Engine:
                 others stay as they were shown last.
         """
         fresh: Any = self._fresh if rows is None else rows
-        shown, attacked = observation, False  # type: Observation, Flags
+        shown = observation
+        attacked: Flags = False
         if self._at_once and fresh is True:  # a step that is not attacked does little else
             attacked = True if self.when is None else self.when.decide(self)
             if attacked is False:

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import ARRAYS
-from adv_wrappers.core.types import Array, Batch, EngineLike, Observation, Rows
+from adv_wrappers.core.types import Array, Batch, Observation, Rows
 
 Box: TypeAlias = tuple[Array, Array]
 
@@ -27,7 +28,7 @@ LARGEST = 1 << 16  # elements of a batch, beyond which tensors are as fast, and 
 _HUGE = 1e30  # squares of numbers below its root, and sums of them, overflow in no float from 32 bits on
 
 
-def attack_of(engine: EngineLike) -> NumpyAttack | None:
+def attack_of(engine: AttackedLayer) -> NumpyAttack | None:
     """The attack of an engine in numpy, where nothing of it needs tensors; else None.
 
     It needs none without a victim, memory and a history of frames, if the perturbation and the budget declare, in their
@@ -45,22 +46,24 @@ def _declared(part: object) -> bool:
     return bool(vars(type(part)).get("arrays", False))
 
 
-def _plain(engine: EngineLike) -> bool:
+def _plain(engine: AttackedLayer) -> bool:
     """Whether everything is computed and projected in one dtype, by numbers that do not overflow in it."""
     field = engine.field
     if engine.dtype != field.exact or field.wide or engine.native:  # wide: some of its integers no float holds
         return False
     corner: Array = np.where(np.isfinite(field.low), field.low, 0).astype(np.float64)[None]
-    sides = np.stack([field.low[None], field.high[None], *engine.budget.box(corner, field.low, field.high)])
+    budget: Any = engine.budget  # which takes arrays as well
+    sides = np.stack([field.low[None], field.high[None], *budget.box(corner, field.low, field.high)])
     return bool(np.abs(sides[np.isfinite(sides)]).max(initial=0.0) <= _HUGE)  # else numpy would warn of overflows
 
 
 class NumpyAttack:
     """One attack of an engine on arrays; made when its threat is set."""
 
-    def __init__(self, engine: EngineLike) -> None:
+    def __init__(self, engine: AttackedLayer) -> None:
         field = engine.field
-        self._field, self._how, self._budget = field, engine.how, engine.budget
+        self._field, self._how = field, engine.how
+        self._budget: Any = engine.budget  # which takes arrays as well
         self._own, self._exact, self._grid, self._kind = field.dtype, field.exact, field.grid, ARRAYS[field.exact]
         self.space: Box = field.bounds(None)
         low, high = self.space
@@ -72,7 +75,7 @@ class NumpyAttack:
             self.mirror: Array = np.where(np.isfinite(low + high), low + high, 0)
 
     def __call__(
-        self, engine: EngineLike, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None
+        self, engine: AttackedLayer, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None
     ) -> Array | None:
         """The attacked rows perturbed, in the dtype that they came in; None where tensors are needed.
 
@@ -104,15 +107,16 @@ class NumpyAttack:
             if not np.isfinite(y).all():
                 return None
             y = self._budget.project(y, x, *context.box, grid)
-        native: Array = y if dtype is y.dtype else self._field.native(y, part)
-        return native
+        native: Any = y if dtype is y.dtype else self._field.native(y, part)
+        out: Array = native
+        return out
 
 
 class NativeNumpyAttack(NumpyAttack):
     """One attack of a native perturbation of whole uint8 images, on the array as it came in."""
 
     def __call__(
-        self, engine: EngineLike, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None
+        self, engine: AttackedLayer, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None
     ) -> Array | None:
         if type(part) is not np.ndarray or part.dtype != np.uint8:
             return None
@@ -128,7 +132,7 @@ class NumpyContext(Context):
 
     def __init__(
         self,
-        engine: EngineLike,
+        engine: AttackedLayer,
         attack: NumpyAttack,
         value: Observation,
         taken: Batch,

@@ -7,8 +7,9 @@ from functools import cached_property
 from torch import Tensor
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import EPISODE_STREAM, Context
-from adv_wrappers.core.types import EngineLike, Info, Observation, State, VictimLike
+from adv_wrappers.core.types import Info, Observation, State, VictimLike
 
 
 def _not_recorded(name: str) -> property:
@@ -28,7 +29,7 @@ class RecordedContext(Context):
 
     t, spent, memory, simulator = map(_not_recorded, ("t", "spent", "memory", "simulator"))
 
-    def __init__(self, engine: EngineLike, inputs: Info) -> None:
+    def __init__(self, engine: AttackedLayer, inputs: Info) -> None:
         super().__init__(engine, None, inputs["part"])
         self._inputs = inputs
         vars(self).update(part=inputs["part"], free=inputs["free"], mask=inputs["mask"])

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.core.types import Action, EngineLike, Observation, Rows
+from adv_wrappers.core.types import Action, Observation, Rows
 from adv_wrappers.errors import SnapshotError
 
 Stepped = tuple[Observation, NDArray[np.float64], NDArray[np.bool_]]
@@ -52,21 +52,13 @@ class MakesSimulators(Protocol):
     def record(self) -> None: ...
 
 
-def simulators_of(engine: EngineLike, label: str) -> MakesSimulators:
+def check_simulators(made: MakesSimulators | None, on_host: bool, label: str) -> MakesSimulators:
     """What makes the simulators of a layer, for a threat of this label.
 
     Raises:
-        SnapshotError: where its rows cannot be simulated.
+        SnapshotError: where there is none, or its rows cannot be reached.
     """
-    made: MakesSimulators | None = engine.simulators
-    if made is None or not engine.on_host:
+    if made is None or not on_host:
         raise SnapshotError(f"{label} needs a simulator: a layer around an environment on the host")
     made.environments()
     return made
-
-
-def simulator(engine: EngineLike, rows: Rows, final: bool) -> SimulatorLike:
-    """The simulator of a layer's present step, for some rows; ``final`` observations have no step to try."""
-    if final:
-        raise SnapshotError(f"{engine.threat.label} cannot simulate from the last observation of an episode")
-    return simulators_of(engine, engine.threat.label)(rows)

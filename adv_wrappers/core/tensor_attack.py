@@ -14,16 +14,23 @@ from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs
 from adv_wrappers.core.arithmetic import tensor_of
+from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.recorded_context import RecordedContext
 from adv_wrappers.core.spaces import finite
-from adv_wrappers.core.types import Batch, EngineLike, Flags, Leaves, Observation, Rows
+from adv_wrappers.core.types import Batch, Flags, Leaves, Observation, Rows
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
 
 
 def perturbed(
-    engine: EngineLike, value: Observation, part: Batch, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
+    engine: AttackedLayer,
+    value: Observation,
+    part: Batch,
+    attacked: Flags,
+    rows: Rows,
+    final: bool,
+    mask: Tensor | None,
 ) -> Batch:
     """The attacked rows perturbed, in the kind and dtype that they came in.
 
@@ -52,7 +59,7 @@ def perturbed(
             plain = lambda: _perturb(engine, context.again())[:2]  # noqa: E731
             y, top = engine.graphs(partial(_replay, engine), context.inputs(), plain, keep)
         if engine.transfer is not None and top is not None:
-            y, largest = engine.transfer.down(y, top)
+            y, largest = engine.transfer.down(tensor_of(y), top)
             if not math.isfinite(float(largest)):
                 raise _not_finite(engine)
             y = y[:count] if count is not None else y.copy()
@@ -61,12 +68,12 @@ def perturbed(
     return y
 
 
-def _replay(engine: EngineLike, inputs: dict[str, Any]) -> tuple[Batch, Tensor | None]:
+def _replay(engine: AttackedLayer, inputs: dict[str, Any]) -> tuple[Batch, Tensor | None]:
     """What a graph records: an attack as a function of everything that differs from step to step."""
     return _perturb(engine, RecordedContext(engine, inputs))[:2]
 
 
-def _perturb(engine: EngineLike, context: Context) -> tuple[Batch, Tensor | None, Leaves | None]:
+def _perturb(engine: AttackedLayer, context: Context) -> tuple[Batch, Tensor | None, Leaves | None]:
     """The perturbed rows, their largest absolute value where it has to be looked at later, and the new memory."""
     exact, x = context.exact, context.x
     trusted = x is exact
@@ -97,7 +104,13 @@ def _perturb(engine: EngineLike, context: Context) -> tuple[Batch, Tensor | None
 
 
 def _transform(
-    engine: EngineLike, value: Observation, part: Batch, attacked: Flags, rows: Rows, final: bool, mask: Tensor | None
+    engine: AttackedLayer,
+    value: Observation,
+    part: Batch,
+    attacked: Flags,
+    rows: Rows,
+    final: bool,
+    mask: Tensor | None,
 ) -> Batch:
     """An attack on whole images, in their own dtype from end to end."""
     x = tensor_of(part if rows is None else part[rows], engine.device)
@@ -115,12 +128,12 @@ def _transform(
     return out
 
 
-def _not_a_batch(engine: EngineLike, y: object, shape: torch.Size) -> ThreatError:
+def _not_a_batch(engine: AttackedLayer, y: object, shape: torch.Size) -> ThreatError:
     got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
     return ThreatError(f"{engine.threat.label} must return a tensor {tuple(shape)}, got {got}")
 
 
-def _not_finite(engine: EngineLike) -> ThreatError:
+def _not_finite(engine: AttackedLayer) -> ThreatError:
     return ThreatError(
         f"{engine.threat.label} returned values that are not finite: what it computes of the victim overflows here; "
         f"use a victim in float64, or an attack that needs no gradient"

@@ -17,7 +17,6 @@ Batch: TypeAlias = NDArray[Any] | Tensor  # [B, *S]
 
 Observation: TypeAlias = Any  # an array or tensor, [*S] or [B, *S], or a (nested) dictionary of them
 Action: TypeAlias = Any  # what the environment's step takes: a number, an array or tensor, or a dictionary of them
-EngineLike: TypeAlias = Any  # the engine of a layer, to what it imports itself
 Info: TypeAlias = dict[str, Any]
 JSON: TypeAlias = Any  # None, a number, a text, or lists and dictionaries of these
 
