@@ -12,6 +12,8 @@ from torch import Tensor
 
 Space: TypeAlias = spaces.Space[Any]
 Array: TypeAlias = NDArray[Any]
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 DType: TypeAlias = np.dtype[Any] | torch.dtype
 Batch: TypeAlias = NDArray[Any] | Tensor  # [B, *S]
 
