@@ -16,7 +16,6 @@ from adv_wrappers.atari.arguments import unknown_arguments
 from adv_wrappers.atari.games import ensure_registered
 from adv_wrappers.atari.preprocessing import ThreatLike
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON
 from adv_wrappers.environment_ids import register_threats
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import as_threat, threat
@@ -150,7 +149,7 @@ def register(
         raise ThreatError(f"the id {id!r} is registered already")
     if isinstance(threats, (str, Mapping)):
         raise ThreatError(f"threats is a list, innermost first: [{threats!r}]")
-    stored: list[JSON] = []
+    stored: list[Any] = []
     for item in threats:
         if isinstance(item, str):
             as_threat(item)  # raises on what cannot be read

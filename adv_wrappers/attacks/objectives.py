@@ -11,13 +11,13 @@ point compares that before the objective, which may go on rising where no action
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.types import Observation
 from adv_wrappers.errors import AttackName, Message, ValueRangeError, VictimError
 from adv_wrappers.utils.numbers import check_number
 from adv_wrappers.victims.distributions import softmax
@@ -242,8 +242,8 @@ class CriticOfMode:
     def __init__(
         self,
         victim: Victim,
-        critic: Callable[[Observation, Tensor], Tensor],
-        observation: Observation,
+        critic: Callable[[Any, Tensor], Tensor],
+        observation: Any,
         look: bool = False,
     ) -> None:
         self.victim, self.critic, self.observation = victim, critic, observation

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from adv_wrappers.campaign.suite_entries import AttackSetting
 from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, OutputError
 from adv_wrappers.evaluation.environments import Environment, json_value
 from adv_wrappers.evaluation.episodes import Episodes
@@ -48,7 +48,7 @@ class AttackRecipe:
     trained: bool = False
     steps: int = 0
     seed: int = 0
-    training: Mapping[str, JSON] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
     num_envs: int | None = None
 
     @property
@@ -58,7 +58,7 @@ class AttackRecipe:
         return self.entry + (":" if ":" not in self.entry else ",") * bool(given) + ",".join(given)
 
     @property
-    def identity(self) -> JSON:
+    def identity(self) -> Any:
         """What it is known by; how a budget is written does not matter."""
         within = self.within
         return {"recipe": {**asdict(self), "budget": None if within is None else within.to_dict()}}

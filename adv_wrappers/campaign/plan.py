@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import MOST_DRAWS, MOST_ENVS, MOST_EPISODES, Episodes
 from adv_wrappers.presets import as_threat, parse_threat
@@ -24,7 +24,7 @@ from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import integer
 from adv_wrappers.utils.texts import split_arguments, split_stack
 
-Threat = str | Mapping[str, JSON] | Sequence[str | Mapping[str, JSON]]
+Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 _COUNTS = (
     ("episodes", 1, MOST_EPISODES),
     ("steps", 1, MOST_TRAINING_STEPS),
@@ -59,14 +59,14 @@ class Grid:
     """
 
     victims: tuple[str, ...]
-    environments: tuple[str | Mapping[str, JSON], ...] = ()
+    environments: tuple[str | Mapping[str, Any], ...] = ()
     threats: tuple[Threat, ...] = ()
     budgets: tuple[str, ...] = ()
     timings: tuple[str, ...] = ()
     suite: str | tuple[str, ...] | None = None
     train: bool = False
     steps: int = 100_000
-    training: Mapping[str, JSON] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
     training_seed: int = 1
     seeds: tuple[int, ...] = (0,)
     episodes: int = 10
@@ -145,7 +145,7 @@ class Grid:
                 yield " + ".join(made) if all(isinstance(part, str) for part in made) else made  # type: ignore[arg-type]
 
 
-def environment_parts(given: object) -> tuple[str, dict[str, JSON] | None, str | None]:
+def environment_parts(given: object) -> tuple[str, dict[str, Any] | None, str | None]:
     """The id, the keyword arguments (None for those of the card) and the function of an environment in a plan.
 
     Raises:
@@ -170,14 +170,14 @@ def _check_threat(given: object) -> None:
         )
 
 
-def _json_form(name: str, value: object) -> JSON:
+def _json_form(name: str, value: object) -> Any:
     """A value as a JSON file gives it back, with lists in place of tuples.
 
     Raises:
         ValueRangeError: for what a JSON file cannot hold, NaN, infinity and names that are no texts included.
     """
     try:
-        found: JSON = json.loads(json.dumps(value, allow_nan=False))
+        found: Any = json.loads(json.dumps(value, allow_nan=False))
         same = found == _listed(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueRangeError(f"{name} are values that JSON can hold: {error}, in {value!r:.80}") from error
@@ -193,7 +193,7 @@ def _listed(value: object) -> object:
     return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
-def _needs_budget(part: str | Mapping[str, JSON]) -> bool:
+def _needs_budget(part: str | Mapping[str, Any]) -> bool:
     if not isinstance(part, str):
         return False
     try:
@@ -203,14 +203,14 @@ def _needs_budget(part: str | Mapping[str, JSON]) -> bool:
     return False
 
 
-def _takes_timing(part: str | Mapping[str, JSON]) -> bool:
+def _takes_timing(part: str | Mapping[str, Any]) -> bool:
     if not isinstance(part, str):
         return part.get("when") is None
     given = [piece.partition("=")[0].strip() for piece in split_arguments(part.partition(":")[2])]
     return not {"when", "p"} & {*given}
 
 
-def _completed(part: str | Mapping[str, JSON], budget: str, timing: str) -> str | dict[str, JSON]:
+def _completed(part: str | Mapping[str, Any], budget: str, timing: str) -> str | dict[str, Any]:
     """A threat with a budget and a timing, where it has none of its own."""
     timing = timing if _takes_timing(part) else ""
     if not isinstance(part, str):
@@ -242,7 +242,7 @@ class Plan:
     def __add__(self, other: Plan) -> Plan:
         return Plan((*self.grids, *other.grids))
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """Values that JSON knows, without those that are the defaults."""
         grids = []
         for grid in self.grids:
@@ -300,7 +300,7 @@ class Plan:
         write(path, ("\n\n".join(tables) + "\n").encode())
 
 
-def _toml(value: JSON) -> str:
+def _toml(value: Any) -> str:
     """A value as TOML writes it; its texts, numbers and lists are those of JSON."""
     if isinstance(value, Mapping):
         names = {key: json.dumps(key, ensure_ascii=False) for key in value}

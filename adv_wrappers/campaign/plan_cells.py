@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from adv_wrappers.campaign.attack_recipes import AttackRecipe, budget_of, with_timing
 from adv_wrappers.campaign.plan import Grid, Plan, Threat, environment_parts
@@ -18,7 +19,6 @@ from adv_wrappers.campaign.suite_entries import AttackSetting
 from adv_wrappers.campaign.suites import SUITES, TIMED, entries_that_apply
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
@@ -157,7 +157,7 @@ class _GridExpansion:
                 raise VictimError(f"{name} fits none of the plan's environments: {[*self.left_out.values()][-1]}")
         return found, self.left_out
 
-    def _of_pair(self, name: str, victim: Victim, given: str | Mapping[str, JSON]) -> list[PlanCell]:
+    def _of_pair(self, name: str, victim: Victim, given: str | Mapping[str, Any]) -> list[PlanCell]:
         grid = self.grid
         environment = environment_of_plan(given)
         evaluator = Evaluator(
@@ -242,7 +242,7 @@ class _GridExpansion:
         return list(found.values())
 
 
-def _loadable_form(threat: ThreatModel) -> dict[str, JSON] | None:
+def _loadable_form(threat: ThreatModel) -> dict[str, Any] | None:
     """The dictionary that a threat is loaded from; None where there is none, as with a victim made for it."""
     found = json_form(threat)
     try:
@@ -271,7 +271,7 @@ def _own_environment(name: str, victim: Victim) -> str:
     return environment_of(victim.card)[0]
 
 
-def environment_of_plan(given: str | Mapping[str, JSON]) -> Environment:
+def environment_of_plan(given: str | Mapping[str, Any]) -> Environment:
     """The environment that a plan gives as an id, or as a dictionary with ``id``, ``kwargs`` and ``make``."""
     id, kwargs, make = environment_parts(given)
     return Environment(id, kwargs, None if make is None else MakeFunction(make))

@@ -27,7 +27,6 @@ from adv_wrappers.campaign.trained_entries import SARSA
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel, needed_budget
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES
@@ -335,12 +334,12 @@ def training_note(entries: Sequence[Entry], setting: AttackSetting) -> str:
     return f"trains {'; '.join(parts)}; --no-train (train=False) leaves them out"
 
 
-def _settings_of(setting: AttackSetting, entries: Sequence[Entry], given: Iterable[Entry | str]) -> dict[str, JSON]:
+def _settings_of(setting: AttackSetting, entries: Sequence[Entry], given: Iterable[Entry | str]) -> dict[str, Any]:
     """What a suite is called with, as a JSON file returns it; ``given`` are the items of one of one's own."""
     victim, within, on_actions = setting.victim, setting.budget, setting.action_budget
     names = [entry.name for entry in entries]
     text = "no budget" if within is None else _budget_text(within, victim)
-    settings: dict[str, JSON] = {
+    settings: dict[str, Any] = {
         "victim": described_victim(victim),
         "environment": json_value(setting.environment.described),
         "within": None if within is None else within.resolve(victim).to_dict(),
@@ -401,7 +400,7 @@ def _named(report: Report, names: Sequence[str]) -> Report:
     return replace(report, threats=tuple({**row, "threat": name} for name, row in rows))
 
 
-def _finished_suite(folder: Path, settings: dict[str, JSON]) -> SuiteReport | None:
+def _finished_suite(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
     """The finished suite of a folder, or None where there is more to do.
 
     Raises:
@@ -426,7 +425,7 @@ def _finished_suite(folder: Path, settings: dict[str, JSON]) -> SuiteReport | No
     return None
 
 
-def _check_no_less(folder: Path, found: Mapping[str, JSON], mine: Mapping[str, JSON]) -> None:
+def _check_no_less(folder: Path, found: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Raise :class:`ValueRangeError` where a finished suite would be replaced by one that says less."""
     names = [name for name in found["attacks"] if name in LEARNED]
     fewer = mine["episodes"] < found["episodes"] or (names and mine["steps"] < found["steps"])

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ from adv_wrappers.certification.interval_dynamics import has_dynamics
 from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
-from adv_wrappers.core.types import JSON, Floats, Integers
+from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
@@ -138,7 +139,7 @@ class Certificate:
         """The mean number of simulated steps of a search."""
         return float(self.node_counts.mean())
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """The JSON form, the means included; None stands for NaN."""
         means = ("clean", "gwc", "awc", "acr", "lower", "finished", "nodes")
         arrays = {field.name: _json(getattr(self, field.name)) for field in fields(self)}
@@ -166,7 +167,7 @@ def cut_text(cut: Sequence[Sequence[str]]) -> str:
     return f"cut by budget_s: {', '.join([parts[0] + ' episodes', *parts[1:]])}"
 
 
-def _json(value: object) -> JSON:
+def _json(value: object) -> Any:
     if isinstance(value, Budget):
         return value.to_dict()
     if isinstance(value, np.ndarray):

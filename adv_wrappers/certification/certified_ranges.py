@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -26,7 +27,7 @@ from adv_wrappers.certification.certificate import certify, check_budget_s, cut_
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON, Floats
+from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import Argument, CertificateError, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
@@ -72,7 +73,7 @@ class CertifiedRange:
     """
 
     eps: float
-    certificate: Mapping[str, JSON]
+    certificate: Mapping[str, Any]
     attacks: Mapping[str, Sequence[float]]
     left_out: Mapping[str, str]
 
@@ -100,7 +101,7 @@ class CertifiedRange:
         gwc, clean = (_number(self.certificate[name], np.nan) for name in ("gwc", "clean"))
         return RangePoint(self.eps, clean, float(self.lower_returns.mean()), float(self.upper_returns.mean()), gwc)
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows, the means included."""
         point = self.point()
         return {
@@ -124,7 +125,7 @@ class CertifiedRanges:
         ranges: one a radius, in the order in which they were asked for.
     """
 
-    settings: Mapping[str, JSON]
+    settings: Mapping[str, Any]
     ranges: tuple[CertifiedRange, ...]
 
     @property
@@ -206,7 +207,7 @@ class CertifiedRanges:
         points = sorted((one.point() for one in self.ranges), key=lambda point: point.eps)
         plot_certified_ranges(points, path, self.title, unit)
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
         return {"settings": dict(self.settings), "ranges": [one.to_dict() for one in self.ranges]}
 
@@ -363,7 +364,7 @@ def certified_ranges(
         raise ThreatError(Message(Argument("attacks"), expected))
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
-    settings: dict[str, JSON] = json.loads(
+    settings: dict[str, Any] = json.loads(
         json.dumps(
             {
                 "victim": victim.described(),
@@ -451,7 +452,7 @@ def _check(
     threat: ThreatModel | None,
     returns: Sequence[float],
     seeds: Sequence[int],
-    settings: Mapping[str, JSON],
+    settings: Mapping[str, Any],
     folder: Path | None,
 ) -> None:
     """Raise :class:`CertificateError`, after writing down the first of them, for an episode below its certificate."""
@@ -464,7 +465,7 @@ def _check(
         form = None if threat is None else threat.to_dict()
     except ThreatError:
         form = None
-    example: dict[str, JSON] = {
+    example: dict[str, Any] = {
         "seed": int(seeds[episode]),
         "episode": episode,
         "eps": one.eps,
@@ -492,12 +493,12 @@ def _check(
     raise error
 
 
-def _write(folder: Path | None, settings: Mapping[str, JSON], done: Mapping[float, CertifiedRange]) -> None:
+def _write(folder: Path | None, settings: Mapping[str, Any], done: Mapping[float, CertifiedRange]) -> None:
     if folder is not None:
         CertifiedRanges(settings, tuple(done[radius] for radius in sorted(done))).to_json(folder / _FILE)
 
 
-def _read(folder: Path, settings: Mapping[str, JSON]) -> dict[float, CertifiedRange]:
+def _read(folder: Path, settings: Mapping[str, Any]) -> dict[float, CertifiedRange]:
     """What a folder holds of a call with the same settings, by radius.
 
     Raises:
@@ -522,11 +523,11 @@ def _read(folder: Path, settings: Mapping[str, JSON]) -> dict[float, CertifiedRa
     return {one.eps: one for one in ranges}
 
 
-def _unit_text(scale: JSON) -> str:
+def _unit_text(scale: Any) -> str:
     return "the victim" if scale == "victim" else f"{scale}"
 
 
-def _number(value: JSON, missing: float) -> float:
+def _number(value: Any, missing: float) -> float:
     return missing if value is None else float(value)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.certification.actions_within_budget import PossibleActions
-from adv_wrappers.core.types import Floats, Integers, Observation
+from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.utils.deadline import Deadline
@@ -97,7 +97,7 @@ def play_choices(
     envs = [make_env() for _ in range(min(num_envs, episodes))]
     start = int(reachable.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action
     try:
-        playing: dict[int, tuple[int, Observation]] = {}  # by the number of the environment, what it shows
+        playing: dict[int, tuple[int, Any]] = {}  # by the number of the environment, what it shows
         for i, env in enumerate(envs):
             playing[i] = i, np.array(env.reset(seed=seeds[i])[0])
         begun = len(envs)

@@ -47,6 +47,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +55,7 @@ from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import JSON, Floats, Integers, Observation
+from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
@@ -195,7 +196,7 @@ class SmoothedCertificate:
         shifted: Floats = torch.special.ndtr(quantiles - eps * math.sqrt(self.vote) / self.sigma).numpy()
         return shifted
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON form: all fields."""
         return asdict(self)
 
@@ -260,7 +261,7 @@ class ActionRadii:
 
 def action_radius(
     victim: Smoothed | str,
-    observations: Observation,
+    observations: Any,
     samples: int = 1000,
     seed: int = 0,
     *,
@@ -310,7 +311,7 @@ def action_radius(
     return ActionRadii(best.squeeze(-1).numpy(), (victim.sigma / 2 * gap).numpy())
 
 
-def _vote_bounds(victim: Smoothed, seen: Observation, samples: int, seed: int, level: float) -> tuple[Tensor, Tensor]:
+def _vote_bounds(victim: Smoothed, seen: Any, samples: int, seed: int, level: float) -> tuple[Tensor, Tensor]:
     """Bounds on the share of every action, float64 ``[N, A]`` twice, by Clopper and Pearson."""
     start = int(getattr(victim.action_space, "start", 0))
     played = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.play(obs, None, keys) - start)
@@ -322,7 +323,7 @@ def _vote_bounds(victim: Smoothed, seen: Observation, samples: int, seed: int, l
 
 
 def _q_bounds(
-    victim: Smoothed, seen: Observation, samples: int, seed: int, level: float, q_range: tuple[float, float]
+    victim: Smoothed, seen: Any, samples: int, seed: int, level: float, q_range: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
     """Bounds on the average clipped Q-value in units of its range, float64 ``[N, A]`` twice, by Hoeffding."""
     if victim.kind != "q":
@@ -336,9 +337,7 @@ def _q_bounds(
     return (mean - error).clamp(min=0.0), (mean + error).clamp(max=1.0)
 
 
-def _sampled(
-    victim: Smoothed, seen: Observation, samples: int, seed: int, function: Callable[[Observation, Tensor], Tensor]
-) -> Tensor:
+def _sampled(victim: Smoothed, seen: Any, samples: int, seed: int, function: Callable[[Any, Tensor], Tensor]) -> Tensor:
     """``function`` of observations and keys at ``samples`` noisy copies of every observation, ``[N, samples, ...]``."""
     count = len(next(leaves(seen)))
     size = sum(leaf[0].numel() for leaf in leaves(seen) if isinstance(leaf, Tensor))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from adv_wrappers.campaign import RunSummary, Store
     from adv_wrappers.campaign.plan_cells import Expansion, PlanCell
-    from adv_wrappers.core.types import JSON
     from adv_wrappers.evaluation.report import Row
     from adv_wrappers.victims import Victim
 
@@ -128,7 +127,7 @@ def rows_of_store(store: Store, cells: Expansion) -> Iterator[None]:
 
 def show(store: Store, cells: Iterable[PlanCell]) -> None:
     """Print the rows of these cells: for every victim, environment, threat and setting the mean over seeds."""
-    groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
+    groups: dict[str, tuple[dict[str, Any], list[Row]]] = {}
     known = {cell.key: cell.recipe for cell in cells}
     for played in store.played():
         if played.key not in known:
@@ -146,7 +145,7 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
     make_console().print(_table([*groups.values()]))
 
 
-def _names(about: Mapping[str, JSON]) -> tuple[str, str]:
+def _names(about: Mapping[str, Any]) -> tuple[str, str]:
     """The victim and the environment, with whatever is not as usual."""
     from adv_wrappers.evaluation.environments import environment_text
 
@@ -157,7 +156,7 @@ def _names(about: Mapping[str, JSON]) -> tuple[str, str]:
     return agent, environment_text(env)
 
 
-def _table(groups: Sequence[tuple[Mapping[str, JSON], Sequence[Row]]]) -> Table:
+def _table(groups: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> Table:
     import numpy as np
     from rich.markup import escape
 

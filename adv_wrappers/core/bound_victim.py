@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.spaces import finite
-from adv_wrappers.core.types import Observation, State
 from adv_wrappers.errors import VictimError
 
 
@@ -27,15 +26,15 @@ class BoundVictim:
     def __init__(
         self,
         victim: Any,
-        state: State,
-        fill: Callable[[Tensor], Observation] | None,
-        observation: Observation,
+        state: Any,
+        fill: Callable[[Tensor], Any] | None,
+        observation: Any,
         look: bool = True,
     ) -> None:
         self.victim, self._state, self._fill, self._observation = victim, state, fill, observation
         self.look = look
 
-    def full(self, x: Tensor | None) -> Observation:
+    def full(self, x: Tensor | None) -> Any:
         """The whole observation with ``x`` where this layer perturbs; None for the observation as it was received."""
         if x is None:
             return self._observation

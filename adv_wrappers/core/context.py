@@ -18,7 +18,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.simulating import SimulatorLike, check_simulators
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.sparse import FewFeatures
-from adv_wrappers.core.types import Batch, Counter, Leaves, Observation, Rows, State
+from adv_wrappers.core.types import Batch, Counter, Leaves, Rows
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.utils.trees import select
 
@@ -54,7 +54,7 @@ class Context:
     def __init__(
         self,
         engine: AttackedLayer,
-        value: Observation,
+        value: Any,
         taken: Batch,
         rows: Rows = None,
         final: bool = False,
@@ -125,7 +125,7 @@ class Context:
         return exact.clone() if x is exact and (not engine.writes_nothing or exact.is_inference()) else x
 
     @cached_property
-    def observation(self) -> Observation:
+    def observation(self) -> Any:
         """For an observation layer what it received, for an action layer what the agent acted on."""
         engine, acting = self._engine, self._engine.on_action
         if not acting and engine.field.keys is None and engine.victims:
@@ -144,7 +144,7 @@ class Context:
         return self.exact.to(self._engine.device or self.exact.device, self.dtype, copy=True)
 
     @cached_property
-    def fill(self) -> Callable[[Tensor], Observation] | None:
+    def fill(self) -> Callable[[Tensor], Any] | None:
         """Completes a perturbed part to a whole observation; None where the part is all of it."""
         field = self._engine.field
         if self._engine.on_action or field.keys is None:
@@ -152,7 +152,7 @@ class Context:
         whole = self.observation
         return lambda part: field.give(whole, part, True)
 
-    def state(self, victim: Any) -> State:
+    def state(self, victim: Any) -> Any:
         """Hidden state of a recurrent victim."""
         rows = self._rows if self._engine.transfer is None else self._engine.lift(self._rows)
         return self._engine.session.state(victim, rows, self._final)

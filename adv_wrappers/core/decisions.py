@@ -11,11 +11,11 @@ from torch import Tensor
 from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import When
-from adv_wrappers.core.types import Flags, Observation
+from adv_wrappers.core.types import Flags
 from adv_wrappers.errors import ThreatError
 
 
-def timed(engine: AttackedLayer, value: Observation, eligible: Flags, final: bool) -> Flags:
+def timed(engine: AttackedLayer, value: Any, eligible: Flags, final: bool) -> Flags:
     """The rows that gates and timing allow: a bool, or bool ``[B]``.
 
     Args:
@@ -48,7 +48,7 @@ def timed(engine: AttackedLayer, value: Observation, eligible: Flags, final: boo
     return attacked & (seen if engine.batched else bool(seen[0]))
 
 
-def accepted(engine: AttackedLayer, value: Observation, attacked: Flags, final: bool, mask: Tensor | None) -> Flags:
+def accepted(engine: AttackedLayer, value: Any, attacked: Flags, final: bool, mask: Tensor | None) -> Flags:
     """Those of the attacked rows that the perturbation does not decline; the others are not even asked.
 
     What it writes into its memory while it decides stays there.

@@ -26,7 +26,7 @@ from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPer
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.simulating import MakesSimulators, check_simulators
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Batch, Counter, Flags, Leaves, Observation, Rows, Space, State, VictimLike
+from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.trees import merge, select
@@ -79,13 +79,13 @@ class Engine:
         self.session: Session = Session(rows) if beneath is None else beneath.session
         self.clock, self.simulators = Clock(rows, device, self.session.roots), simulators
         self.attacked: Flags = False
-        self.true: Observation = None
-        self.sent: Action = None
+        self.true: Any = None
+        self.sent: Any = None
         self.gates: list[When] = []
         # Any: of Flags mypy does not know what ~ and & give for all of the three kinds
         self._fresh: Any = True  # rows whose newest observation is new: after a partial reset only some
         self._over: Any = False  # rows whose newest observation ends their episode: nobody acts on it
-        self._shown: Observation = None  # the newest observation as the agent got it
+        self._shown: Any = None  # the newest observation as the agent got it
         self.graphs: cuda_graphs.GraphCache | None = None
         self._graphed: object = None  # the perturbation that they were made for
         self.set_threat(threat, victim)
@@ -191,7 +191,7 @@ class Engine:
             if self._over is not False:
                 self._over = self._over & ~mask
 
-    def act(self, action: Action, mask: Tensor | None = None) -> Action:
+    def act(self, action: Any, mask: Tensor | None = None) -> Any:
         """The action that the environment gets; a step begins.
 
         Args:
@@ -212,7 +212,7 @@ class Engine:
         self.clock.count(attacked)
         return self.sent
 
-    def end_step(self, done: Flags, final: Observation = None) -> Observation:
+    def end_step(self, done: Flags, final: Any = None) -> Any:
         """The environment has answered: the clock moves on, and rows turn to their next episode.
 
         Args:
@@ -250,7 +250,7 @@ class Engine:
         """Whether a mask may hold a row; no device is asked."""
         return rows is not False and (self.clock.device is not None or bool(np.count_nonzero(rows)))
 
-    def observe(self, observation: Observation, rows: Flags | None = None) -> Observation:
+    def observe(self, observation: Any, rows: Flags | None = None) -> Any:
         """An observation as the next layer, or the agent, gets it.
 
         Args:
@@ -303,7 +303,7 @@ class Engine:
         """Keys of the rows that no reset has given a seed."""
         return self.session.roots
 
-    def hidden_state(self, victim: VictimLike, rows: Rows = None) -> State:
+    def hidden_state(self, victim: VictimLike, rows: Rows = None) -> Any:
         """Hidden state of a recurrent victim for some rows; None for a feed-forward one."""
         return self.session.state(victim, rows)
 
@@ -348,7 +348,7 @@ class Engine:
 
     # one attack
 
-    def _look_at(self, value: Observation, eligible: Flags, final: bool) -> tuple[Observation, Flags]:
+    def _look_at(self, value: Any, eligible: Flags, final: bool) -> tuple[Any, Flags]:
         """An observation as the agent gets it, and which rows were attacked.
 
         Under Newest the frames of the past come out as they were shown, whether a row is attacked or not.
@@ -368,23 +368,19 @@ class Engine:
         self.true = value
         return shown, attacked
 
-    def decide(
-        self, value: Observation, eligible: Flags = True, final: bool = False, mask: Tensor | None = None
-    ) -> Flags:
+    def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
         attacked = decisions.timed(self, value, eligible, final)
         return decisions.accepted(self, value, attacked, final, mask) if self.declines else attacked
 
-    def part_of(self, value: Observation) -> Batch:
+    def part_of(self, value: Any) -> Batch:
         """The part of an observation, or of an action, that is perturbed, ``[B, *S]``."""
         part = self.field.take(value, self.batched)
         if part.shape != self._shape:
             raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
         return part
 
-    def apply(
-        self, value: Observation, attacked: Flags = True, final: bool = False, mask: Tensor | None = None
-    ) -> Observation:
+    def apply(self, value: Any, attacked: Flags = True, final: bool = False, mask: Tensor | None = None) -> Any:
         """``value`` with the attacked rows perturbed; what came in is not written to."""
         self.true, self.attacked = value, attacked
         if attacked is False:

@@ -20,7 +20,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import ARRAYS
-from adv_wrappers.core.types import Array, Batch, Observation, Rows
+from adv_wrappers.core.types import Array, Batch, Rows
 
 Box: TypeAlias = tuple[Array, Array]
 
@@ -75,7 +75,7 @@ class NumpyAttack:
             self.mirror: Array = np.where(np.isfinite(low + high), low + high, 0)
 
     def __call__(
-        self, engine: AttackedLayer, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None
+        self, engine: AttackedLayer, value: Any, part: Batch, rows: Rows, final: bool, mask: Tensor | None
     ) -> Array | None:
         """The attacked rows perturbed, in the dtype that they came in; None where tensors are needed.
 
@@ -116,7 +116,7 @@ class NativeNumpyAttack(NumpyAttack):
     """One attack of a native perturbation of whole uint8 images, on the array as it came in."""
 
     def __call__(
-        self, engine: AttackedLayer, value: Observation, part: Batch, rows: Rows, final: bool, mask: Tensor | None
+        self, engine: AttackedLayer, value: Any, part: Batch, rows: Rows, final: bool, mask: Tensor | None
     ) -> Array | None:
         if type(part) is not np.ndarray or part.dtype != np.uint8:
             return None
@@ -134,7 +134,7 @@ class NumpyContext(Context):
         self,
         engine: AttackedLayer,
         attack: NumpyAttack,
-        value: Observation,
+        value: Any,
         taken: Batch,
         rows: Rows,
         final: bool,

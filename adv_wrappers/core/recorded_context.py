@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import EPISODE_STREAM, Context
-from adv_wrappers.core.types import Info, Observation, State, VictimLike
+from adv_wrappers.core.types import Info, VictimLike
 
 
 def _not_recorded(name: str) -> property:
@@ -38,11 +39,11 @@ class RecordedContext(Context):
         return RecordedContext(self._engine, self._inputs)
 
     @cached_property
-    def observation(self) -> Observation:
+    def observation(self) -> Any:
         seen = self._inputs["observation"]
         return self._received() if seen is None and not self._engine.on_action else seen
 
-    def state(self, victim: VictimLike) -> State:
+    def state(self, victim: VictimLike) -> Any:
         return self._inputs["states"].get(id(victim))
 
     @cached_property

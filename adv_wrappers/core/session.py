@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import Flags, Observation, Rows, State, VictimLike
+from adv_wrappers.core.types import Flags, Rows, VictimLike
 from adv_wrappers.errors import OrderError
 from adv_wrappers.utils.trees import merge, select
 
@@ -29,12 +29,12 @@ class Session:
         self.roots = [secrets.randbits(64) for _ in range(rows or 1)]  # of the layers' keys, until a reset has a seed
         self._outermost: Callable[[], Any] | None = None  # weakly: a stack is freed at once when it is let go
         self.listening = False  # whether any layer needs to know what the agent is shown
-        self.shown: Observation = None
-        self.shared: Observation = None  # what an observation layer received that shares it
+        self.shown: Any = None
+        self.shared: Any = None  # what an observation layer received that shares it
         self._due = False
         self._victims: dict[int, VictimLike] = {}
-        self._states: dict[int, State] = {}
-        self._before: dict[int, State] | None = None
+        self._states: dict[int, Any] = {}
+        self._before: dict[int, Any] | None = None
 
     @property
     def outermost(self) -> object:
@@ -64,13 +64,13 @@ class Session:
                 self._victims[id(victim)] = victim
                 self._states[id(victim)] = victim.initial_state(self.rows or 1)
 
-    def state(self, victim: object, rows: Rows = None, final: bool = False) -> State:
+    def state(self, victim: object, rows: Rows = None, final: bool = False) -> Any:
         """Hidden state of a recurrent victim for some rows; ``final`` asks for the one before this step's autoreset."""
         states = self._before if final and self._before is not None else self._states
         state = states.get(id(victim))
         return None if state is None else select(state, rows)
 
-    def observation(self, reads: str | None, label: str) -> Observation:
+    def observation(self, reads: str | None, label: str) -> Any:
         """What an action layer looks at: what the agent acted on, or what an observation layer shares.
 
         Raises:
@@ -109,7 +109,7 @@ class Session:
             fresh = victim.initial_state(self.rows or 1)
             self._states[key] = fresh if mask is None else merge(torch.as_tensor(mask), fresh, self._states[key])
 
-    def show(self, engine: object, observation: Observation) -> None:
+    def show(self, engine: object, observation: Any) -> None:
         """Record what leaves the stack."""
         if self.listening and engine is self.outermost:
             self.shown = observation

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.core.types import Action, Observation, Rows
+from adv_wrappers.core.types import Rows
 from adv_wrappers.errors import SnapshotError
 
-Stepped = tuple[Observation, NDArray[np.float64], NDArray[np.bool_]]
+Stepped = tuple[Any, NDArray[np.float64], NDArray[np.bool_]]
 
 
 class RolloutLike(Protocol):
     """Steps on from the present states of some rows, which it does not change."""
 
-    def step(self, actions: Action) -> Stepped: ...
+    def step(self, actions: Any) -> Stepped: ...
 
 
 class SimulatorLike(Protocol):
@@ -33,7 +33,7 @@ class SimulatorLike(Protocol):
 
     @property
     def feature_names(self) -> Sequence[str]: ...
-    def step(self, actions: Action) -> Stepped: ...
+    def step(self, actions: Any) -> Stepped: ...
     def rollout(self, copies: int = 1) -> AbstractContextManager[RolloutLike]: ...
 
 

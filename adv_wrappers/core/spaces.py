@@ -23,7 +23,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.arithmetic import at_least, at_most
-from adv_wrappers.core.types import Array, Batch, DType, Observation, Space
+from adv_wrappers.core.types import Array, Batch, DType, Space
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.trees import is_text
 
@@ -229,7 +229,7 @@ class Field:
             return lower.numpy()[None], upper.numpy()[None]
         return lower.to(device), upper.to(device)
 
-    def take(self, value: Observation, batched: bool) -> Batch:
+    def take(self, value: Any, batched: bool) -> Batch:
         """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
         if type(value) is np.ndarray and self.keys is None:
             return value if batched else value[None]
@@ -246,7 +246,7 @@ class Field:
             return part if isinstance(part, Tensor) else _array(part)
         return _row(part)
 
-    def give(self, value: Observation, part: Batch, batched: bool) -> Observation:
+    def give(self, value: Any, part: Batch, batched: bool) -> Any:
         """``value`` with its perturbed part replaced by ``part`` ``[B, *S]``; type, dtype and shape as they came in."""
         if self.keys is None:
             if batched:
@@ -338,7 +338,7 @@ def _array(part: Batch) -> Array:
         raise SpaceError(f"expected an array, got {part!r:.80}") from error
 
 
-def _single(like: Observation, value: Batch) -> Observation:
+def _single(like: Any, value: Batch) -> Any:
     """One row in the Python type that came in: integers stay integers, numpy scalars numpy scalars."""
     if isinstance(like, Tensor):
         return value
@@ -350,13 +350,13 @@ def _single(like: Observation, value: Batch) -> Observation:
 
 
 def to_victim(
-    obs: Observation,
+    obs: Any,
     dtype: torch.dtype,
     device: torch.device,
     batched: bool,
     lift: Callable[[Array], Tensor] = lambda array: torch.from_numpy(np.array(array, order="C")),
     space: Space | None = None,
-) -> Observation:
+) -> Any:
     """An observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device.
 
     Where ``space`` is given, its Discrete, MultiDiscrete and MultiBinary leaves keep their integers. Texts become

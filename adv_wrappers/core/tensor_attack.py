@@ -18,14 +18,14 @@ from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.recorded_context import RecordedContext
 from adv_wrappers.core.spaces import finite
-from adv_wrappers.core.types import Batch, Flags, Leaves, Observation, Rows
+from adv_wrappers.core.types import Batch, Flags, Leaves, Rows
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
 
 
 def perturbed(
     engine: AttackedLayer,
-    value: Observation,
+    value: Any,
     part: Batch,
     attacked: Flags,
     rows: Rows,
@@ -105,7 +105,7 @@ def _perturb(engine: AttackedLayer, context: Context) -> tuple[Batch, Tensor | N
 
 def _transform(
     engine: AttackedLayer,
-    value: Observation,
+    value: Any,
     part: Batch,
     attacked: Flags,
     rows: Rows,

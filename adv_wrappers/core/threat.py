@@ -16,7 +16,7 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import MOST_PASSES, How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.spaces import At, Field
-from adv_wrappers.core.types import JSON, Space, VictimLike
+from adv_wrappers.core.types import Space, VictimLike
 from adv_wrappers.core.values import Value, decode
 from adv_wrappers.errors import (
     EPS_OR_WITHIN,
@@ -232,7 +232,7 @@ class ThreatModel(Value):
         return self.against(victim)
 
     @staticmethod
-    def from_dict(data: Mapping[str, JSON], victims: Mapping[str, VictimLike] | None = None) -> ThreatModel:
+    def from_dict(data: Mapping[str, Any], victims: Mapping[str, VictimLike] | None = None) -> ThreatModel:
         """Inverse of ``to_dict``; victims without a reference are looked up in ``victims`` by reference or hash."""
         try:
             threat = decode(data, victims)

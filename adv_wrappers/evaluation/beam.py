@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.newest import Newest
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
-from adv_wrappers.core.types import JSON, Array
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
@@ -366,7 +366,7 @@ class FoundPerturbations:
     perturbed: NDArray[np.int64]
     nodes: NDArray[np.int64]
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """The figures, as values that JSON knows."""
         arrays = {name: getattr(self, name).tolist() for name in ("returns", "perturbed", "nodes")}
         return {"seeds": list(self.seeds), **arrays}
@@ -476,7 +476,7 @@ def beam_search(
     return result
 
 
-def _known(folder: Path, settings: dict[str, JSON], within: Budget) -> FoundPerturbations | None:
+def _known(folder: Path, settings: dict[str, Any], within: Budget) -> FoundPerturbations | None:
     """What a folder holds of the same search, or None."""
     try:
         about = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))

@@ -21,7 +21,6 @@ from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON, Observation
 from adv_wrappers.core.values import encode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
@@ -69,7 +68,7 @@ class CheckedRow:
 def setting_of(threat: ThreatModel, drop: Sequence[str] = ()) -> str | None:
     """A text by which the budgets, timings and keys of two threats are compared; None where one has no JSON form."""
     try:
-        parts: dict[str, JSON] = {
+        parts: dict[str, Any] = {
             "within": threat.budget.to_dict(),
             "at": threat.at,
             "when": encode(threat.when),
@@ -81,7 +80,7 @@ def setting_of(threat: ThreatModel, drop: Sequence[str] = ()) -> str | None:
     return json.dumps(parts, sort_keys=True, default=str)
 
 
-def count_zero_gradients(engine: Engine, obs: Observation, rows: NDArray[np.intp]) -> tuple[int, int]:
+def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
     """The number of observations at which an attack's gradient was computed, and of those where it is zero.
 
     A gradient that is not finite counts as zero. It is that of the attack's own objective for the true observation,
@@ -111,7 +110,7 @@ def count_zero_gradients(engine: Engine, obs: Observation, rows: NDArray[np.intp
     return len(rows), int(zero.sum())
 
 
-def count_flips(engine: Engine, obs: Observation, rows: NDArray[np.intp]) -> tuple[int, int]:
+def count_flips(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
     """The number of observations looked at, and of those where the action differs in the precision of the attack.
 
     Args:
@@ -127,7 +126,7 @@ def count_flips(engine: Engine, obs: Observation, rows: NDArray[np.intp]) -> tup
     return len(rows), int(flipped(victim, full, precision, engine.hidden_state(victim, rows)).sum())
 
 
-def count_unequal_answers(runner: PolicyRunner, obs: Observation, rows: NDArray[np.intp]) -> tuple[int, int]:
+def count_unequal_answers(runner: PolicyRunner, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
     """The number of observations about which the victim is asked twice, and of those where its answers differ.
 
     Differences of a few units in the last place, of the largest number of an answer, count as none.

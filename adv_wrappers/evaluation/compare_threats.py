@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adv_wrappers.core.threat import ThreatModel, fits
-from adv_wrappers.core.types import Action, Array, Info, Space
+from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation import observation_distances
@@ -38,7 +38,7 @@ _TRANSFORMS = (
 )  # fmt: skip
 
 
-class ConstantEnv(gym.Env[Array, Action]):
+class ConstantEnv(gym.Env[Array, Any]):
     """An environment of one observation."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
@@ -51,7 +51,7 @@ class ConstantEnv(gym.Env[Array, Action]):
         super().reset(seed=seed)
         return self.observation.copy(), {}
 
-    def step(self, action: Action) -> tuple[Array, float, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, Info]:
         """The observation, and the end."""
         return self.observation.copy(), 0.0, True, False, {}
 

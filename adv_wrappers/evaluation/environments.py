@@ -15,7 +15,7 @@ from gymnasium import spaces
 from adv_wrappers.atari.games import is_atari, make_environment
 from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.threat import fits
-from adv_wrappers.core.types import JSON, Space
+from adv_wrappers.core.types import Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.make_function import MakeFunction
 from adv_wrappers.utils.processes import pickled
@@ -121,9 +121,9 @@ class Environment:
         return self.env if isinstance(self.env, str) and self.make is None else None
 
     @property
-    def described(self) -> dict[str, JSON]:
+    def described(self) -> dict[str, Any]:
         """The environment as reports and folders know it: ``id``, ``kwargs``, and ``make``, a function's name."""
-        about: dict[str, JSON] = {"id": self.name, "kwargs": dict(self.kwargs or {})}
+        about: dict[str, Any] = {"id": self.name, "kwargs": dict(self.kwargs or {})}
         function = self.env if callable(self.env) else self.make
         if function is not None:
             about["make"] = text_of_function(function)
@@ -175,7 +175,7 @@ class Environment:
         return replace(self, kwargs={"disable_env_checker": True, **(self.kwargs or {})})
 
 
-def environment_text(described: Mapping[str, JSON]) -> str:
+def environment_text(described: Mapping[str, Any]) -> str:
     """An environment in words, with whatever is not as usual, from what :attr:`Environment.described` says."""
     more = [f"{name}={value!r:.40}" for name, value in described["kwargs"].items()]
     more += [f"made by {described['make']}"] if "make" in described else []
@@ -189,7 +189,7 @@ def text_of_function(function: Callable[..., object]) -> str:
     return f"{getattr(function, '__module__', '')}:{_qualified_name(function)}"
 
 
-def json_value(value: object) -> JSON:
+def json_value(value: object) -> Any:
     """A value as a file holds it: arrays by their dtype and numbers, or hash, functions and other objects by a name."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.best_of import play_draws
 from adv_wrappers.evaluation.environments import Environment, is_named, json_value
@@ -82,7 +82,7 @@ class Evaluator:
         if self.under:
             first = f"none{PERTURBED}{' + '.join(self.under)})"
             self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
-        self.about: dict[str, JSON] = {
+        self.about: dict[str, Any] = {
             "versions": versions(),
             "seed": int(episodes.seed),
             "episode_seeds": tuple(self.seeds),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 from gymnasium.wrappers import (
@@ -28,7 +28,6 @@ from gymnasium.wrappers import (
 
 from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.screens import RawFrames
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.tree_search import step_limit
@@ -160,7 +159,7 @@ def lowest_return(environment: Environment) -> float | None:
         return LeastReturn.of(env).lowest
 
 
-def described_lowest_return(environment: Mapping[str, JSON]) -> float | None:
+def described_lowest_return(environment: Mapping[str, Any]) -> float | None:
     """The same of an environment of which there is a report alone: its entry ``env``.
 
     None where another function than Gymnasium's made it, and where it cannot be made again from what the report says.

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from adv_wrappers.core.types import Array, Observation, Rows
+from adv_wrappers.core.types import Array, Rows
 from adv_wrappers.evaluation.checked_rows import count_flips, count_unequal_answers, count_zero_gradients
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
@@ -127,7 +127,7 @@ class RunMonitor:
 
     def before_step(
         self,
-        obs: Observation,
+        obs: Any,
         busy: NDArray[np.bool_],
         everyone: bool,
         episodes: NDArray[np.int64],
@@ -226,7 +226,7 @@ def _attacked(wrappers: Sequence[Layer]) -> Mask:
     return found
 
 
-def _flat(tree: Observation) -> Array:
+def _flat(tree: Any) -> Array:
     """``[B, n]`` floats of a batch, or of a dictionary of batches."""
     if isinstance(tree, dict):
         return np.concatenate([_flat(leaf) for leaf in tree.values() if not is_text(leaf)], 1)

@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import JSON, Action, Floats, Observation
+from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, Transition, TreeNode, collection_paused
@@ -75,7 +75,7 @@ class FewestPerturbations:
         """What the perturbations cost the agent, float64 ``[E]``."""
         return self.clean_returns - self.returns
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return _json(self)
 
@@ -109,7 +109,7 @@ class ResilienceProfile:
         """What the perturbations cost the agent, float64 ``[E, K]``."""
         return self.clean_returns[:, None] - self.returns
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return _json(self)
 
@@ -238,7 +238,7 @@ def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     return checked
 
 
-def _json(found: FewestPerturbations | ResilienceProfile) -> dict[str, JSON]:
+def _json(found: FewestPerturbations | ResilienceProfile) -> dict[str, Any]:
     arrays = {**asdict(found), "regret": found.regret}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
 
@@ -417,7 +417,7 @@ class TimingSearch:
         left = lowest * (self.limit - t)
         return min(lowest, left, left + rest)
 
-    def _forced_actions(self, spending: list[tuple[TreeNode, Action]]) -> list[list[Action]]:
+    def _forced_actions(self, spending: list[tuple[TreeNode, Any]]) -> list[list[Any]]:
         """The actions that a perturbation may force in some states where the victim has chosen its own.
 
         The own one is among them where no other is allowed, or where any is.
@@ -451,7 +451,7 @@ class NodeSimulator:
     def __init__(self, tree: DeterministicEpisodes, nodes: list[TreeNode]) -> None:
         self.tree, self.nodes = tree, nodes
 
-    def step(self, actions: Tensor) -> tuple[Observation, Floats, NDArray[np.bool_]]:
+    def step(self, actions: Tensor) -> tuple[Any, Floats, NDArray[np.bool_]]:
         """Observations, rewards and ends of one step from every state."""
         after = list[Transition]()
         for node, action in zip(self.nodes, actions.cpu().numpy(), strict=True):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import EPISODE_STREAM, Context
 from adv_wrappers.core.perturbation import DecliningPerturbation
-from adv_wrappers.core.types import JSON, Array, Batch
+from adv_wrappers.core.types import Array, Batch
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.frozen import set_fields
@@ -97,7 +97,7 @@ class RecordedPerturbations(DecliningPerturbation):
             found.setdefault(_episode_key(step.seed), {})[step.t] = step
         return found
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """The JSON form; raises :class:`ThreatError` for a record without a file."""
         if self.file is None:
             raise ThreatError("a record without a file has no JSON form: save(file) returns one that has")

@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of import EpisodeDraws
@@ -127,7 +126,7 @@ def check_minimum(minimum: object) -> None:
         )
 
 
-def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float | None) -> dict[str, JSON]:
+def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float | None) -> dict[str, Any]:
     """What a report says of the return that ``impact`` counts from: its ``kind`` and ``value``."""
     if isinstance(minimum, str):
         kind = "argmin-Q agent" if victim.has_q else "least likely action"
@@ -186,18 +185,18 @@ class Report:
     episode_seeds: tuple[int, ...]
     git: str | None
     device: str
-    victim: dict[str, JSON]
-    env: dict[str, JSON]
+    victim: dict[str, Any]
+    env: dict[str, Any]
     episodes: int
     num_envs: int
     warnings: tuple[str, ...]
     threats: tuple[Row, ...]
-    minimum: dict[str, JSON] = field(default_factory=lambda: {"kind": "unknown", "value": None})
+    minimum: dict[str, Any] = field(default_factory=lambda: {"kind": "unknown", "value": None})
     quantize: bool | None = None
     measure: str | None = None
     by: str = "return"
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
         data = asdict(self)
         return {**data, **{key: list(data[key]) for key in ("episode_seeds", "warnings", "threats")}}

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
-from adv_wrappers.core.types import Action, Info, Observation
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
@@ -99,16 +100,16 @@ class StandingEnv:
         env: the environment, whose attributes this has.
     """
 
-    def __init__(self, env: gym.Env[Observation, Action]) -> None:
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
         self.env = env
-        self.start: tuple[Observation, Info] = (None, {})
+        self.start: tuple[Any, Info] = (None, {})
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset the environment."""
         self.start = self.env.reset(seed=seed, options=options)
         return self.start
 
-    def step(self, action: Action) -> tuple[Observation, float, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """The first observation of the episode once more."""
         return self.start[0], 0.0, False, False, self.start[1]
 

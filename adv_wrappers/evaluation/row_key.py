@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-
-from adv_wrappers.core.types import JSON
+from typing import Any
 
 # What a report says of all its rows; but for git, which moves with every commit of a checkout.
 _KNOWN_BY = (
@@ -24,7 +23,7 @@ _KNOWN_BY = (
 )
 
 
-def row_key(about: Mapping[str, object], layers: Sequence[JSON], draws: int, distances: Collection[str]) -> str | None:
+def row_key(about: Mapping[str, object], layers: Sequence[Any], draws: int, distances: Collection[str]) -> str | None:
     """What a row is known by among those of all evaluations: the sha256 of everything that it depends on.
 
     Args:

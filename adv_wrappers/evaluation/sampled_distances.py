@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.types import Array, Observation, Rows, Space
+from adv_wrappers.core.types import Array, Rows, Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.observation_distances import DISTANCES
 from adv_wrappers.utils.trees import select
@@ -120,8 +120,8 @@ class ObservationSample:
 
     def consider(
         self,
-        perturbed: Observation,
-        true: Observation,
+        perturbed: Any,
+        true: Any,
         rows: Rows,
         episodes: NDArray[np.int64],
         steps: NDArray[np.int64],

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.evaluator import PERTURBED
 from adv_wrappers.evaluation.least_return import described_lowest_return
@@ -68,7 +68,7 @@ class PlayedCell:
 
     key: str
     name: str
-    about: Mapping[str, JSON] | None
+    about: Mapping[str, Any] | None
     row: Row | None
     error: str | None
     seconds: float
@@ -246,7 +246,7 @@ class Store:
         )
         execute("DELETE FROM claims WHERE key = ?", (cell.key,))
 
-    def _run(self, about: Mapping[str, JSON]) -> str:
+    def _run(self, about: Mapping[str, Any]) -> str:
         """The id of what a report says of all its rows, which is written where it is new."""
         text = json.dumps({key: about[key] for key in _SHARED_BY_ROWS}, sort_keys=True)
         if text not in self._about:
@@ -280,7 +280,7 @@ class Store:
             found = self._connection.execute(find).fetchall()
         return dict(zip(unique(name for name, _ in found), (error for _, error in found), strict=True))
 
-    def rows(self) -> Iterator[tuple[Mapping[str, JSON], Row]]:
+    def rows(self) -> Iterator[tuple[Mapping[str, Any], Row]]:
         """Of every row what a report says of all its rows, and the row, as :func:`measured_row` made it."""
         return ((cell.about or {}, cell.row or {}) for cell in self.played())
 
@@ -290,7 +290,7 @@ class Store:
         Rows whose run without a threat is not there (yet) have nothing to be compared with, and are in none. Of
         the revisions of a checkout that played the rows of a report, ``git`` is that of its last row.
         """
-        groups: dict[str, tuple[dict[str, JSON], list[Row]]] = {}
+        groups: dict[str, tuple[dict[str, Any], list[Row]]] = {}
         for about, row in self.rows():
             known = json.dumps([{**about, "git": None}, sorted(row["distances"])], sort_keys=True)
             first, rows = groups.setdefault(known, (dict(about), []))
@@ -351,7 +351,7 @@ class Store:
         self.close()
 
 
-def _report(about: Mapping[str, JSON], rows: Sequence[Row]) -> Report:
+def _report(about: Mapping[str, Any], rows: Sequence[Row]) -> Report:
     """The report of some rows, the clean one first."""
     names = unique(row["threat"] for row in rows)
     rows = [{**row, "threat": name} for row, name in zip(rows, names, strict=True)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gymnasium.vector import SyncVectorEnv
 
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import text_of, unique, without_number
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
@@ -99,7 +99,7 @@ def _same(other: Victim, victim: Victim) -> bool:
     return other is victim or bool(victim.modules() and other.fingerprint() == victim.fingerprint())
 
 
-def json_form(threat: ThreatModel) -> dict[str, JSON] | None:
+def json_form(threat: ThreatModel) -> dict[str, Any] | None:
     """The dictionary of a threat, or None where a part of it has no JSON form."""
     try:
         return threat.to_dict()

@@ -18,7 +18,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -26,7 +26,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
-from adv_wrappers.core.types import Action, Array, Info, Observation
+from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.snapshots import Snapshot, check_repeats, random_states, record_for_replay
@@ -51,7 +51,7 @@ class TreeNode(NamedTuple):
     """
 
     snapshot: Snapshot
-    observation: Observation
+    observation: Any
     mask: NDArray[np.int8] | None
     steps: int
     total: float
@@ -68,7 +68,7 @@ class Transition(NamedTuple):
         over: whether the episode is over, terminated or truncated.
     """
 
-    observation: Observation
+    observation: Any
     info: Info
     reward: float
     steps: int
@@ -159,7 +159,7 @@ class DeterministicEpisodes:
             self._checked, first = True, first._replace(snapshot=Snapshot.of(self.env))  # may be replayed from now on
         return first._replace(random=random_states(self.env))
 
-    def step(self, node: TreeNode, action: Action) -> Transition:
+    def step(self, node: TreeNode, action: Any) -> Transition:
         """Go back to a node and try an action there; :meth:`save` makes a node of where that leads.
 
         Raises:
@@ -178,7 +178,7 @@ class DeterministicEpisodes:
         """The node that the last :meth:`step` led to; saving takes longer than the step, so it is asked for."""
         return self._node(after.observation, after.info, after.steps, after.total)
 
-    def _node(self, observation: Observation, info: Info, steps: int, total: float) -> TreeNode:
+    def _node(self, observation: Any, info: Info, steps: int, total: float) -> TreeNode:
         # what was seen may be the environment's own memory
         seen = observation.copy() if isinstance(observation, np.ndarray) else copy.deepcopy(observation)
         return TreeNode(Snapshot.of(self.env), seen, copy.copy(info.get("action_mask")), steps, total)
@@ -212,16 +212,16 @@ class DeterministicEpisodes:
                 break
         self.check_drew_nothing(first)
 
-    def actions(self, observations: Observation) -> Array:
+    def actions(self, observations: Any) -> Array:
         """What the victim does at observations side by side, as a vector environment returns them."""
         return self._runner.mode(observations)
 
-    def batch(self, observations: list[Observation]) -> Observation:
+    def batch(self, observations: list[Any]) -> Any:
         """Observations side by side, as a vector environment returns them."""
         space = self.env.observation_space
         if isinstance(space, spaces.Box):
             return np.stack(observations).astype(space.dtype, copy=False)
-        empty: Observation = create_empty_array(space, len(observations))
+        empty: Any = create_empty_array(space, len(observations))
         return concatenate(space, observations, empty)
 
     def close(self) -> None:

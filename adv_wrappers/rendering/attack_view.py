@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from adv_wrappers.atari.screens import shrinking_of
-from adv_wrappers.core.types import Action, Array, Info, Observation, Space
+from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.formatting import caption
 from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
@@ -239,8 +239,8 @@ class VectorAttackView(VectorWrapper):
         wrappers, self._recorder = record_actions(env, VectorActionRecorder)
         self._renderer = RowRenderer(env, wrappers, env.single_observation_space, frames, size, gain, layout)
         self.metadata = _metadata(env.metadata)
-        self._obs: Observation = None
-        self._action: Action = None
+        self._obs: Any = None
+        self._action: Any = None
         self._stepped = np.zeros(env.num_envs, bool)
 
     @property
@@ -248,7 +248,7 @@ class VectorAttackView(VectorWrapper):
         """Always ``rgb_array``."""
         return "rgb_array"
 
-    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Observation, Info]:
+    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Any, Info]:
         """Reset, and remember the observation."""
         mask = (options or {}).get("reset_mask")
         self._stepped = np.zeros(self.num_envs, bool) if mask is None else self._stepped & ~to_numpy(mask).astype(bool)
@@ -342,8 +342,8 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._renderer = RowRenderer(env, wrappers, env.observation_space, frames, size, gain, layout)
         self.metadata = _metadata(env.metadata)
         self.whole_spec = False
-        self._obs: Observation = None
-        self._action: Action = None
+        self._obs: Any = None
+        self._action: Any = None
 
     __signature__ = inspect.Signature(list(inspect.signature(__init__).parameters.values())[1:])
 
@@ -358,13 +358,13 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._cached_spec = None  # a layer's budget may have changed
         return super().spec
 
-    def reset(self, *, seed: int | None = None, options: ResetOptions = None) -> tuple[Observation, Info]:
+    def reset(self, *, seed: int | None = None, options: ResetOptions = None) -> tuple[Any, Info]:
         """Reset, and remember the observation."""
         self._action = None
         self._obs, info = self.env.reset(seed=seed, options=options)
         return self._obs, info
 
-    def step(self, action: Action) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """Step, and remember the observation."""
         self._action = action
         self._obs, reward, terminated, truncated, info = self.env.step(action)

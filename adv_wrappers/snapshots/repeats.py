@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.types import Action, Flags, Info, Observation
+from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.replay import recorders_of
 from adv_wrappers.snapshots.snapshot import Snapshot
@@ -20,14 +20,14 @@ from adv_wrappers.snapshots.snapshot import Snapshot
 class _Answer(NamedTuple):
     """What an environment returned to one action."""
 
-    observation: Observation
+    observation: Any
     reward: object
     terminated: Flags
     truncated: Flags
     info: Info
 
 
-def check_repeats(env: Any, action: Action = None, steps: int = 3) -> None:
+def check_repeats(env: Any, action: Any = None, steps: int = 3) -> None:
     """Play a few steps twice from the present state, compare them to the bit, and return to it.
 
     What a wrapper measures by the clock on the wall, ``info["episode"]["t"]``, is not compared. Where a recorder is
@@ -61,10 +61,10 @@ def check_repeats(env: Any, action: Action = None, steps: int = 3) -> None:
         recorder.save_contents()
 
 
-def _difference(env: Any, before: Snapshot, action: Action, steps: int) -> str:
+def _difference(env: Any, before: Snapshot, action: Any, steps: int) -> str:
     """Where a few steps from a snapshot differ the second time, "" where they do not; the state is the same after."""
     try:
-        first, actions = list[_Answer](), list[Action]()
+        first, actions = list[_Answer](), list[Any]()
         for played, answer in _play(env, action, steps):
             actions.append(played)
             first.append(answer)
@@ -82,8 +82,8 @@ def _difference(env: Any, before: Snapshot, action: Action, steps: int) -> str:
         before.restore(env)
 
 
-def _play(env: Any, action: Action, steps: int) -> Iterator[tuple[Action, _Answer]]:
-    space: spaces.Space[Action] = copy.deepcopy(env.action_space)
+def _play(env: Any, action: Any, steps: int) -> Iterator[tuple[Any, _Answer]]:
+    space: spaces.Space[Any] = copy.deepcopy(env.action_space)
     space.seed(0)
     action = space.sample() if action is None else action
     for _ in range(steps):

@@ -23,7 +23,7 @@ from gymnasium.utils import EzPickle
 from gymnasium.vector import VectorWrapper
 from torch import Tensor
 
-from adv_wrappers.core.types import Action, Info, Observation
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.saved_contents import (
     KeepsItself,
@@ -70,12 +70,12 @@ class Moment:
 
     __slots__ = ("answer", "before", "call", "t")
 
-    def __init__(self, before: Moment | None, call: ResetCall | Action, answer: Answer) -> None:
+    def __init__(self, before: Moment | None, call: ResetCall | Any, answer: Answer) -> None:
         self.before, self.call, self.answer = before, call, answer
         self.t: int = 0 if before is None else before.t + 1
 
 
-class ReplayRecorder(gym.Wrapper[Observation, Action, Observation, Action], KeepsItself):
+class ReplayRecorder(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
     """Notes how the episodes of an environment go, so that snapshots come back to their states by a replay.
 
     It stands directly around the environment, and replays only what cannot be saved, or does not repeat after it was
@@ -89,7 +89,7 @@ class ReplayRecorder(gym.Wrapper[Observation, Action, Observation, Action], Keep
         why: why states are replayed; "" while the contents are saved.
     """
 
-    def __init__(self, env: gym.Env[Observation, Action]) -> None:
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.why, self._recording, self._warned = "", True, False
         self._at: Moment | None = None
@@ -115,7 +115,7 @@ class ReplayRecorder(gym.Wrapper[Observation, Action, Observation, Action], Keep
         """The spec of the environment."""
         return self.env.spec
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset, and begin the record of an episode."""
         if not self._recording:
             return self.env.reset(seed=seed, options=options)
@@ -125,7 +125,7 @@ class ReplayRecorder(gym.Wrapper[Observation, Action, Observation, Action], Keep
         self._at = Moment(None, call, Answer(_digest(observation)))
         return observation, info
 
-    def step(self, action: Action) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """One step, which is noted."""
         if self._at is None:
             return self.env.step(action)
@@ -216,7 +216,7 @@ class ReplayRecorder(gym.Wrapper[Observation, Action, Observation, Action], Keep
                 stacklevel=2,
             )
 
-    def _play(self, call: ResetCall | Action) -> Answer:
+    def _play(self, call: ResetCall | Any) -> Answer:
         """Answer to a reset or an action of the record."""
         if not isinstance(call, ResetCall):
             return _answer(self.env.step(copy.deepcopy(call)))
@@ -290,12 +290,12 @@ def recorders_of(env: Any) -> list[ReplayRecorder]:
     return [env]
 
 
-def _answer(answer: tuple[Observation, SupportsFloat, bool, bool, Info]) -> Answer:
+def _answer(answer: tuple[Any, SupportsFloat, bool, bool, Info]) -> Answer:
     observation, reward, terminated, truncated, _ = answer
     return Answer(_digest(observation), struct.pack("d", float(reward)), bool(terminated), bool(truncated))
 
 
-def _digest(observation: Observation) -> bytes:
+def _digest(observation: Any) -> bytes:
     found = hashlib.blake2b(digest_size=16)
     for leaf in trees.leaves(observation):
         array = np.asarray(leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf)

@@ -19,7 +19,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
 from adv_wrappers.core.simulating import SimulatorLike, Stepped
-from adv_wrappers.core.types import Action, Observation, Rows
+from adv_wrappers.core.types import Rows
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.repeats import check_repeats
 from adv_wrappers.snapshots.replay import record_for_replay
@@ -57,7 +57,7 @@ class Simulator:
         """The environment's names of the numbers of an observation; none where it has none."""
         return self._beneath.feature_names
 
-    def step(self, actions: Action) -> Stepped:
+    def step(self, actions: Any) -> Stepped:
         """One step of every attacked row from its present state, undone afterwards.
 
         Args:
@@ -113,10 +113,10 @@ class Rollout:
     def __init__(self, beneath: EnvironmentBeneath, rows: list[tuple[int, Any]], before: list[Snapshot]) -> None:
         self._beneath, self.rows, self._before = beneath, rows, before
         self.entered = 0
-        self._last: list[Observation] = [None] * len(rows)
+        self._last: list[Any] = [None] * len(rows)
         self._over = np.zeros(len(rows), bool)
 
-    def step(self, actions: Action) -> Stepped:
+    def step(self, actions: Any) -> Stepped:
         """One step of every row, as :meth:`Simulator.step`; one whose episode is over stays where it is."""
         actions = trees.map_leaves(lambda leaf: leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf, actions)
         if not self._before:
@@ -202,7 +202,7 @@ class EnvironmentBeneath:
             env = env.__dict__.get("env") or env.__dict__.get("venv")
         return env
 
-    def check(self, number: int, env: Any, action: Action) -> None:
+    def check(self, number: int, env: Any, action: Any) -> None:
         """Replay a few steps at the first use of a row's environment, beginning with an action."""
         if self._checked.get(number) is not env:
             check_repeats(env, action)
@@ -214,13 +214,13 @@ class EnvironmentBeneath:
         self._saved[number] = saved = Snapshot.of(env, old)
         return saved
 
-    def batch(self, observations: list[Observation]) -> Observation:
+    def batch(self, observations: list[Any]) -> Any:
         """Observations of rows as the vector returns them, of the one environment with a batch of one."""
         if self.single:
             return trees.map_leaves(lambda leaf: np.asarray(leaf)[None], observations[0])
         env = self.env
         space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-        empty: Observation = create_empty_array(space, len(observations))
+        empty: Any = create_empty_array(space, len(observations))
         return concatenate(space, observations, empty)
 
     def __getstate__(self) -> dict[str, object]:

@@ -23,7 +23,6 @@ from adv_wrappers.adversaries.actor import ActionActor, Actor
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits
-from adv_wrappers.core.types import Action, Observation
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import EPS_OR_WITHIN, Argument, Message, SpaceError, ThreatError, VictimError, Words
 from adv_wrappers.option_values import Rewards
@@ -167,7 +166,7 @@ def initial_victim(victim: Any, algorithm: str) -> Victim | None:
     return found
 
 
-def check_spaces(make_env: Callable[[], gym.Env[Observation, Action]], initial: Victim | None, algorithm: str) -> bool:
+def check_spaces(make_env: Callable[[], gym.Env[Any, Any]], initial: Victim | None, algorithm: str) -> bool:
     """Whether observations are images.
 
     Raises:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.dqn import PrioritizedDQN
@@ -28,7 +27,7 @@ def setting_names(algorithm: str) -> set[str]:
     return {name for base in bases for name in inspect.signature(base).parameters} - _OWN - _NO_NAMES
 
 
-def check_settings(algorithm: str, settings: Mapping[str, JSON]) -> None:
+def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
     """Raise :class:`ThreatError` unless an algorithm takes these settings, beside those that a training sets itself.
 
     Args:

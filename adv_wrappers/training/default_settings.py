@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
-from adv_wrappers.core.types import JSON
 from adv_wrappers.training.director_networks import minibatch
 
-AlgorithmSettings = Mapping[str, JSON]
+AlgorithmSettings = Mapping[str, Any]
 DQN: AlgorithmSettings = {
     "gamma": 0.99,
     "learning_rate": 1e-3,
@@ -31,7 +31,7 @@ DQN: AlgorithmSettings = {
 _UPDATE_EVERY = 8  # steps of an agent of DQN, as in Oikarinen et al. 2020
 
 
-def adversary_settings(algorithm: str, rows: int, flat: bool, given: AlgorithmSettings) -> dict[str, JSON]:
+def adversary_settings(algorithm: str, rows: int, flat: bool, given: AlgorithmSettings) -> dict[str, Any]:
     """Settings of an adversary's algorithm.
 
     Args:
@@ -51,7 +51,7 @@ def adversary_settings(algorithm: str, rows: int, flat: bool, given: AlgorithmSe
     return {**common, **own, **given}
 
 
-def timing_settings(algorithm: str, flat: bool, given: AlgorithmSettings) -> dict[str, JSON]:
+def timing_settings(algorithm: str, flat: bool, given: AlgorithmSettings) -> dict[str, Any]:
     """What differs from :func:`adversary_settings` for an adversary that learns when to attack.
 
     Args:
@@ -65,7 +65,7 @@ def timing_settings(algorithm: str, flat: bool, given: AlgorithmSettings) -> dic
     return {"gamma": 1.0, **({**rate, "ent_coef": 0.01} if flat else {}), **given}
 
 
-def agent_settings(algorithm: str, rows: int, images: bool, given: AlgorithmSettings) -> dict[str, JSON]:
+def agent_settings(algorithm: str, rows: int, images: bool, given: AlgorithmSettings) -> dict[str, Any]:
     """Settings of an agent's algorithm.
 
     Args:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
-from adv_wrappers.core.types import Array, Info, Observation
+from adv_wrappers.core.types import Array, Info
 from adv_wrappers.training import default_settings
 from adv_wrappers.training.parameter_noise import ParameterNoise
 from adv_wrappers.training.prioritized_replay import PrioritizedReplayBuffer
@@ -153,7 +153,7 @@ class PrioritizedDQN(DQN):
         if noise is None or self.num_timesteps < starts:
             return super()._sample_action(starts, action_noise, n_envs)
         assert self._last_obs is not None
-        observations: Observation = self.policy.obs_to_tensor(self._last_obs)[0]
+        observations: Any = self.policy.obs_to_tensor(self._last_obs)[0]
         noise.adapt(observations, self.exploration_rate)
         actions = noise.act(observations)
         return actions, actions
@@ -162,7 +162,7 @@ class PrioritizedDQN(DQN):
         self,
         replay_buffer: ReplayBuffer,
         buffer_action: Array,
-        new_obs: Observation,
+        new_obs: Any,
         reward: Array,
         dones: Array,
         infos: list[Info],

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON, Space
+from adv_wrappers.core.types import Space
 from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import versions
@@ -52,7 +52,7 @@ LEAST_QUERIES = 50  # queries of a round
 QUERIES = "queries.safetensors"  # the labels so far
 # of what the victim's own unit is, if it has one, else the observations' standard deviations
 RADII = (0.05, 0.1, 0.2)
-Round = dict[str, JSON]
+Round = dict[str, Any]
 
 
 class Agreements(TypedDict):

@@ -21,12 +21,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.core.clock import Seeds, row_seeds
-from adv_wrappers.core.types import Action, Array, Info, Observation
+from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import WorkerError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, discard, pool_of
 
-RowsVectorEnv = VectorEnv[Observation, Action, Array]
+RowsVectorEnv = VectorEnv[Any, Any, Array]
 _StepResult = tuple[Array, Array, Array, Array, Info]
 CLOSE_SECONDS = 60  # that closing waits for a process in the middle of a step
 
@@ -47,7 +47,7 @@ def _rows(environment: Environment, num_envs: int) -> SyncVectorEnv:
     return SyncVectorEnv([environment] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-class MultiprocessVectorEnv(VectorEnv[Observation, Action, Array]):
+class MultiprocessVectorEnv(VectorEnv[Any, Any, Array]):
     """Environments in SAME_STEP mode that are stepped by several processes; the first rows by this one.
 
     Args:
@@ -78,7 +78,7 @@ class MultiprocessVectorEnv(VectorEnv[Observation, Action, Array]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def reset(self, *, seed: Seeds = None, options: Info | None = None) -> tuple[Observation, Info]:
+    def reset(self, *, seed: Seeds = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset all rows; returns the observations ``[B, *S]`` and ``info``."""
         seeds = row_seeds(seed, self.num_envs, np.ones(self.num_envs, bool))
         given = [
@@ -87,7 +87,7 @@ class MultiprocessVectorEnv(VectorEnv[Observation, Action, Array]):
         found = self._call("reset", given)
         return np.concatenate([obs for obs, _ in found]), self._merged([info for _, info in found])
 
-    def step(self, actions: Action) -> _StepResult:
+    def step(self, actions: Any) -> _StepResult:
         """Step all rows with ``actions`` ``[B, *A]``; returns what ``SyncVectorEnv.step`` does."""
         found: list[_StepResult] = self._call("step", [{"actions": actions[rows]} for rows in self._slices])
         obs, rewards, terminated, truncated = (np.concatenate([part[i] for part in found]) for i in range(4))

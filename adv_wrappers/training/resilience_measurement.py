@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from adv_wrappers.adversaries.timed import Induce, Timed
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError, VictimError, Words
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
@@ -167,7 +166,7 @@ class MeasurementOptions:
     observe: str | None = None
     device: str | torch.device | None = None
     tensorboard: str | Path | None = None
-    settings: Mapping[str, JSON] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     budget: int | None = None
     hard: bool = False
 
@@ -190,7 +189,7 @@ class MeasurementOptions:
             num_envs=None if self.num_envs is None else integer("num_envs", self.num_envs),
         )
 
-    def described(self) -> dict[str, JSON]:
+    def described(self) -> dict[str, Any]:
         """What is asked for, without ``steps``, which may grow, and without what a measurement makes of the rest."""
         names = (
             "episodes",
@@ -252,7 +251,7 @@ class Measurement:
     aim: Callable[[Victim], Actor]
     others: list[Victim]
     progress: MeasurementProgress | None
-    about: dict[str, JSON]
+    about: dict[str, Any]
     folder: TrainingFolder
 
     @staticmethod
@@ -382,12 +381,12 @@ class Measurement:
             raise ValueRangeError(Message(Argument("r_max"), least))
         return float(highest if given is None else given)
 
-    def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, JSON]]:
+    def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, Any]]:
         """The trained adversary, and what the result says of its training."""
         options, started = self.options, time.process_time()
         out = self.folder.out
         folder = None if out is None else out / "adversary"
-        before: dict[str, JSON] = {"steps": 0, "seconds": 0.0}
+        before: dict[str, Any] = {"steps": 0, "seconds": 0.0}
         if folder is not None and (folder / STATE).exists():
             before = (read_record(folder) or [before])[-1]
         log = EpisodeLog(None if out is None else out / "training.csv", before["steps"])
@@ -414,7 +413,7 @@ class Measurement:
             score = AdversaryScore(self.victim, actor, budget, self.when, str(options.observe))
             task = AdversaryTask(self.environment, score, reward, True)
             adversary = train_director(task, self.training, folder, progress, on_episode)
-        found: dict[str, JSON] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
+        found: dict[str, Any] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
         episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
         if self.options.hard:
             adversary = replace(adversary, when=self.timing)
@@ -484,7 +483,7 @@ class Measurement:
         return Learned(card=str(self.folder.out / "adversary"), victim=self.actor.victim)
 
 
-def _description(part: object) -> JSON:
+def _description(part: object) -> Any:
     """A part of a measurement in JSON."""
     if isinstance(part, Actor):
         return part.open().to_dict()

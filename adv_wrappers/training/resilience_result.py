@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.core.types import JSON
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number
 from adv_wrappers.rendering.resilience_plots import TrainingCurve, plot_histogram, plot_training
@@ -111,12 +110,12 @@ class AttackedEpisodes:
             None if self.steps is None else self.steps[late],
         )
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """The arrays as lists; ``r_max`` is that of the result."""
         return {name: getattr(self, name).tolist() for name in _DTYPES if getattr(self, name) is not None}
 
     @staticmethod
-    def from_dict(data: Mapping[str, JSON], r_max: float) -> AttackedEpisodes:
+    def from_dict(data: Mapping[str, Any], r_max: float) -> AttackedEpisodes:
         """Inverse of :meth:`to_dict`."""
         arrays = {name: np.asarray(values, _DTYPES[name]) for name, values in data.items()}
         return AttackedEpisodes(**arrays, r_max=r_max)  # type: ignore[arg-type]  # by their names
@@ -136,17 +135,17 @@ class TransferRow:
         clean_returns: its returns without an adversary, float64 ``[n]``.
     """
 
-    victim: dict[str, JSON]
+    victim: dict[str, Any]
     test: AttackedEpisodes
     clean_returns: NDArray[np.float64]
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
-        rest: dict[str, JSON] = {"r_max": self.test.r_max, "test": self.test.to_dict()}
+        rest: dict[str, Any] = {"r_max": self.test.r_max, "test": self.test.to_dict()}
         return {"victim": self.victim, **rest, "clean_returns": self.clean_returns.tolist()}
 
     @staticmethod
-    def from_dict(data: Mapping[str, JSON]) -> TransferRow:
+    def from_dict(data: Mapping[str, Any]) -> TransferRow:
         """Inverse of :meth:`to_dict`."""
         test = AttackedEpisodes.from_dict(data["test"], data["r_max"])
         return TransferRow(data["victim"], test, np.asarray(data["clean_returns"], np.float64))
@@ -181,8 +180,8 @@ class Resilience:
 
     kind: ClassVar[str] = "resilience"
     adversary: Learned | None
-    victim: dict[str, JSON]
-    env: dict[str, JSON]
+    victim: dict[str, Any]
+    env: dict[str, Any]
     r_max: float
     test: AttackedEpisodes
     training: AttackedEpisodes
@@ -193,7 +192,7 @@ class Resilience:
     seconds: float
     stopped: bool
     episode_seeds: tuple[int, ...]
-    about: dict[str, JSON]
+    about: dict[str, Any]
     versions: dict[str, str]
 
     @property
@@ -231,7 +230,7 @@ class Resilience:
         """Mean of the clean return minus the attacked one, over the same test episodes (section 2)."""
         return float((self.clean_returns - self.test.returns).mean())
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         """Everything but the adversary, which is a card in a folder, as values that JSON knows."""
         return {
             "kind": self.kind,
@@ -249,7 +248,7 @@ class Resilience:
         write(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, JSON], adversary: Learned | None = None) -> Resilience:
+    def from_dict(cls, data: Mapping[str, Any], adversary: Learned | None = None) -> Resilience:
         """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
         try:
             if data["kind"] != cls.kind:
@@ -283,7 +282,7 @@ class Resilience:
         return cells + [self._row(row.victim, " (transfer)", [None] * 3, row.test) for row in self.transfer]
 
     @staticmethod
-    def _row(victim: dict[str, JSON], mark: str, trained: list[float | None], test: AttackedEpisodes) -> list[str]:
+    def _row(victim: dict[str, Any], mark: str, trained: list[float | None], test: AttackedEpisodes) -> list[str]:
         figures = [*trained, test.mean_regret, test.mean_perturbations, test.mean_cost, test.mean_total]
         return [f"{victim.get('ref') or 'victim'}{mark}", *map(number, figures)]
 
@@ -344,11 +343,11 @@ class Robustness(Resilience):
         """The share of the test's episodes with no more perturbations than the budget."""
         return float((self.test.perturbations <= self.budget).mean())
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "budget": self.budget, "hard": self.hard}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, JSON], adversary: Learned | None = None) -> Robustness:
+    def from_dict(cls, data: Mapping[str, Any], adversary: Learned | None = None) -> Robustness:
         made = super().from_dict(data, adversary)
         assert isinstance(made, Robustness)
         try:

@@ -31,7 +31,7 @@ from torch.nn.functional import smooth_l1_loss
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.core import rng
 from adv_wrappers.core.threat import fits
-from adv_wrappers.core.types import Action, Array, Observation
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.victims.distributions import DeterministicFamily
@@ -117,7 +117,7 @@ class TransitionCollector:
     """
 
     def __init__(
-        self, make_env: Callable[[], gym.Env[Observation, Action]], victim: Victim, rows: int, entropy: tuple[int, ...]
+        self, make_env: Callable[[], gym.Env[Any, Any]], victim: Victim, rows: int, entropy: tuple[int, ...]
     ) -> None:
         self.venv = EpisodesVectorEnv(make_env, rows)
         try:

@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Array, Observation
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base import Layer, autoreset_mode, layers
@@ -40,7 +40,7 @@ class Sb3Adapter(VecEnv):
         SpaceError: for a vector environment in another autoreset mode.
     """
 
-    def __init__(self, env: VectorEnv[Observation, Action, Array], reward_dtype: DTypeLike = np.float32) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Array], reward_dtype: DTypeLike = np.float32) -> None:
         mode = autoreset_mode(env)
         if mode != AutoresetMode.SAME_STEP:
             raise SpaceError(f"expected a vector environment in SAME_STEP mode, got {mode}")
@@ -90,7 +90,7 @@ class Sb3Adapter(VecEnv):
         raise SpaceError(f"rows of a batch have no method of their own: {method_name}")
 
     def env_is_wrapped(
-        self, wrapper_class: type[gym.Wrapper[Observation, Action, Observation, Action]], indices: VecEnvIndices = None
+        self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
         return [False] * len(list(self._get_indices(indices)))
 
@@ -106,7 +106,7 @@ class AgentVecEnv(Sb3Adapter):
         true_observations: the true observations ``[N, n]``, one batch a step, since :meth:`take_true_observations`.
     """
 
-    def __init__(self, env: VectorEnv[Observation, Action, Array], clip_rewards: bool = False) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Array], clip_rewards: bool = False) -> None:
         self.recorder, self.clip_rewards = VectorActionRecorder(env), clip_rewards
         super().__init__(self.recorder)
         self.true_observations: list[Array] = []

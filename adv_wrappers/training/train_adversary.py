@@ -34,7 +34,6 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import needed_budget
-from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import (
     ANOTHER_OUT,
@@ -143,7 +142,7 @@ def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
     return Learned(card=str(out), victim=found[best].victim)
 
 
-def _best_score(training: Mapping[str, JSON]) -> float:
+def _best_score(training: Mapping[str, Any]) -> float:
     """The score of the best checkpoint of a training, which is the last of its record at that time."""
     return adversary_score(training["checkpoints"][-1])
 

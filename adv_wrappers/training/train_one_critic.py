@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.core.types import Action, Info, Observation
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_ENVS
@@ -72,7 +72,7 @@ class CriticTrainingState:
         self,
         victim: Victim,
         player: Victim,
-        make_env: Callable[[], gym.Env[Observation, Action]],
+        make_env: Callable[[], gym.Env[Any, Any]],
         card: dict[str, Any],
         settings: SarsaSettings,
         folder: TrainingFolder,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from adv_wrappers.core.types import JSON
 from adv_wrappers.training.algorithms import check_settings
 from adv_wrappers.training.training_folder import check_counts
 
@@ -41,7 +41,7 @@ class Training:
     checks: int
     episodes: int
     seed: int
-    settings: Mapping[str, JSON] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     device: str | torch.device | None = None
     tensorboard: str | Path | None = None
     workers: int = 1

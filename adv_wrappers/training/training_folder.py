@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import JSON, Info
+from adv_wrappers.core.types import Info
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
@@ -104,7 +104,7 @@ def described_victim(victim: Victim) -> dict[str, str | None]:
     return {"ref": victim.ref, **hashes, "select": victim.select}
 
 
-def described(part: object) -> JSON:
+def described(part: object) -> Any:
     """A threat, or a part of one, in JSON, also where nothing can be loaded from that: functions by their names."""
     if isinstance(part, Victim):
         return described_victim(part)
@@ -333,7 +333,7 @@ class TrainingFolder:
         make_folder(part)
         return part
 
-    def add(self, row: Info, checkpoint: Path | None = None, best: bool = False, **result: JSON) -> None:
+    def add(self, row: Info, checkpoint: Path | None = None, best: bool = False, **result: Any) -> None:
         """Add a row to the record, and its checkpoint.
 
         Args:
@@ -359,13 +359,13 @@ class TrainingFolder:
         if best:
             self._copy_cards()
 
-    def save_result(self, **result: JSON) -> None:
+    def save_result(self, **result: Any) -> None:
         """Keep what was found, beside what is there of it."""
         self._state.result |= result
         if self.out is not None:
             self._write()
 
-    def finish(self, **result: JSON) -> None:
+    def finish(self, **result: Any) -> None:
         """Keep the result of a training with nothing left to do, and remove what it would go on from."""
         self._state.finished, self._state.checkpoint = True, None
         self.save_result(**result)
@@ -436,7 +436,7 @@ def read_tensors(folder: Path) -> dict[str, Any]:
         raise CardError(f"cannot read {path}: {error}") from error
 
 
-def _packed(tree: Any, tensors: dict[str, Tensor]) -> JSON:
+def _packed(tree: Any, tensors: dict[str, Tensor]) -> Any:
     """A tree as JSON, whose tensors are named there; keys of dictionaries stay integers, as optimizers have them."""
     if isinstance(tree, Tensor):
         name = str(len(tensors))

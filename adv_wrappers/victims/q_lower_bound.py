@@ -17,7 +17,7 @@ Attacks take it like any other victim. Its gradients are those of the lower boun
 from __future__ import annotations
 
 import hashlib
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,6 @@ from adv_wrappers.bounds.interval import interval
 from adv_wrappers.bounds.linear import crown
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim
-from adv_wrappers.core.types import Observation, State
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
 from adv_wrappers.victims.possible_actions import params_network
 from adv_wrappers.victims.victim import Victim
@@ -100,7 +99,7 @@ class LowerBound(Victim):
         more = f"&scale={within.scale}" if within.scale is not None else ""
         return f"lower-bound:{self.victim.ref}?eps={within.eps}{more}&method={self.method}"
 
-    def params(self, obs: Observation, state: State = None) -> Tensor:
+    def params(self, obs: Any, state: Any = None) -> Tensor:
         """Lower bounds ``[B, A]`` on the Q-values at every observation within the budget of ``obs``."""
         if not isinstance(obs, Tensor) or obs.dtype != self.dtype:
             obs = to_victim(obs, self.dtype, self.device, True, space=self.observation_space)
@@ -116,7 +115,7 @@ class LowerBound(Victim):
         moved = obs - obs.detach()  # zero, with a gradient: the ends keep their bits
         return low + moved * (low > self._low), high + moved * (high < self._high)
 
-    def q(self, obs: Observation, act: Tensor | None = None, state: State = None) -> Tensor | None:
+    def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None:
         """The agent's Q-values at ``obs`` itself, ``[B, A]``, or ``[B]`` of the native actions ``act``."""
         return self.victim.q(obs, act)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import Array, Observation, State
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.trees import is_text, leaves, merge, select
 from adv_wrappers.victims.victim import Victim
@@ -32,7 +33,7 @@ class PolicyRunner:
 
     def __init__(self, victim: Victim, rows: int) -> None:
         self.victim, self.rows = victim, rows
-        self.state: State = victim.initial_state(rows)
+        self.state: Any = victim.initial_state(rows)
         self._roots = rng.roots([rng.fold(rng.root(row), _STREAM) for row in range(rows)])
         self._t = np.zeros(rows, np.int64)
         space = victim.action_space
@@ -56,7 +57,7 @@ class PolicyRunner:
         if self.victim.recurrent:
             self.state = merge(torch.as_tensor(mask), self.victim.initial_state(self.rows), self.state)
 
-    def act(self, obs: Observation) -> Array:
+    def act(self, obs: Any) -> Array:
         """Act at observations, and advance by one step.
 
         Args:
@@ -77,11 +78,11 @@ class PolicyRunner:
         self._t += 1
         return action
 
-    def peek(self, obs: Observation, rows: NDArray[np.intp] | None = None) -> Array:
+    def peek(self, obs: Any, rows: NDArray[np.intp] | None = None) -> Array:
         """The actions that :meth:`act` would return at ``obs``, for some rows (None for all); nothing advances."""
         return self._select_action(self._to_victim(select(obs, rows)), select(self.state, rows), rows)
 
-    def params(self, obs: Observation, rows: NDArray[np.intp] | None = None) -> torch.Tensor:
+    def params(self, obs: Any, rows: NDArray[np.intp] | None = None) -> torch.Tensor:
         """The victim's parameters ``[n, K]`` at ``obs``, for some rows (None for all); nothing advances."""
         with torch.no_grad():
             inputs = self._to_victim(select(obs, rows))
@@ -89,17 +90,17 @@ class PolicyRunner:
             self.victim.check_params(params, len(next(leaves(inputs))))
             return params
 
-    def mode(self, obs: Observation) -> Array:
+    def mode(self, obs: Any) -> Array:
         """The most likely native actions ``[rows, ...]`` at ``obs``; nothing advances."""
         params = self.params(obs)
         with torch.no_grad():
             return self._to_native(self.victim.mode(params))
 
-    def _to_victim(self, obs: Observation) -> Observation:
+    def _to_victim(self, obs: Any) -> Any:
         self._check_finite(obs)
         return to_victim(obs, self.victim.dtype, self.victim.device, True, space=self.victim.observation_space)
 
-    def _check_finite(self, obs: Observation) -> None:
+    def _check_finite(self, obs: Any) -> None:
         for leaf in obs.values() if isinstance(obs, dict) else (obs,):
             if isinstance(leaf, dict):
                 self._check_finite(leaf)
@@ -110,7 +111,7 @@ class PolicyRunner:
             if leaf.dtype.kind == "f" and not math.isfinite(float(leaf.sum())) and not np.isfinite(leaf).all():
                 raise ValueRangeError(f"the environment handed out an observation that is not finite: {leaf}")
 
-    def _select_action(self, inputs: Observation, state: State, rows: NDArray[np.intp] | None) -> Array:
+    def _select_action(self, inputs: Any, state: Any, rows: NDArray[np.intp] | None) -> Array:
         key = None
         if self.victim.select == "sample":
             roots, t = (self._roots, self._t) if rows is None else (self._roots[rows], self._t[rows])

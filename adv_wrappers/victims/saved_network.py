@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.core.types import JSON
 from adv_wrappers.core.values import Value
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.card import Card, CardKind, Section, digest, read_card, write_card
@@ -90,7 +89,7 @@ class SavedNetwork(Value, Generic[N]):
         write_card(folder, self.card_kind, about, self._tensors(), hashed=True)
         return type(self)(str(folder))
 
-    def to_dict(self) -> dict[str, JSON]:
+    def to_dict(self) -> dict[str, Any]:
         if self.folder is None:
             raise ThreatError(
                 f"this {self.called} is in no folder and has no JSON form: train it with out=, or save(folder)"

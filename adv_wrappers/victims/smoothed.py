@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from torch.nn.functional import one_hot
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import Observation, Space, State
+from adv_wrappers.core.types import Space
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.numbers import integer, number
 from adv_wrappers.victims.distributions import MultiCategoricalFamily
@@ -149,7 +150,7 @@ class Smoothed(Victim):
 
     # acting, with noise that nobody else knows
 
-    def play(self, obs: Observation, state: State = None, key: Tensor | None = None) -> Tensor:
+    def play(self, obs: Any, state: Any = None, key: Tensor | None = None) -> Tensor:
         """Native actions on noisy observations ``[B, ...]``; the noise of a row is drawn with its int64 key.
 
         Raises:
@@ -161,7 +162,7 @@ class Smoothed(Victim):
         actions = self.victim.play(noisy, None, keys)
         return actions if self.vote == 1 else self._majority(actions.view(len(key), self.vote, -1))
 
-    def noisy(self, obs: Observation, key: Tensor, copies: int) -> tuple[Observation, Tensor]:
+    def noisy(self, obs: Any, key: Tensor, copies: int) -> tuple[Any, Tensor]:
         """Noisy copies of observations ``[B, *S]``, those of a row one after the other, and a key for each.
 
         Args:
@@ -189,7 +190,7 @@ class Smoothed(Victim):
 
     # what an attacker looks at
 
-    def params(self, obs: Observation, state: State = None) -> Tensor:
+    def params(self, obs: Any, state: Any = None) -> Tensor:
         """The average over ``samples`` draws of noise: of Q-values, action probabilities, or means (and log-stds)."""
         if self.samples == 0:
             return self.victim.params(obs)
@@ -202,7 +203,7 @@ class Smoothed(Victim):
         logs = [part.log_softmax(-1).clamp(min=_LEAST).logsumexp(1) for part in parts]
         return torch.cat(logs, -1) - math.log(self.samples)
 
-    def q(self, obs: Observation, act: Tensor | None = None, state: State = None) -> Tensor | None:
+    def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None:
         """Q-values of discrete actions, averaged as :meth:`params`; of continuous ones those of the agent's critic."""
         return super().q(obs, act) if self.kind == "q" else self.victim.q(obs, act)
 
@@ -210,13 +211,13 @@ class Smoothed(Victim):
     def has_value(self) -> bool:
         return self.victim.has_value
 
-    def value(self, obs: Observation, state: State = None) -> Tensor | None:
+    def value(self, obs: Any, state: Any = None) -> Tensor | None:
         """State value ``[B]``, averaged over noise; None where the victim has none."""
         if self.kind == "q" or not self.has_value or self.samples == 0:
             return super().value(obs) if self.kind == "q" else self.victim.value(obs)
         return self._averaged(obs, lambda noisy: self.victim.value(noisy)[:, None]).mean((1, 2))  # type: ignore[index]
 
-    def _averaged(self, obs: Observation, function: Callable[[Observation], Tensor]) -> Tensor:
+    def _averaged(self, obs: Any, function: Callable[[Any], Tensor]) -> Tensor:
         """``function`` at every draw of the attacker's own noise, ``[B, samples, K]``."""
         if self._own is None:
             self._own = [self._own_noise(i, shape) for i, shape in enumerate(self._shapes)]
@@ -232,13 +233,13 @@ class Smoothed(Victim):
 
     # both
 
-    def _spread(self, obs: Observation, copies: int, noise: NoiseSource) -> Observation:
+    def _spread(self, obs: Any, copies: int, noise: NoiseSource) -> Any:
         """Every row ``copies`` times, one after the other, with noise ``[B or 1, copies, *S]`` in every Box leaf."""
         if not isinstance(obs, Tensor) or obs.dtype != self.dtype:
             obs = to_victim(obs, self.dtype, self.device, True, space=self.observation_space)
         counted = iter(range(len(self._shapes)))
 
-        def spread(value: Observation, space: Space) -> Observation:
+        def spread(value: Any, space: Space) -> Any:
             if isinstance(space, spaces.Dict):
                 return {key: spread(value[key], leaf) for key, leaf in space.spaces.items()}
             if not isinstance(space, spaces.Box):

@@ -19,7 +19,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
-from adv_wrappers.core.types import Action, Array, Counter, Flags, Leaves, Observation, Space
+from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
 from adv_wrappers.core.values import Value, construct, decode
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.option_values import OBSERVE
@@ -140,7 +140,7 @@ class AdversaryConfig:
     def _takes_induced_action(self) -> bool:
         return takes_induced_action(self.reward)
 
-    def adversary_reward(self, reward: Any, induced_action: Action, **outcome: Any) -> Any:
+    def adversary_reward(self, reward: Any, induced_action: Any, **outcome: Any) -> Any:
         """The adversary's reward, of the shape of the victim's: a scalar, or ``[B]``.
 
         Args:
@@ -165,10 +165,10 @@ class AdversaryConfig:
             )
         return own
 
-    def _induced(self, action: Action) -> dict[str, Action]:
+    def _induced(self, action: Any) -> dict[str, Any]:
         return {"induced_action": action} if self._takes_induced_action else {}
 
-    def adversary_observation(self, runner: PolicyRunner, true: Observation, spent: Counter) -> Observation:
+    def adversary_observation(self, runner: PolicyRunner, true: Any, spent: Counter) -> Any:
         """What the adversary observes at true observations ``[B, *S]``, after ``spent`` attacks in their episodes."""
         if self.observe == "state":
             return true
@@ -209,7 +209,7 @@ class AdversaryLayer(Layer):
     victim: Victim
     runner: PolicyRunner
     quantize: bool
-    _true: Observation = None  # the newest true observation, which the adversary's next action perturbs
+    _true: Any = None  # the newest true observation, which the adversary's next action perturbs
 
     def _set_up(self, action_layer: Any, rows: int) -> None:
         """Set what all classes have; ``action_layer`` is the layer on actions beneath, where there is one."""
@@ -235,7 +235,7 @@ class AdversaryLayer(Layer):
         self._action_layer.set_budget(within)
         self.config.action_threat = self._action_layer.threat
 
-    def _attack(self, actions: Action, rows: int, moved: Flags = True) -> Observation:
+    def _attack(self, actions: Any, rows: int, moved: Flags = True) -> Any:
         """What the victim observes under the adversary's actions ``[rows, *A]``, in the rows of ``moved``."""
         config = self.config
         leaves = _as_memory(actions, config.action_space, rows, config.actor.direction)
@@ -254,12 +254,12 @@ class AdversaryLayer(Layer):
         return attacked | on_actions
 
     @property
-    def _induced_action(self) -> Action:
+    def _induced_action(self) -> Any:
         """The action that the environment received last."""
         return self.engine.sent if self._action_layer is None else self._action_layer.engine.sent
 
     def _final_observations(
-        self, obs: Observation, done: Array, final: Callable[[int], Any], spent: Counter
+        self, obs: Any, done: Array, final: Callable[[int], Any], spent: Counter
     ) -> dict[int, Array]:
         """Final observations by row, as the adversary observes them, before the rows begin their next episodes."""
         whole, rows = np.array(obs), np.flatnonzero(done).tolist()
@@ -269,7 +269,7 @@ class AdversaryLayer(Layer):
         return {row: seen[row] for row in rows}
 
 
-def _as_memory(actions: Action, space: ActorSpace, rows: int, direction: bool) -> Leaves:
+def _as_memory(actions: Any, space: ActorSpace, rows: int, direction: bool) -> Leaves:
     """The adversary's actions ``[rows, *A]`` from outside as the actor's memory, int64 or float32.
 
     Raises:

@@ -21,7 +21,7 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import On, When
-from adv_wrappers.core.types import Action, Array, Info, Observation
+from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SpaceError, VictimError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -44,7 +44,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
 
     def __init__(
         self,
-        env: VectorEnv[Observation, Action, Array],
+        env: VectorEnv[Any, Any, Array],
         victim: Victim | str,
         actor: Actor | Hybrid | str | Mapping[str, object],
         within: Budget | Info | None = None,
@@ -69,9 +69,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         )
         self._victim_returns, self._finished = np.zeros(rows), np.zeros(rows, bool)
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: Info | None = None
-    ) -> tuple[Observation, Info]:
+    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``; returns what the adversary observes ``[B, *S]``."""
         mask, seeds, obs, info = self._reset(seed, options)
         self._victim_returns[... if mask is None else mask] = 0.0
@@ -80,11 +78,11 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         self._true = obs
         return self.config.adversary_observation(self.runner, obs, self.engine.spent), info
 
-    def _find_device(self, obs: Observation) -> None:
+    def _find_device(self, obs: Any) -> None:
         if trees.device(obs) is not None:
             raise SpaceError("an adversary's environment is played on the host: this one hands out tensors")
 
-    def step(self, actions: Action) -> tuple[Observation, Array, Array, Array, Info]:
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
         """Attack with the adversary's actions ``[B, *A]``, let the victim act, and step every row."""
         engine, mode = self.engine, self.mode
         dummy: Any = self._finished if mode == AutoresetMode.NEXT_STEP else False
@@ -115,7 +113,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         seen = self.config.adversary_observation(self.runner, obs, engine.spent)
         return seen, reward, terminated, truncated, info
 
-    def _final_obs(self, final: Array, obs: Observation, done: Array, spent: Array) -> Array:
+    def _final_obs(self, final: Array, obs: Any, done: Array, spent: Array) -> Array:
         """SAME_STEP's final observations, as the adversary observes them."""
         out = np.full(len(final), None, dtype=object)
         for row, seen in self._final_observations(obs, done, final.__getitem__, spent).items():
@@ -212,7 +210,7 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         finally:
             self.env = inner
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset; returns what the adversary observes."""
         row_seeds(seed)
         obs, info = self.env.reset(seed=seed, options=options)
@@ -221,12 +219,12 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         self._true, self._victim_returns = obs, 0.0
         return self._own_observation(obs), info
 
-    def _own_observation(self, obs: Observation) -> Observation:
+    def _own_observation(self, obs: Any) -> Any:
         if self.config.observe == "state":
             return obs
         return self.config.adversary_observation(self.runner, obs[None], self.engine.spent)[0]
 
-    def step(self, action: Action) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """Attack with the adversary's action, let the victim act, and step the environment."""
         engine = self.engine
         if self._true is None:

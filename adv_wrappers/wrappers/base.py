@@ -18,7 +18,7 @@ from adv_wrappers.core.engine import Autoreset, Engine
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Flags, Info, Observation, Space
+from adv_wrappers.core.types import Flags, Info, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
 from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.snapshots import ReplayRecorder
@@ -118,7 +118,7 @@ def autoreset_mode(env: Any) -> AutoresetMode:
     return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
 
 
-def understood(obs: Observation) -> None:
+def understood(obs: Any) -> None:
     """Raise :class:`SpaceError` for the arrays of other libraries, which would be copied to the host without a word."""
     leaf = next(iter(obs.values())) if isinstance(obs, dict) else obs
     if hasattr(leaf, "__dlpack__") and not isinstance(leaf, (np.ndarray, np.generic, torch.Tensor)):
@@ -198,7 +198,7 @@ class Layer:
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
         self.engine.set_threat(replace(self.threat, within=within))
 
-    def _note(self, info: Info, attacked: Flags, true: Observation) -> Info:
+    def _note(self, info: Info, attacked: Flags, true: Any) -> Info:
         """``info`` with this layer's entry; the environment's own dictionary is not written to."""
         entry = {"attacked": attacked} if true is None else {"attacked": attacked, "true": true}
         beneath = info.get("adv_wrappers")
@@ -229,7 +229,7 @@ def _box(space: Any) -> spaces.Box:
     return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
 
-def floated(obs: Observation, at: At) -> Observation:
+def floated(obs: Any, at: At) -> Any:
     """The observation with the perturbed leaves as float32."""
     if at is None:
         return obs.to(torch.float32) if isinstance(obs, torch.Tensor) else np.asarray(obs, dtype=np.float32)

@@ -12,7 +12,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Info, Observation
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base import LAYERS, AnyEnv, Layer, floated, recorded
@@ -76,14 +76,14 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._cached_spec = None
         return self.env.unwrapped.spec if self.whole_spec else super().spec
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset; a seed restarts this layer's randomness, without one its next episode begins."""
         row_seeds(seed)
         obs, info = self.env.reset(seed=seed, options=options)
         self.engine.begin_episode(seed)
         return self._receive(obs, info)
 
-    def step(self, action: Action) -> tuple[Observation, Any, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """One step under attack."""
         engine = self.engine
         obs, reward, terminated, truncated, info = self.env.step(engine.act(action, self._action_mask))
@@ -91,7 +91,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         obs, info = self._receive(obs, info)
         return obs, reward, terminated, truncated, info
 
-    def _receive(self, obs: Observation, info: Info) -> tuple[Observation, Info]:
+    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
         """What the environment returned, as the next layer or the agent gets it."""
         engine = self.engine
         if self._takes:
@@ -104,7 +104,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             return obs, {**info, "adv_wrappers": {**info["adv_wrappers"], self.key: entry}}
         return obs, {**info, "adv_wrappers": {self.key: entry}}
 
-    def _take(self, obs: Observation, info: Info) -> Observation:
+    def _take(self, obs: Any, info: Info) -> Any:
         """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
         if self.on == "observation":
             return floated(obs, self.threat.at)

@@ -8,30 +8,30 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from adv_wrappers.core.types import Action, Array, Info, Observation
+from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import OrderError
 from adv_wrappers.wrappers.base import LAYERS, Layer, counts, layers
 
 INSIDE = "put AttackView around each environment, outside its layers, and then side by side"
 
 
-class ActionRecorder(gym.Wrapper[Observation, Action, Observation, Action]):
+class ActionRecorder(gym.Wrapper[Any, Any, Any, Any]):
     """Remembers the newest action that an environment is given. Specs do not name this wrapper.
 
     Attributes:
         action: the newest action, as the environment received it; None before the first step.
     """
 
-    def __init__(self, env: gym.Env[Observation, Action]) -> None:
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.action: Action = None
+        self.action: Any = None
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
         """The spec of the environment."""
         return self.env.spec
 
-    def step(self, action: Action) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         self.action = action
         return self.env.step(action)
 
@@ -44,18 +44,16 @@ class VectorActionRecorder(VectorWrapper):
         observation: the newest true observations ``[B, *S]``, as the environment returned them.
     """
 
-    def __init__(self, env: VectorEnv[Observation, Action, Array]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Array]) -> None:
         super().__init__(env)
-        self.action: Action = None
-        self.observation: Observation = None
+        self.action: Any = None
+        self.observation: Any = None
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: Info | None = None
-    ) -> tuple[Observation, Info]:
+    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         self.observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         return self.observation, info
 
-    def step(self, actions: Action) -> tuple[Observation, Array, Array, Array, Info]:
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
         self.action = actions
         self.observation, rewards, terminated, truncated, info = self.env.step(actions)
         return self.observation, rewards, terminated, truncated, info
@@ -64,9 +62,7 @@ class VectorActionRecorder(VectorWrapper):
 R = TypeVar("R", ActionRecorder, VectorActionRecorder)
 
 
-def record_actions(
-    env: gym.Env[Observation, Action] | VectorEnv[Observation, Action, Array], kind: type[R]
-) -> tuple[list[Layer], R | None]:
+def record_actions(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Array], kind: type[R]) -> tuple[list[Layer], R | None]:
     """The layers of a stack, innermost first, and a recorder beneath those that perturb actions.
 
     Args:

@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Info, Observation
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -59,20 +59,20 @@ class VecLayer(Layer, VecEnvWrapper):
             self.observation_space = self.perturbed_space
         self._masks: torch.Tensor | None = None
 
-    def reset(self) -> Observation:
+    def reset(self) -> Any:
         """Reset all rows."""
         obs, _ = self._restart()
         self._masks = _masks(self.reset_infos)
         return self.engine.observe(self._received(obs))
 
-    def _restart(self) -> tuple[Observation, list[int | None]]:
+    def _restart(self) -> tuple[Any, list[int | None]]:
         """Reset the environments and the engine: what the former return, and the seeds that they were given."""
         seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
         obs = self.venv.reset()
         self.engine.begin_episode(seeds)
         return obs, seeds
 
-    def step_async(self, actions: Action) -> None:
+    def step_async(self, actions: Any) -> None:
         """Send the (perturbed) actions."""
         self.venv.step_async(self.engine.act(actions, self._masks))
 
@@ -91,7 +91,7 @@ class VecLayer(Layer, VecEnvWrapper):
         ]
         return obs, rewards, dones, infos
 
-    def _end_step(self, obs: Observation, dones: NDArray[np.bool_], infos: list[Info]) -> list[Info]:
+    def _end_step(self, obs: Any, dones: NDArray[np.bool_], infos: list[Info]) -> list[Info]:
         """End the engine's step; dictionaries with the last observations as the next layer or the agent gets them."""
         # agents of one game may be done before it is over: those have no terminal observation
         over = [i for i in np.flatnonzero(dones).tolist() if "terminal_observation" in infos[i]]
@@ -106,7 +106,7 @@ class VecLayer(Layer, VecEnvWrapper):
             infos[i] = {**infos[i], "terminal_observation": trees.row(final, i)}
         return infos
 
-    def _received(self, obs: Observation) -> Observation:
+    def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
         return obs if self.quantize or self.on == "action" else floated(obs, self.threat.at)
 

@@ -8,7 +8,6 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.core.types import Action
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_config import AdversaryConfig, AdversaryLayer
@@ -63,7 +62,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         self._lengths[:] = 0
         return self.config.adversary_observation(self.runner, obs, self.engine.spent)
 
-    def step_async(self, actions: Action) -> None:
+    def step_async(self, actions: Any) -> None:
         """Attack with the adversary's actions ``[B, *A]``, and let the victim act."""
         shown = self._attack(actions, self.num_envs)
         self.venv.step_async(self.engine.act(self.runner.act(shown)))

@@ -15,7 +15,7 @@ from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.engine import Autoreset
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Action, Array, Batch, Flags, Info, Observation
+from adv_wrappers.core.types import Array, Batch, Flags, Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -91,15 +91,13 @@ class VectorLayer(Layer, VectorWrapper):
         spec.kwargs["autoreset_mode"] = mode.value
         return spec
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: Info | None = None
-    ) -> tuple[Observation, Info]:
+    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``; the other rows keep what they were shown."""
         mask, _, obs, info = self._reset(seed, options)
         self._action_mask = self._allowed(info, mask)
         return self._receive(obs, info)
 
-    def _reset(self, seed: Seeds, options: Info | None) -> tuple[Any, list[int | None] | None, Observation, Info]:
+    def _reset(self, seed: Seeds, options: Info | None) -> tuple[Any, list[int | None] | None, Any, Info]:
         """Reset the environment and the engine: mask and seeds of the rows (None for all, and for none), its answer."""
         mask: Any = None  # bool [B]
         if options and options.get("reset_mask") is not None:
@@ -116,7 +114,7 @@ class VectorLayer(Layer, VectorWrapper):
         self.engine.begin_episode(given, mask)
         return mask, given, obs, info
 
-    def _find_device(self, obs: Observation) -> None:
+    def _find_device(self, obs: Any) -> None:
         """Follow the environment to its device, which its first observation tells."""
         understood(obs)
         device = trees.device(obs)
@@ -124,7 +122,7 @@ class VectorLayer(Layer, VectorWrapper):
             self.engine.to(device)
             self._every = self._rows(True)
 
-    def step(self, actions: Action) -> tuple[Observation, Array, Array, Array, Info]:
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
         """One step of every row under attack."""
         actions = self.engine.act(actions, self._action_mask)
         obs, rewards, terminated, truncated, info = self.env.step(actions)
@@ -133,7 +131,7 @@ class VectorLayer(Layer, VectorWrapper):
         obs, info = self._receive(obs, info)
         return obs, rewards, terminated, truncated, info
 
-    def _end_step(self, obs: Observation, done: Batch, info: Info) -> Info:
+    def _end_step(self, obs: Any, done: Batch, info: Info) -> Info:
         """End the engine's step; ``info`` with SAME_STEP's last observations as the agent gets them."""
         engine = self.engine
         final: Any = info.get("final_obs")
@@ -154,11 +152,11 @@ class VectorLayer(Layer, VectorWrapper):
             final[row] = trees.row(batch, row)
         return {**info, "final_obs": final}
 
-    def _received(self, obs: Observation) -> Observation:
+    def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
         return obs if self.quantize or self.on == "action" else floated(obs, self.threat.at)
 
-    def _receive(self, obs: Observation, info: Info) -> tuple[Observation, Info]:
+    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
         """What the environment returned, as the next layer or the agent gets it."""
         engine = self.engine
         obs = engine.observe(self._received(obs))
@@ -183,7 +181,7 @@ class VectorLayer(Layer, VectorWrapper):
             return kind(rows, bool) if device is None else torch.full((rows,), attacked, device=device)
         return attacked
 
-    def _note(self, info: Info, attacked: Flags, true: Observation) -> Info:
+    def _note(self, info: Info, attacked: Flags, true: Any) -> Info:
         """As in every vector info, a key ``k`` comes with the mask ``_k`` of the rows that have it: here, all."""
         every = self._every
         entry = {"attacked": attacked, "_attacked": every}
