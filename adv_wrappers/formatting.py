@@ -21,7 +21,7 @@ from adv_wrappers.core.newest import Newest, frame_budget
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.values import Value, same
+from adv_wrappers.core.values import Value, same_value
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.by_game import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
@@ -145,7 +145,7 @@ def _preset_of(how: object) -> tuple[str, dict[str, Any]] | None:
 def _not_in_preset(how: Perturbation, preset: Preset, names: Sequence[str]) -> list[str]:
     """The arguments whose values are neither those of the preset nor the class's defaults."""
     defaults = {field.name: field.default for field in dataclasses.fields(how)}  # type: ignore[arg-type]
-    return [key for key in names if not same(getattr(how, key), preset.arguments.get(key, defaults[key]))]
+    return [key for key in names if not same_value(getattr(how, key), preset.arguments.get(key, defaults[key]))]
 
 
 def _bare_name(thing: object) -> str:

@@ -27,7 +27,7 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, En
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.least_return import lowest_return
-from adv_wrappers.evaluation.report import number
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
@@ -61,8 +61,8 @@ class AttackVerdict:
     worst_seed: int
 
     def __str__(self) -> str:
-        bounds = f"{number(self.low)} to {number(self.high)}"
-        return f"{self.threat} leaves {number(self.mean)} ({bounds}) over {self.episodes} episodes"
+        bounds = f"{number_text(self.low)} to {number_text(self.high)}"
+        return f"{self.threat} leaves {number_text(self.mean)} ({bounds}) over {self.episodes} episodes"
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
     """What is wrong, and how to see it."""
     again = where.format(repr(verdict.threat))
     return (
-        f"{verdict}, less than the {number(test.claim.min_return)} asked for. The worst of them has the seed "
+        f"{verdict}, less than the {number_text(test.claim.min_return)} asked for. The worst of them has the seed "
         f"{verdict.worst_seed}: env.reset(seed={verdict.worst_seed}); see also {again}"
     )
 
@@ -338,6 +338,6 @@ def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> s
         else ""
     )
     return (
-        f"undecided {why}{more}: whether at least {number(test.claim.min_return)} are left is not shown. "
+        f"undecided {why}{more}: whether at least {number_text(test.claim.min_return)} are left is not shown. "
         f"{'; '.join(map(str, open_))}"
     )

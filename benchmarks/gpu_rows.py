@@ -18,7 +18,7 @@ from peers import EPS, STEP, foolbox, torchattacks
 from torch import Tensor, nn
 
 from adv_wrappers import Linf, daylight, from_module
-from adv_wrappers.accel.triton_loader import SWITCH
+from adv_wrappers.accel.triton_loader import TRITON_VARIABLE
 from adv_wrappers.core.context import Context
 
 OURS, TORCH = "adv_wrappers", "adv_wrappers, plain torch"
@@ -109,14 +109,14 @@ def plain(call: Call) -> Call:
     """The same without Triton's kernels."""
 
     def without() -> Any:
-        before = os.environ.get(SWITCH)
-        os.environ[SWITCH] = "0"
+        before = os.environ.get(TRITON_VARIABLE)
+        os.environ[TRITON_VARIABLE] = "0"
         try:
             return call()
         finally:
-            del os.environ[SWITCH]
+            del os.environ[TRITON_VARIABLE]
             if before is not None:
-                os.environ[SWITCH] = before
+                os.environ[TRITON_VARIABLE] = before
 
     return without
 

@@ -34,7 +34,7 @@ from timing import Data, Page, Results, prose, table
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust
 from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
-from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.testing import assert_robust
 
 WORST = 2.5
@@ -118,7 +118,7 @@ def one_look(episodes: int, draws: int) -> list[dict[str, Any]]:
         claims = [RobustnessClaim(asked + change, lowest=lowest) for change in (1e-9, -1e-9)]
         for _ in range(draws):
             returns = draw.binomial(steps, won, episodes).astype(float)
-            low, high = interval(returns)
+            low, high = mean_interval(returns)
             counts["shown"] += claims[0].shown_by(returns)
             counts["below"] += claims[1].refuted_by(returns)
             counts["shown, plain"] += low >= asked + 1e-9

@@ -177,7 +177,7 @@ def test_arrows_go_down(path):
         ("presets.py", "def f():\n    from adv_wrappers.wrappers.stack import wrap"),
         ("wrappers/env.py", "import stable_baselines3"),
         ("new.py", "import math"),
-        ("evaluation/x.py", "from adv_wrappers.cli import main"), 
+        ("evaluation/x.py", "from adv_wrappers.cli import main"),
     ],
 )
 def test_an_arrow_that_goes_up_is_found(tmp_path, monkeypatch, where, line):

@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import clone, leaves, map_leaves, tensors
 
-SWITCH = "ADV_WRAPPERS_GRAPHS"
+GRAPHS_VARIABLE = "ADV_WRAPPERS_GRAPHS"
 _AUTOCAST = ("cuda", "cpu")  # the kinds of devices that autocast knows
 # a tensor, a function that makes one when it is called, None, or dictionaries and tuples of these
 Tree: TypeAlias = "Tensor | Callable[[], Tensor] | Mapping[str, Tree] | tuple[Tree, ...] | None"
@@ -246,7 +246,7 @@ class CudaGraphRecorder:
 
 def recorder_for(device: torch.device) -> GraphRecorder | None:
     """The recorder of a device: CUDA graphs on CUDA, None elsewhere and where graphs are switched off."""
-    return CudaGraphRecorder(device) if device.type == "cuda" and os.environ.get(SWITCH) != "0" else None
+    return CudaGraphRecorder(device) if device.type == "cuda" and os.environ.get(GRAPHS_VARIABLE) != "0" else None
 
 
 class CaptureCheck(TorchDispatchMode):

@@ -19,7 +19,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-SWITCH = "ADV_WRAPPERS_TRITON"
+TRITON_VARIABLE = "ADV_WRAPPERS_TRITON"
 
 
 def twin(name: str, x: Tensor) -> ModuleType | None:
@@ -27,7 +27,7 @@ def twin(name: str, x: Tensor) -> ModuleType | None:
 
     They are on CUDA, where Triton is installed, unless the environment variable ``ADV_WRAPPERS_TRITON`` is 0.
     """
-    if not x.is_cuda or os.environ.get(SWITCH) == "0":
+    if not x.is_cuda or os.environ.get(TRITON_VARIABLE) == "0":
         return None
     return trusted(name, x.device)
 
@@ -50,7 +50,7 @@ def trusted(name: str, device: torch.device) -> ModuleType | None:
     return module
 
 
-def same(what: str, got: Tensor, expected: Tensor, tolerance: float = 0.0) -> None:
+def check_equal(what: str, got: Tensor, expected: Tensor, tolerance: float = 0.0) -> None:
     """Raise :class:`AssertionError` unless two results agree, to the bit by default."""
     if got.dtype != expected.dtype or got.shape != expected.shape:
         raise AssertionError(

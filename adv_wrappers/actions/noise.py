@@ -52,5 +52,5 @@ def _allowed(context: Context, first: Tensor) -> Tensor:
     assert context.mask is not None
     allowed = context.mask.to(torch.float64)
     below = allowed.cumsum(-1)
-    u = rng.uniform_of(rng.fold(context.key, 0)) * below[:, -1]
+    u: Tensor = rng.uniform_of(rng.fold(context.key, 0)) * below[:, -1]
     return first + (below <= u[:, None]).sum(-1)

@@ -19,11 +19,11 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.wrappers.base import AnyEnv
 from adv_wrappers.wrappers.dmc import register_dmc
 
-Pixels = NDArray[np.uint8]
+Frame = NDArray[np.uint8]
 Action = int | np.integer[Any]
 Options = dict[str, object] | None
-AtariGame = gym.Env[Pixels, Action]
-AtariWrapper = gym.Wrapper[Pixels, Action, Pixels, Action]
+AtariGame = gym.Env[Frame, Action]
+AtariWrapper = gym.Wrapper[Frame, Action, Frame, Action]
 
 
 class PressFire(AtariWrapper, RecordConstructorArgs):
@@ -43,7 +43,7 @@ class PressFire(AtariWrapper, RecordConstructorArgs):
     def _remaining_lives(self) -> int:
         return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]
 
-    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Pixels, Info]:
+    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Frame, Info]:
         """Reset and press FIRE; the reward of that step, always 0 in the games that need it, is dropped."""
         obs, info = self.env.reset(seed=seed, options=options)
         if self._fire is not None:
@@ -53,7 +53,7 @@ class PressFire(AtariWrapper, RecordConstructorArgs):
         self._lives = self._remaining_lives()
         return obs, info
 
-    def step(self, action: Action) -> tuple[Pixels, SupportsFloat, bool, bool, Info]:
+    def step(self, action: Action) -> tuple[Frame, SupportsFloat, bool, bool, Info]:
         """Step, and press FIRE at once where a life was lost; the rewards of both steps are added."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         lost, self._lives = self._remaining_lives() < self._lives, self._remaining_lives()

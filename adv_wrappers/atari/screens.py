@@ -24,7 +24,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from adv_wrappers.atari.games import Action, AtariGame, AtariWrapper, Options, Pixels
+from adv_wrappers.atari.games import Action, AtariGame, AtariWrapper, Frame, Options
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.numbers import check_integer
@@ -63,9 +63,9 @@ class RawFrames(AtariWrapper, RecordConstructorArgs):
         self._noops, self._skip = noop_max, frame_skip
         self._screen = (*self._ale.getScreenDims(), 3)
         self.observation_space = spaces.Box(0, 255, (2, *self._screen), np.uint8)
-        self._pair: Pixels = np.zeros((2, *self._screen), np.uint8)
+        self._pair: Frame = np.zeros((2, *self._screen), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Pixels, Info]:
+    def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[Frame, Info]:
         """Reset and play the no-ops."""
         _, info = self.env.reset(seed=seed, options=options)
         noops = int(self.env.unwrapped.np_random.integers(1, self._noops + 1)) if self._noops else 0
@@ -78,7 +78,7 @@ class RawFrames(AtariWrapper, RecordConstructorArgs):
         self._pair = np.stack([screen, screen])
         return self._pair.copy(), info
 
-    def step(self, action: Action) -> tuple[Pixels, float, bool, bool, Info]:
+    def step(self, action: Action) -> tuple[Frame, float, bool, bool, Info]:
         """Some frames with one action; their rewards are added."""
         total, fresh = 0.0, self._pair
         for left in range(self._skip - 1, -1, -1):
@@ -98,10 +98,10 @@ class RawFrames(AtariWrapper, RecordConstructorArgs):
         self._pair = fresh
         return fresh.copy(), total, terminated, truncated, info
 
-    def _brightest(self) -> Pixels:
+    def _brightest(self) -> Frame:
         """Pixel by pixel the brighter of the two last screens: its grey is the maximum of their greys."""
         a, b = grey(self._pair)
-        brightest: Pixels = np.where((b > a)[..., None], self._pair[1], self._pair[0])
+        brightest: Frame = np.where((b > a)[..., None], self._pair[1], self._pair[0])
         return brightest
 
 
@@ -110,7 +110,7 @@ class RawFrames(AtariWrapper, RecordConstructorArgs):
 _GREY = np.array([[0.2989, 0.587, 0.114, 5e-5]], np.float32)
 
 
-def grey(colours: Pixels) -> Pixels:
+def grey(colours: Frame) -> Frame:
     """The emulator's grey of RGB colours, uint8 ``[..., 3]`` to ``[...]``: ``round(0.2989 r + 0.587 g + 0.114 b)``.
 
     >>> grey(np.array([[[200, 72, 72], [0, 28, 136], [236, 236, 236]]], np.uint8))
@@ -120,7 +120,7 @@ def grey(colours: Pixels) -> Pixels:
     return np.asarray(cv2.transform(lines, _GREY), np.uint8).reshape(colours.shape[:-1])
 
 
-def shrink(pictures: Pixels, size: int) -> Pixels:
+def shrink(pictures: Frame, size: int) -> Frame:
     """Grey pictures uint8 ``[N, H, W]`` at ``[N, size, size]``, every pixel the mean of the area that it covers."""
     out = np.empty((len(pictures), size, size), np.uint8)
     for picture, into in zip(pictures, out, strict=True):
@@ -128,7 +128,7 @@ def shrink(pictures: Pixels, size: int) -> Pixels:
     return out
 
 
-class ShrinkFrames(gym.ObservationWrapper[Pixels, Action, Pixels], RecordConstructorArgs):
+class ShrinkFrames(gym.ObservationWrapper[Frame, Action, Frame], RecordConstructorArgs):
     """What agents see of the screens of :class:`RawFrames`: grey, the maximum of the two, small.
 
     Around a vector of ``RawFrames`` it does the same for all rows. Around ``AtariVectorEnv(grayscale=False,
@@ -160,9 +160,9 @@ class ShrinkFrames(gym.ObservationWrapper[Pixels, Action, Pixels], RecordConstru
         self._size, self.takes_pairs = size, True
         self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
 
-    def observation(self, observation: Pixels) -> Pixels:
+    def observation(self, observation: Frame) -> Frame:
         """Screens uint8 ``[2, H, W, 3]`` to a picture ``[size, size]``."""
-        picture: Pixels = shrink(grey(observation).max(0, keepdims=True), self._size)[0]
+        picture: Frame = shrink(grey(observation).max(0, keepdims=True), self._size)[0]
         return picture
 
 
@@ -179,23 +179,23 @@ class VectorShrinkFrames(VectorWrapper):
         self.single_observation_space = spaces.Box(0, 255, shape, np.uint8)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
-    def observation(self, observation: Pixels) -> Pixels:
+    def observation(self, observation: Frame) -> Frame:
         """Screens of one row, uint8 ``[F, H, W, 3]``, to its observation: ``[size, size]`` or ``[F, size, size]``."""
-        picture: Pixels = self._shrink(observation[None])[0]
+        picture: Frame = self._shrink(observation[None])[0]
         return picture
 
-    def _shrink(self, screens: Pixels) -> Pixels:
+    def _shrink(self, screens: Frame) -> Frame:
         pictures = grey(screens)
         pictures = pictures.max(1) if self.takes_pairs else pictures
         small = shrink(pictures.reshape(-1, *pictures.shape[-2:]), self._size)
         return small.reshape(len(screens), *self.single_observation_space.shape)  # type: ignore[misc]
 
-    def reset(self, *, seed: Any = None, options: Options = None) -> tuple[Pixels, Info]:
+    def reset(self, *, seed: Any = None, options: Options = None) -> tuple[Frame, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._shrink(obs), info
 
-    def step(self, actions: Array) -> tuple[Pixels, Array, Array, Array, Info]:
+    def step(self, actions: Array) -> tuple[Frame, Array, Array, Array, Info]:
         """Step all rows; SAME_STEP's final observations are shrunk as well."""
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         final = info.get("final_obs")

@@ -36,7 +36,7 @@ from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
 
-MOST_STEPS = 10_000
+MOST_PLANNED_STEPS = 10_000
 SIMULATOR = "simulator"  # instead of a model
 GRADIENT_PLANNERS = ("adam", "lqr")
 SAMPLING_PLANNERS = {"cem": cem, "mppi": mppi}
@@ -83,12 +83,12 @@ class Planned(SimulatingPerturbation, VictimAttack):
     samples: int = field(default=64, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_integer("steps", self.steps, 1, MOST_STEPS)
+        check_integer("steps", self.steps, 1, MOST_PLANNED_STEPS)
         check_integer("apply, which is at most steps,", self.apply, 1, self.steps)
-        check_integer("iterations", self.iterations, 0, MOST_STEPS)
-        check_integer("restarts", self.restarts, 1, MOST_STEPS)
-        check_integer("every", self.every, 1, MOST_STEPS)
-        check_integer("samples", self.samples, 2, MOST_STEPS)
+        check_integer("iterations", self.iterations, 0, MOST_PLANNED_STEPS)
+        check_integer("restarts", self.restarts, 1, MOST_PLANNED_STEPS)
+        check_integer("every", self.every, 1, MOST_PLANNED_STEPS)
+        check_integer("samples", self.samples, 2, MOST_PLANNED_STEPS)
         if self.planner not in (None, *PLANNERS):
             raise ValueRangeError(f"planner must be one of {', '.join(PLANNERS)}, got {self.planner!r}")
         check_number("lr", self.lr, 0, 1e3, above=True)

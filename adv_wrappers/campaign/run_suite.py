@@ -31,8 +31,8 @@ from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import play_missing
-from adv_wrappers.evaluation.report import Report, Row, number
-from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.report import Report, Row, number_text
+from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.presets import parse_threat, threat, threat_layers
 from adv_wrappers.training.train_critic import SMALL, CriticSetting
@@ -453,13 +453,13 @@ def _with_advice(
 
     def less(one: str, other: str) -> bool:
         """Whether one attack's mean return is lower than another's, beyond the interval of the paired difference."""
-        return interval(np.subtract(rows[other]["returns"], rows[one]["returns"]))[0] > 0
+        return mean_interval(np.subtract(rows[other]["returns"], rows[one]["returns"]))[0] > 0
 
     usual = [name for name in names if name not in others]
     best = min(usual, default="", key=lambda name: float(rows[name]["mean_return"]))
     for name in trained if "noise" in rows else ():
         means = [rows[key]["mean_return"] for key in (name, "noise")]
-        figures = f"({number(means[0])} against {number(means[1])})"
+        figures = f"({number_text(means[0])} against {number_text(means[1])})"
         more = "more critics, or more steps for each" if name == SARSA else "train it longer"
         if less("noise", name):
             found.append(f"{name} is weaker than noise {figures}: {more}")

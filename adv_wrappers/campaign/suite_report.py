@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.report import Report, bounds, number, share
-from adv_wrappers.evaluation.statistics import caveat, footnotes, interval, summary
+from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text
+from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval, summary
 from adv_wrappers.utils.files import write
 
 _OTHER_BUDGET = "‡"
@@ -169,7 +169,7 @@ class SuiteReport:
         for row in about.threats:
             name = str(row["threat"])
             text = escape(name + " *" * (name == strongest) + f" {_OTHER_BUDGET}" * (name in self.other_budgets))
-            table.add_row(text, *_cells(row), share(shares.get(name)), style="bold" * (name == strongest))
+            table.add_row(text, *_cells(row), share_text(shares.get(name)), style="bold" * (name == strongest))
         table.add_section()
         table.add_row(escape(f"worst case: {strongest}, fresh episodes"), *_cells(self.worst), style="bold")
         table.add_row("worst per episode (optimistic)", *_figures(self.worst_per_episode))
@@ -181,18 +181,17 @@ class SuiteReport:
         row, chosen, clean = self.worst, self.chosen, self.fresh.threats[0]
         other = self.other_budgets.get(row["threat"])
         name = f"{row['threat']} ({other})" if other else row["threat"]
-        count, over = self.report.episodes, number(chosen["mean_return"])
+        count, over = self.report.episodes, number_text(chosen["mean_return"])
         how = f"it is the lowest of {len(self.attacks)} means over the {count} episodes of the table, {over} there"
         if self.tie_break is not None:
             further = {tie["threat"]: tie["returns"] for tie in self._ties()}
-            over = number(np.mean([*chosen["returns"], *further[chosen["threat"]]]))
+            over = number_text(np.mean([*chosen["returns"], *further[chosen["threat"]]]))
             how = f"the {count} episodes of the table do not tell {', '.join(further)} apart; with "
             how += f"{self.tie_break.episodes} more it is the lowest of them, {over} over both"
         return (
-            f"worst case: {name} leaves {number(row['mean_return'])} ({bounds(row)}) of "
-            f"{number(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; {how}"
-            + _WHY_APART
-            * (len(self.attacks) > 1)
+            f"worst case: {name} leaves {number_text(row['mean_return'])} ({interval_text(row)}) of "
+            f"{number_text(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; "
+            f"{how}" + _WHY_APART * (len(self.attacks) > 1)
         )
 
     def notes(self) -> list[str]:
@@ -258,16 +257,16 @@ def close_attacks(report: Report) -> tuple[str, ...]:
     least = _CLOSE * max(float(clean["mean_return"]) - float(best["mean_return"]), 0.0)
 
     def may_be_lower(row: Mapping[str, Any]) -> bool:
-        return interval(np.subtract(row["returns"], best["returns"]))[0] < -least
+        return mean_interval(np.subtract(row["returns"], best["returns"]))[0] < -least
 
     return tuple(row["threat"] for row in rows if row is best or may_be_lower(row))
 
 
 def _figures(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return number(row["mean_return"]), bounds(row), number(row["median"])
+    return number_text(row["mean_return"]), interval_text(row), number_text(row["median"])
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """All cells of an attack, but for its share."""
-    shares = (share(row.get("impact")), share(row.get("action_change")))
-    return (*_figures(row), number(row.get("regret")), *shares)
+    shares = (share_text(row.get("impact")), share_text(row.get("action_change")))
+    return (*_figures(row), number_text(row.get("regret")), *shares)

@@ -34,7 +34,7 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, En
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.provenance import versions
-from adv_wrappers.evaluation.report import number as number_text
+from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.evaluation.untrained_attacks import (
     BEAM,
     UNTRAINED,

@@ -160,20 +160,20 @@ def _table(groups: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> Table:
     import numpy as np
     from rich.markup import escape
 
-    from adv_wrappers.evaluation.report import number
+    from adv_wrappers.evaluation.report import number_text
 
     table = make_table("victim", "environment", "threat", "return", "std over seeds", "lowest", "seeds", "episodes")
     for column in table.columns[3:]:
         column.justify = "right"
     for about, rows in groups:
         means = np.array([row["mean_return"] for row in rows], np.float64)
-        spread = number(float(means.std(ddof=1))) if len(means) > 1 else ""
+        spread = number_text(float(means.std(ddof=1))) if len(means) > 1 else ""
         counts = str(len(rows)), str(sum(row["episodes"] for row in rows))
         table.add_row(
             *map(escape, (*_names(about), rows[0]["threat"])),
-            number(float(means.mean())),
+            number_text(float(means.mean())),
             spread,
-            number(float(means.min())),
+            number_text(float(means.min())),
             *counts,
         )
     return table

@@ -75,15 +75,19 @@ def judge(row: ReportRow, claim: RobustnessClaim, name: str | None = None, judge
         name: what the row is called; None takes its ``threat``.
         judged: whether the claim is about this row.
     """
-    from adv_wrappers.evaluation.report import number
+    from adv_wrappers.evaluation.report import number_text
     from adv_wrappers.evaluation.statistics import caveat
 
     name, returns, least = str(row["threat"]) if name is None else name, row["returns"], claim.min_return
     verdict, (low, high) = claim.verdict(returns), claim.interval(returns)
-    interval = f"{claim.confidence:.0%} interval {number(low)} to {number(high)}"
+    interval = f"{claim.confidence:.0%} interval {number_text(low)} to {number_text(high)}"
     if not claim.conclusive(returns):
-        interval = f"{number(low)} to {number(high)}, no interval of {claim.confidence:.0%}, {caveat(returns)}"
-    found = f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number(row['mean_return'])} ({interval})"
+        interval = (
+            f"{number_text(low)} to {number_text(high)}, no interval of {claim.confidence:.0%}, {caveat(returns)}"
+        )
+    found = (
+        f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number_text(row['mean_return'])} ({interval})"
+    )
     said = {
         "shown": f"{found}, at least the {least:g} asked for",
         "not shown": f"{found}, which does not show the {least:g} asked for: it may be more or less",

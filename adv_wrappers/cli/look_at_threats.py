@@ -71,7 +71,7 @@ def look_(
 
 
 def _show(comparison: ThreatComparison) -> None:
-    from adv_wrappers.rendering.contact_sheet import decibels, number
+    from adv_wrappers.rendering.contact_sheet import decibels, distance_text
     from adv_wrappers.rendering.spectrum import BANDS
 
     table = make_table("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
@@ -79,7 +79,7 @@ def _show(comparison: ThreatComparison) -> None:
         column.justify = "right"
     for (name, numbers), row, bands in zip(comparison.names, comparison.distances, comparison.bands(), strict=True):
         values = [row[key] for key in ("l2", "linf", "ssim", "psnr")]
-        words = ["-" if value is None or math.isinf(value) else number(value) for value in values]
+        words = ["-" if value is None or math.isinf(value) else distance_text(value) for value in values]
         table.add_row(" ".join([name, *numbers]), *words, *(decibels(change) for change in bands.values()))
     console = make_console()
     console.print(f"{comparison.title}\n", markup=False)

@@ -72,13 +72,13 @@ def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any
         best: one of the rows.
         shown: by the names of columns, the keys of their numbers in a row.
     """
-    from adv_wrappers.evaluation.report import number
+    from adv_wrappers.evaluation.report import number_text
 
     table = make_table("steps", *shown)
     for column in table.columns:
         column.justify = "right"
     for row in rows:
-        cells = (number(row.get(key)) for key in shown.values())
+        cells = (number_text(row.get(key)) for key in shown.values())
         steps = f"{row.get('form', '')} {row['steps']}".strip()
         table.add_row(f"{steps}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
     make_console().print(table)
@@ -278,7 +278,7 @@ def train_agent_(
     with imports_of_sb3("agents"):
         from adv_wrappers.training.train_agent import train_agent
     from adv_wrappers.core.budgets import Linf
-    from adv_wrappers.evaluation.report import number
+    from adv_wrappers.evaluation.report import number_text
 
     first = None if victim is None else load_agent(victim, trust, stats)
     against = None if adversary == "none" else adversary or "auto"
@@ -305,7 +305,7 @@ def train_agent_(
             tensorboard=tensorboard,
             workers=workers,
             env_workers=env_workers,
-            progress=lambda at, clean, _: move("agent", min(at, steps), steps, f"clean return {number(clean)}"),
+            progress=lambda at, clean, _: move("agent", min(at, steps), steps, f"clean return {number_text(clean)}"),
             env_kwargs=env_kwargs,
             make=make,
         )
@@ -427,10 +427,10 @@ def train_critic_(
 
 
 def _show(critic: Critic) -> None:
-    from adv_wrappers.evaluation.report import number
+    from adv_wrappers.evaluation.report import number_text
 
     last = critic.card["losses"][-1]
-    values = ", ".join(f"{key} {number(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))
+    values = ", ".join(f"{key} {number_text(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))
     click.echo(f"{last['steps']} steps: {values}")
 
 
@@ -471,7 +471,7 @@ def train_dynamics_(
     import numpy as np
 
     from adv_wrappers.attacks.targets import target_of
-    from adv_wrappers.evaluation.report import number
+    from adv_wrappers.evaluation.report import number_text
     from adv_wrappers.training.train_dynamics import HORIZONS, train_dynamics
 
     agent = load_agent(victim, trust, stats)
@@ -500,7 +500,7 @@ def train_dynamics_(
     assert isinstance(errors, dict)
     for source, found in errors.items():
         loops = (found["open_loop"].get(str(steps)) for steps in HORIZONS[1:])
-        table.add_row(source, number(float(np.mean(found["one_step"]))), *map(number, loops))
+        table.add_row(source, number_text(float(np.mean(found["one_step"]))), *map(number_text, loops))
     make_console().print(table)
     click.echo(
         "mean squared errors on steps that were held out, as shares of the variance of changes (one step) and of"

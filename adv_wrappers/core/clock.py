@@ -75,15 +75,15 @@ class Clock:
     def __init__(self, rows: int | None, device: torch.device | None = None, roots: list[int] | None = None) -> None:
         self.rows, self.device = rows, device
         fresh = roots or [secrets.randbits(64) for _ in range(rows or 1)]
-        self.root: rng.Key = fresh[0] if rows is None else self._array(fresh)
+        self.root: Any = fresh[0] if rows is None else self._array(fresh)
         # Any: of a Counter the three kinds do not share what mypy knows of their arithmetic
         self.episode: Any = self._zeros()
         self.t: Any = self._zeros()
         self.spent: Any = self._zeros()
-        self._step_key: rng.Key = None
-        self._episode_key: rng.Key = None
+        self._step_key: Any = None
+        self._episode_key: Any = None
 
-    def _array(self, values: list[int]) -> rng.Key:
+    def _array(self, values: list[int]) -> Any:
         array = rng.roots(values)
         return array if self.device is None else rng.as_tensor(array, len(values), self.device)
 
@@ -137,7 +137,7 @@ class Clock:
         """Count attacks against the budget of the episode."""
         self.spent = self.spent + attacked
 
-    def key(self) -> rng.Key:
+    def key(self) -> Any:
         """The key of (root, episode, t), from which every stream is folded."""
         self.asked = True
         if self._step_key is None:
@@ -146,7 +146,7 @@ class Clock:
             self._step_key = rng.fold(self._episode_key, self.t)
         return self._step_key
 
-    def episode_key(self) -> rng.Key:
+    def episode_key(self) -> Any:
         """The key of (root, episode), the same at every step of an episode."""
         self.asked = True
         if self._episode_key is None:

@@ -26,7 +26,7 @@ _ALL, _SOME = 1 << 20, 1 << 17  # numbers of several draws that are made all at 
 EPISODE_STREAM = 1 << 41  # draws that hold for an episode, apart from those of its steps
 _HOST = torch.device("cpu")
 
-Box = tuple[Tensor, Tensor]
+TensorBox = tuple[Tensor, Tensor]
 Layout = Callable[[Tensor], Tensor]
 
 
@@ -70,7 +70,15 @@ class Context:
 
     @classmethod
     def around(
-        cls, x: Tensor, budget: Budget, box: Box, key: Tensor, *, grid: bool = False, look: bool = False, **more: Any
+        cls,
+        x: Tensor,
+        budget: Budget,
+        box: TensorBox,
+        key: Tensor,
+        *,
+        grid: bool = False,
+        look: bool = False,
+        **more: Any,
     ) -> Context:
         """A context without an engine, for attacks on their own.
 
@@ -158,13 +166,13 @@ class Context:
         return self._engine.session.state(victim, rows, self._final)
 
     @cached_property
-    def box(self) -> Box:
+    def box(self) -> TensorBox:
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
         low, high = self.exact_box()
         device = self._engine.device or low.device
         return low.to(device, self.dtype), high.to(device, self.dtype)
 
-    def exact_box(self) -> Box:
+    def exact_box(self) -> TensorBox:
         """The box in the dtype that is projected in.
 
         The space is widened to contain the true values, met with the ball, and on a grid rounded inwards.
@@ -179,7 +187,7 @@ class Context:
         return low, high
 
     @cached_property
-    def space(self) -> Box:
+    def space(self) -> TensorBox:
         """Bounds of the space itself, ``[*S]`` twice."""
         low, high = self._engine.field.bounds(self._engine.device or self.exact.device)
         return low.to(self.dtype), high.to(self.dtype)
@@ -212,7 +220,7 @@ class Context:
         """Keys of the rows that are the same throughout an episode, int64 ``[B]``: (seed, episode, layer stream)."""
         return self._key_of(rng.fold(self._engine.clock.episode_key(), EPISODE_STREAM))
 
-    def _key_of(self, key: rng.Key) -> Tensor:
+    def _key_of(self, key: Any) -> Tensor:
         engine, rows = self._engine, self._rows
         count = len(self._taken) if rows is None else len(rows)
         key = rng.fold(key if rows is None or not engine.batched else key[rows], engine.stream)

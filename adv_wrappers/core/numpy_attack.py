@@ -22,7 +22,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import ARRAYS
 from adv_wrappers.core.types import Array, Batch, Rows
 
-Box: TypeAlias = tuple[Array, Array]
+ArrayBox: TypeAlias = tuple[Array, Array]
 
 LARGEST = 1 << 16  # elements of a batch, beyond which tensors are as fast, and use several threads
 _HUGE = 1e30  # squares of numbers below its root, and sums of them, overflow in no float from 32 bits on
@@ -65,7 +65,7 @@ class NumpyAttack:
         self._field, self._how = field, engine.how
         self._budget: Any = engine.budget  # which takes arrays as well
         self._own, self._exact, self._grid, self._kind = field.dtype, field.exact, field.grid, ARRAYS[field.exact]
-        self.space: Box = field.bounds(None)
+        self.space: ArrayBox = field.bounds(None)
         low, high = self.space
         rows = engine.rows or 1  # numpy is slower where shapes differ
         self._repeated = (
@@ -145,7 +145,7 @@ class NumpyContext(Context):
         self.space, self.mirror = attack.space, attack.mirror  # type: ignore[assignment]
 
     @property
-    def key(self) -> rng.Key:
+    def key(self) -> Any:
         """Of a single environment a Python integer, of the rows of a vector uint64 ``[B]``."""
         return self._key_of(self._engine.clock.key())
 
@@ -166,5 +166,5 @@ class NumpyContext(Context):
         step = Context.around(torch.from_numpy(self.x), self.budget, box, torch.empty(0), grid=self.grid)
         return step.ascend(torch.from_numpy(y), torch.from_numpy(gradient), fraction, spend).numpy()
 
-    def _key_of(self, key: rng.Key) -> rng.Key:
+    def _key_of(self, key: Any) -> Any:
         return rng.fold(key if self._own is None else key[self._own], self._engine.stream)

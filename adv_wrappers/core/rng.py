@@ -19,7 +19,6 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-Key: TypeAlias = Any  # int | NDArray[np.uint64] | Tensor(int64): one key, or one a row
 Host: TypeAlias = "int | NDArray[np.uint64]"  # keys whose draws are arrays
 Numbers: TypeAlias = NDArray[Any]
 _Writer: TypeAlias = Callable[[NDArray[np.uint64], Numbers], None]
@@ -93,7 +92,7 @@ def _increment(data: int) -> int:
     return signed((data + 1) * _GOLDEN)
 
 
-def fold(key: Key, data: Any) -> Key:
+def fold(key: Any, data: Any) -> Any:
     """A new key from a key and an integer (or one integer a row): ``mix(key + golden * (data + 1))``.
 
     Python integers give a Python integer; an array in either place gives uint64 ``[B]``; a tensor int64 ``[B]``.
@@ -140,7 +139,7 @@ def uniform_of(key: int) -> float: ...
 def uniform_of(key: NDArray[np.uint64]) -> NDArray[np.float64]: ...
 @overload
 def uniform_of(key: Tensor) -> Tensor: ...
-def uniform_of(key: Key) -> Any:
+def uniform_of(key: Any) -> Any:
     """The one number in [0, 1) that a key stands for, with 53 bits (a float, float64 ``[B]`` or a float64 tensor)."""
     if isinstance(key, int):
         return (key >> 11) * 2.0**-53
@@ -149,7 +148,7 @@ def uniform_of(key: Key) -> Any:
     return (key >> _U_SHIFT[11]).astype(np.float64) * 2.0**-53
 
 
-def as_tensor(key: Key, rows: int, device: torch.device) -> Tensor:
+def as_tensor(key: Any, rows: int, device: torch.device) -> Tensor:
     """Keys as int64 ``[rows]`` on ``device``."""
     if isinstance(key, Tensor):
         return key
@@ -231,7 +230,7 @@ def _write_bits(z: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
 def bits(keys: Host, shape: tuple[int, ...]) -> NDArray[np.uint64]: ...
 @overload
 def bits(keys: Tensor, shape: tuple[int, ...]) -> Tensor: ...
-def bits(keys: Key, shape: tuple[int, ...]) -> Any:
+def bits(keys: Any, shape: tuple[int, ...]) -> Any:
     """64 random bits an element, ``[B, *shape]``: int64 from a tensor of keys ``[B]``, else uint64."""
     if not isinstance(keys, Tensor):
         return _host_draw(keys, shape, _U64, 64, _write_bits)
@@ -277,7 +276,7 @@ def _few(key: int, count: int, drop: int, scale: float) -> list[float]:
 def uniform(keys: Host, shape: tuple[int, ...], dtype: DTypeLike, start: int = 0) -> Numbers: ...
 @overload
 def uniform(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype, start: int = 0) -> Tensor: ...
-def uniform(keys: Key, shape: tuple[int, ...], dtype: Any, start: int = 0) -> Any:
+def uniform(keys: Any, shape: tuple[int, ...], dtype: Any, start: int = 0) -> Any:
     """Uniform numbers in [0, 1), ``[B, *shape]``: 24 bits in float32, 53 in float64; equal to the bit on any device.
 
     Args:
@@ -313,7 +312,7 @@ def _write_signs(z: NDArray[np.uint64], out: Numbers) -> None:
 def signs(keys: Host, shape: tuple[int, ...], dtype: DTypeLike) -> Numbers: ...
 @overload
 def signs(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor: ...
-def signs(keys: Key, shape: tuple[int, ...], dtype: Any) -> Any:
+def signs(keys: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Fair signs in {-1, +1}, ``[B, *shape]``; equal to the bit on any device. Arguments as of :func:`uniform`."""
     if not isinstance(keys, Tensor):
         return _host_draw(keys, shape, dtype, 1, _write_signs)
@@ -327,7 +326,7 @@ def signs(keys: Key, shape: tuple[int, ...], dtype: Any) -> Any:
 def normal(keys: Host, shape: tuple[int, ...], dtype: DTypeLike, start: int = 0) -> Numbers: ...
 @overload
 def normal(keys: Tensor, shape: tuple[int, ...], dtype: torch.dtype, start: int = 0) -> Tensor: ...
-def normal(keys: Key, shape: tuple[int, ...], dtype: Any, start: int = 0) -> Any:
+def normal(keys: Any, shape: tuple[int, ...], dtype: Any, start: int = 0) -> Any:
     """Standard normal numbers by inversion, ``[B, *shape]``; equal between devices up to the rounding of ``erfinv``.
 
     Arguments as of :func:`uniform`.

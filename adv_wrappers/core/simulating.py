@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from adv_wrappers.core.types import Rows
 from adv_wrappers.errors import SnapshotError
 
-Stepped = tuple[Any, NDArray[np.float64], NDArray[np.bool_]]
+SimulatedStep = tuple[Any, NDArray[np.float64], NDArray[np.bool_]]
 
 
 class RolloutLike(Protocol):
     """Steps on from the present states of some rows, which it does not change."""
 
-    def step(self, actions: Any) -> Stepped: ...
+    def step(self, actions: Any) -> SimulatedStep: ...
 
 
 class SimulatorLike(Protocol):
@@ -33,7 +33,7 @@ class SimulatorLike(Protocol):
 
     @property
     def feature_names(self) -> Sequence[str]: ...
-    def step(self, actions: Any) -> Stepped: ...
+    def step(self, actions: Any) -> SimulatedStep: ...
     def rollout(self, copies: int = 1) -> AbstractContextManager[RolloutLike]: ...
 
 

@@ -52,12 +52,12 @@ class Value:
         data: dict[str, Any] = {"type": self.name}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
-            if field.init and not (field.default is not dataclasses.MISSING and same(value, field.default)):
+            if field.init and not (field.default is not dataclasses.MISSING and same_value(value, field.default)):
                 data[field.name] = encode(value)
         return data
 
 
-def same(a: Any, b: Any) -> bool:
+def same_value(a: Any, b: Any) -> bool:
     """Equality that never asks an array for its truth value; 3 and 3.0 are the same, 1 and True are not."""
     alike = type(a) is type(b) or {type(a), type(b)} == {int, float}
     return a is b or (alike and isinstance(a, (bool, int, float, str, tuple)) and a == b)

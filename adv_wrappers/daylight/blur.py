@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import Limits, batched, on_host, split
-from adv_wrappers.daylight.opencv import Images, each
+from adv_wrappers.daylight.opencv import HostImages, each
 from adv_wrappers.daylight.passes import KernelStep, MedianWindow
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.errors import ValueRangeError
@@ -63,7 +63,7 @@ def median_blur(x: Tensor, k: int, *, layout: str | None = None) -> Tensor:
     return y[0] if single else y
 
 
-def median_of(x: Images, layout: str, k: int) -> Images:
+def median_of(x: HostImages, layout: str, k: int) -> HostImages:
     """The same of arrays: a batch of uint8, by OpenCV, which takes one, three or four channels."""
     return each(x, layout, lambda source, place: cv2.medianBlur(source, k, place), channels=(1, 3, 4))
 
@@ -117,7 +117,7 @@ class MedianBlur(Transform):
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
         return median_blur(x, parameters["k"], layout=layout)
 
-    def change_array(self, x: Images, layout: str, **parameters: int) -> Images:
+    def change_array(self, x: HostImages, layout: str, **parameters: int) -> HostImages:
         return median_of(x, layout, int(parameters["k"]))
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:

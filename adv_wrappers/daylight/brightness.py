@@ -20,7 +20,7 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, on_host
-from adv_wrappers.daylight.opencv import Images
+from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.passes import KernelStep, LevelTable
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.utils.numbers import number
@@ -105,7 +105,7 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limi
     return levels[x.long()] if fast is None else fast.look_up(x, levels)
 
 
-def brightness_of(x: Images, alpha: float, beta: float, rule: str) -> Images:
+def brightness_of(x: HostImages, alpha: float, beta: float, rule: str) -> HostImages:
     """The same of arrays: uint8 of any shape, by OpenCV."""
     if x.size < _FEW:
         return table(alpha, beta, rule)[x]
@@ -153,7 +153,7 @@ class Brightness(Transform):
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: float) -> Tensor:
         return brightness(x, parameters["alpha"], parameters["beta"], rule=self.rule, limits=limits)
 
-    def change_array(self, x: Images, layout: str, **parameters: float) -> Images:
+    def change_array(self, x: HostImages, layout: str, **parameters: float) -> HostImages:
         return brightness_of(x, float(parameters["alpha"]), float(parameters["beta"]), self.rule)
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:

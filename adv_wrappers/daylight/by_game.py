@@ -18,7 +18,7 @@ from adv_wrappers.daylight.shift import Shift
 from adv_wrappers.daylight.transform import Transform
 from adv_wrappers.utils.frozen import set_fields
 
-KINDS: dict[str, type[Transform]] = {
+TRANSFORM_CLASSES: dict[str, type[Transform]] = {
     kind.name: kind for kind in (Brightness, MedianBlur, Rotation, Shift, JPEG, Perspective)
 }
 
@@ -36,7 +36,7 @@ def transform_of(game: str, transform: str, layout: str | None = None) -> Transf
     >>> transform_of("Pong", "rotation").degrees
     3
     """
-    return KINDS[transform](**SETTINGS[game][transform], layout=layout)
+    return TRANSFORM_CLASSES[transform](**SETTINGS[game][transform], layout=layout)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Daylight(Transform):
 
     def __post_init__(self) -> None:
         set_fields(self, game=game_of(self.game))
-        choice("transform", self.transform, tuple(KINDS))
+        choice("transform", self.transform, tuple(TRANSFORM_CLASSES))
         super().__post_init__()
 
     def __call__(self, x: Any, context: Context) -> Any:

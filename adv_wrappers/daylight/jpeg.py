@@ -21,7 +21,7 @@ from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
 from adv_wrappers.daylight.jpeg_colour import SUBSAMPLINGS, jpeg_torch
-from adv_wrappers.daylight.opencv import Call, Images, each
+from adv_wrappers.daylight.opencv import Call, HostImages, each
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.utils.numbers import integer
 
@@ -89,7 +89,7 @@ def jpeg(
     return y[0] if single else y
 
 
-def jpeg_of(x: Images, layout: str, quality: int, subsampling: str, order: str) -> Images:
+def jpeg_of(x: HostImages, layout: str, quality: int, subsampling: str, order: str) -> HostImages:
     """The same of arrays: a batch of uint8, by OpenCV."""
     return each(x, layout, _coder(quality, subsampling, order), coloured=True)
 
@@ -99,7 +99,7 @@ def _coder(quality: int, subsampling: str, order: str) -> Call:
     grey = [cv2.IMWRITE_JPEG_QUALITY, quality]
     colours = [*grey, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _FACTORS[subsampling]]
 
-    def code(source: Images, place: Images) -> Array:
+    def code(source: HostImages, place: HostImages) -> Array:
         if source.ndim == 2:
             return _through_file(grey, cv2.IMREAD_GRAYSCALE, source)
         if order == "BGR":
@@ -111,7 +111,7 @@ def _coder(quality: int, subsampling: str, order: str) -> Call:
     return code
 
 
-def _through_file(settings: list[int], kind: int, source: Images) -> Array:
+def _through_file(settings: list[int], kind: int, source: HostImages) -> Array:
     return cv2.imdecode(cv2.imencode(".jpg", source, settings)[1], kind)  # type: ignore[return-value]
 
 
@@ -146,5 +146,5 @@ class JPEG(Transform):
             x, parameters["quality"], subsampling=self.subsampling, order=self.order, layout=layout, limits=limits
         )
 
-    def change_array(self, x: Images, layout: str, **parameters: int) -> Images:
+    def change_array(self, x: HostImages, layout: str, **parameters: int) -> HostImages:
         return jpeg_of(x, layout, int(parameters["quality"]), self.subsampling, self.order)

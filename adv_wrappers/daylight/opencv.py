@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Array
 
-Images = NDArray[np.uint8]
-Call = Callable[[Images, Images], Array]
+HostImages = NDArray[np.uint8]
+Call = Callable[[HostImages, HostImages], Array]
 """``(source, place)``, pictures ``[H, W]`` or ``[H, W, K]``: the result, written to ``place`` or in new memory."""
 
 Order = Literal["as they are", "frames last", "colours first"]
@@ -40,14 +40,14 @@ def _pictures(
 
 
 def each(
-    x: Images,
+    x: HostImages,
     layout: str,
     call: Call,
     *,
     channels: tuple[int, ...] = (1, 2, 3, 4),
     coloured: bool = False,
     by_fours: bool = False,
-) -> Images:
+) -> HostImages:
     """The results of ``call`` on every picture of a batch, in new memory.
 
     Args:
@@ -85,7 +85,7 @@ def each(
     return out
 
 
-def _one_by_one(source: Images, out: Images, call: Call, by_fours: bool) -> None:
+def _one_by_one(source: HostImages, out: HostImages, call: Call, by_fours: bool) -> None:
     """The call on pictures ``[N, H, W]`` or ``[N, H, W, K]``."""
     done = 0
     if by_fours and source.ndim == 3 and len(source) > 3:
@@ -101,7 +101,7 @@ def _one_by_one(source: Images, out: Images, call: Call, by_fours: bool) -> None
             place[...] = result
 
 
-def _separate(stack: Images, frames: list[Images]) -> None:
+def _separate(stack: HostImages, frames: list[HostImages]) -> None:
     """Frames ``[H, W]`` of a stack ``[H, W, F]``, written in their places."""
     if len(frames) > _MOST:
         for i, frame in enumerate(frames):
@@ -110,7 +110,7 @@ def _separate(stack: Images, frames: list[Images]) -> None:
         cv2.split(stack, frames)
 
 
-def _join(frames: list[Array], stack: Images) -> None:
+def _join(frames: list[Array], stack: HostImages) -> None:
     """The other way."""
     if len(frames) > _MOST:
         np.stack(frames, -1, out=stack)

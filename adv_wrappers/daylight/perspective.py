@@ -26,7 +26,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
-from adv_wrappers.daylight.opencv import Images
+from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.passes import KernelStep, warp_step
 from adv_wrappers.daylight.transform import Parameters, Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
@@ -273,7 +273,7 @@ class Perspective(Transform):
             limits=limits,
         )
 
-    def change_array(self, x: Images, layout: str, **parameters: Any) -> Images:
+    def change_array(self, x: HostImages, layout: str, **parameters: Any) -> HostImages:
         corners = parameters.get("corners", self.corners)
         if corners is None:
             corners = _pattern(float(parameters["distance"]), self.pattern)

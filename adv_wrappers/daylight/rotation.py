@@ -17,7 +17,7 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
-from adv_wrappers.daylight.opencv import Images
+from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.passes import KernelStep, warp_step
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp, warp_of
@@ -119,7 +119,7 @@ class Rotation(Transform):
             x, parameters["degrees"], border=self.border, interpolation=self.interpolation, layout=layout, limits=limits
         )
 
-    def change_array(self, x: Images, layout: str, **parameters: float) -> Images:
+    def change_array(self, x: HostImages, layout: str, **parameters: float) -> HostImages:
         at = _map(float(parameters["degrees"]), None, *size_of(x.shape[1:], layout), self.interpolation)
         return warp_of(x, layout, at, self.border, self.interpolation)
 

@@ -18,7 +18,7 @@ from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
-from adv_wrappers.daylight.opencv import Images
+from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.passes import KernelStep, shift_step
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.daylight.warp import BORDERS, border_index
@@ -120,7 +120,7 @@ def _along(x: Tensor, axis: int, move: int, border: str, dark: float) -> Tensor:
     return y
 
 
-def shift_of(x: Images, layout: str, dx: int, dy: int, border: str) -> Images:
+def shift_of(x: HostImages, layout: str, dx: int, dy: int, border: str) -> HostImages:
     """The same of arrays: a batch of uint8."""
     pixels, size = np.ascontiguousarray(x), x.shape[-1]
     if layout[-1] not in "HW" and size in _PIXELS:
@@ -201,7 +201,7 @@ class Shift(Transform):
     def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
         return shift(x, **parameters, border=self.border, layout=layout, limits=limits)
 
-    def change_array(self, x: Images, layout: str, **parameters: int) -> Images:
+    def change_array(self, x: HostImages, layout: str, **parameters: int) -> HostImages:
         return shift_of(x, layout, int(parameters["dx"]), int(parameters["dy"]), self.border)
 
     def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:

@@ -24,7 +24,7 @@ from adv_wrappers.core.newest import frame_budget
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, choice
-from adv_wrappers.daylight.opencv import Images
+from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.passes import KernelStep
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.frozen import set_fields
@@ -80,7 +80,7 @@ class Transform(NativePerturbation):
         """The transform of a batch with the parameters of ``ranged``, each a number."""
         raise NotImplementedError
 
-    def change_array(self, x: Images, layout: str, **parameters: Any) -> Images:
+    def change_array(self, x: HostImages, layout: str, **parameters: Any) -> HostImages:
         """The same of uint8 in host memory that is not to be written to, in new memory."""
         raise NotImplementedError
 
@@ -136,7 +136,7 @@ class Transform(NativePerturbation):
             out[which] = self.change(x[which], layout, limits, **given)
         return out
 
-    def _of_array(self, x: Images, layout: str, context: Context) -> Images:
+    def _of_array(self, x: HostImages, layout: str, context: Context) -> HostImages:
         """The transform of uint8 in host memory."""
         if (fixed := self.fixed) is not None:
             return self.change_array(x, layout, **fixed)
@@ -155,7 +155,7 @@ class Transform(NativePerturbation):
             found.setdefault(tuple(row.items()), []).append(i)
         return [(dict(given), members) for given, members in found.items()]
 
-    def draw_keys(self, context: Context) -> rng.Key:
+    def draw_keys(self, context: Context) -> Any:
         """The keys ``[B]`` that parameters are drawn from: a tensor or an array, or one integer."""
         return context.episode_key if self.per == "episode" else context.key
 
@@ -180,7 +180,7 @@ class Transform(NativePerturbation):
         """The parameters, for :meth:`change`, of a transform that draws none; else None."""
         return None if self.drawn else self.numbers()
 
-    def columns(self, key: rng.Key) -> list[Any]:
+    def columns(self, key: Any) -> list[Any]:
         """The parameters of every row, float64 ``[B]`` of the kind of the keys; a number that is not drawn stays."""
         columns = []
         for i, value in enumerate(self.numbers().values()):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.images import on_host, split
-from adv_wrappers.daylight.opencv import Images, each
+from adv_wrappers.daylight.opencv import HostImages, each
 
 BORDERS = ("replicate", "zero", "reflect", "wrap")
 INTERPOLATIONS = ("bilinear", "nearest")
@@ -126,7 +126,7 @@ def warp(x: Tensor, at: Map, border: str, interpolation: str, dark: float = 0.0,
     return back(_gather(images, at, border, interpolation, dark))
 
 
-def warp_of(x: Images, layout: str, at: Map, border: str, interpolation: str) -> Images:
+def warp_of(x: HostImages, layout: str, at: Map, border: str, interpolation: str) -> HostImages:
     """The same of arrays: a batch of uint8, by OpenCV."""
     whole, fraction = at
     flag, how = _FLAGS[border], cv2.INTER_LINEAR

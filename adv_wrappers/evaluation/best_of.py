@@ -54,20 +54,20 @@ def play_draws(count: int, episodes: int, by: str) -> Generator[list[int], Seque
         Of every play the number of its draw, all episodes of a draw one after another; it is sent what was measured,
         in parts, one after another.
     """
-    run = functools.reduce(joined, (yield [draw for draw in range(min(count, 2)) for _ in range(episodes)]))
+    run = functools.reduce(joined_runs, (yield [draw for draw in range(min(count, 2)) for _ in range(episodes)]))
     alike = False
     if count > 1:
         alike = run.drew == 0 and all((x[:episodes] == x[episodes:]).all() for x in (run.returns, run.lengths))
         if count > 2 and not alike:
             more = yield [draw for draw in range(2, count) for _ in range(episodes)]
-            run = joined(run, functools.reduce(joined, more))
+            run = joined_runs(run, functools.reduce(joined_runs, more))
     values = run.returns if by == "return" else run.losses
     assert values is not None
     best = values.reshape(-1, episodes).argmin(0)
     return EpisodeDraws(run, best * episodes + np.arange(episodes), count, alike)
 
 
-def joined(first: RunMeasurements, second: RunMeasurements) -> RunMeasurements:
+def joined_runs(first: RunMeasurements, second: RunMeasurements) -> RunMeasurements:
     """What two runs measured, as that of one: episodes one after another, sums added."""
     episodes = {
         name: np.concatenate([getattr(run, name) for run in (first, second)])

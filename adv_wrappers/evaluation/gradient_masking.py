@@ -20,7 +20,7 @@ from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.checked_rows import CheckedRow, setting_of
-from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.statistics import mean_interval
 
 _EFFORTS = ("steps", "queries")  # arguments of which more is never meant to be weaker
 _FAR = 0.1  # of what was taken: from here on more steps that take more have not converged
@@ -65,7 +65,7 @@ def no_stronger_than_noise(outcomes: Sequence[CheckedRow]) -> list[str]:
             continue
         same = [o for o in budget if _gradient_free(o) and _stronger(o, noise)]
         takes = clean is not None and _stronger(noise, clean)
-        for attack in (o for o in attacks if interval(o.returns - noise.returns)[0] <= 0):
+        for attack in (o for o in attacks if mean_interval(o.returns - noise.returns)[0] <= 0):
             larger = [o for o in outcomes if takes and _larger_eps(o, attack) and _stronger(o, noise)]
             if same or larger:
                 best = min(same + larger, key=_mean)
@@ -148,7 +148,7 @@ def return_rises_with_eps(outcomes: Sequence[CheckedRow]) -> list[str]:
     for family in families.values():
         ordered = [outcome for _, outcome in sorted(family, key=lambda pair: pair[0])]
         for small, large in itertools.pairwise(ordered):
-            if len(large.returns) > 1 and interval(large.returns)[0] > interval(small.returns)[1]:
+            if len(large.returns) > 1 and mean_interval(large.returns)[0] > mean_interval(small.returns)[1]:
                 found.append(
                     f"{large.name} leaves a higher return than {small.name} ({_means(large, small)}): the larger "
                     f"budget contains the smaller, so the attack fails"
@@ -166,7 +166,7 @@ def _means(one: CheckedRow, other: CheckedRow) -> str:
 
 def _stronger(one: CheckedRow, other: CheckedRow) -> bool:
     """Whether one attack leaves less than another, beyond the interval of the paired difference."""
-    return len(one.returns) > 1 and interval(other.returns - one.returns)[0] > 0
+    return len(one.returns) > 1 and mean_interval(other.returns - one.returns)[0] > 0
 
 
 def _is(outcome: CheckedRow, *kinds: type) -> bool:

@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.images import Limits, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.evaluation.observation_distances import Images, pair
+from adv_wrappers.evaluation.observation_distances import ObservationBatch, pair
 
 # ImageNet's mean and standard deviation for inputs in [-1, 1]: the scaling layer of the authors' code
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
@@ -90,7 +90,7 @@ class Lpips:
         about = "" if self.kind == "lin" else ": unweighted, not 'lin'"
         return f"Lpips(backbone={type(self.backbone).__name__}, kind={self.kind!r}{about})"
 
-    def __call__(self, x: Images, y: Images) -> Tensor:
+    def __call__(self, x: ObservationBatch, y: ObservationBatch) -> Tensor:
         """Distances of two batches ``[B, *S]``: float64 ``[B]``, on the device of the first.
 
         Raises:

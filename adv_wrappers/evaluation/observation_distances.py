@@ -25,10 +25,10 @@ from adv_wrappers.errors import SpaceError
 WINDOW, SIGMA = 11, 1.5  # pixels; the window of SSIM and the standard deviation of its weights
 K1, K2 = 0.01, 0.03  # SSIM's constants, as shares of the range of the values
 
-Images = Tensor | NDArray[np.generic]  # [B, *S], uint8 or floats
+ObservationBatch = Tensor | NDArray[np.generic]  # [B, *S], uint8 or floats
 
 
-def pair(x: Images, y: Images) -> tuple[Tensor, Tensor]:
+def pair(x: ObservationBatch, y: ObservationBatch) -> tuple[Tensor, Tensor]:
     """Two batches as tensors on one device.
 
     Raises:
@@ -50,7 +50,7 @@ def planes(x: Tensor, layout: str) -> Tensor:
     return images.permute(0, 3, 1, 2).reshape(len(x), -1, *images.shape[1:3])
 
 
-def l2(x: Images, y: Images) -> Tensor:
+def l2(x: ObservationBatch, y: ObservationBatch) -> Tensor:
     """Euclidean distance over all pixels of a row, in the units of the pixels: float64 ``[B]``.
 
     Raises:
@@ -64,7 +64,7 @@ def l2(x: Images, y: Images) -> Tensor:
     return (a.double() - b.double()).flatten(1).square().sum(1).sqrt()
 
 
-def linf(x: Images, y: Images) -> Tensor:
+def linf(x: ObservationBatch, y: ObservationBatch) -> Tensor:
     """The largest change of a pixel of a row, in the units of the pixels: float64 ``[B]``.
 
     Raises:
@@ -74,7 +74,7 @@ def linf(x: Images, y: Images) -> Tensor:
     return (a.double() - b.double()).abs().flatten(1).amax(1)
 
 
-def psnr(x: Images, y: Images, limits: Limits | None = None) -> Tensor:
+def psnr(x: ObservationBatch, y: ObservationBatch, limits: Limits | None = None) -> Tensor:
     """Peak signal-to-noise ratio in dB, ``10 log10(range^2 / MSE)``: float64 ``[B]``, infinite for equal rows.
 
     The mean squared error is that of all pixels of a row, so one frame of a stack that did not change does not make
@@ -93,7 +93,7 @@ def psnr(x: Images, y: Images, limits: Limits | None = None) -> Tensor:
     return 10 * torch.log10((high - low) ** 2 / error)
 
 
-def ssim(x: Images, y: Images, layout: str | None = None, limits: Limits | None = None) -> Tensor:
+def ssim(x: ObservationBatch, y: ObservationBatch, layout: str | None = None, limits: Limits | None = None) -> Tensor:
     """Structural similarity (Wang et al. 2004, equation 13), 1 for equal images: float64 ``[B]``.
 
     Means, variances and the covariance are weighted by an 11 x 11 Gaussian window with a standard deviation of 1.5

@@ -16,7 +16,7 @@ import numpy as np
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.checked_rows import CheckedRow
-from adv_wrappers.evaluation.statistics import Returns, finite_returns, interval, t_quantile
+from adv_wrappers.evaluation.statistics import Returns, finite_returns, mean_interval, t_quantile
 
 POWER = 0.8  # probability that a difference as large as the one that was seen is told from chance
 MOST_COUNTED = 10_000  # episodes; more are not counted
@@ -92,7 +92,7 @@ def _undecided(lower: CheckedRow, higher: CheckedRow, least: float) -> str | Non
     """The means of two rows, and the episodes that their difference needs; None where it is small, or established."""
     differences = np.subtract(higher.returns, lower.returns)
     mean = float(differences.mean())
-    if mean <= 0 or mean < least or interval(differences)[0] > 0:
+    if mean <= 0 or mean < least or mean_interval(differences)[0] > 0:
         return None
     needed = episodes_needed(differences)
     count = f"more than {MOST_COUNTED}" if needed is None else f"about {max(needed, len(differences) + 1)}"

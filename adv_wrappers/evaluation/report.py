@@ -263,14 +263,14 @@ class Report:
         for row in self.threats:
             table.add_row(
                 escape(_label(row)),
-                number(row["mean_return"]),
-                bounds(row),
-                *(number(row.get(key)) for key in ("median", "regret")),
-                *(share(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
-                number(row.get("linf")),
-                *([number(row.get("loss"))] if self.measure is not None else []),
-                *(number(_sampled(row).get(key)) for key in sampled),
-                number(row.get("ms_per_step")),
+                number_text(row["mean_return"]),
+                interval_text(row),
+                *(number_text(row.get(key)) for key in ("median", "regret")),
+                *(share_text(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
+                number_text(row.get("linf")),
+                *([number_text(row.get("loss"))] if self.measure is not None else []),
+                *(number_text(_sampled(row).get(key)) for key in sampled),
+                number_text(row.get("ms_per_step")),
             )
         return table
 
@@ -314,18 +314,18 @@ def _sampled(row: ReportRow) -> Mapping[str, float | None]:
     return row.get("distances") or {}
 
 
-def bounds(row: ReportRow) -> str:
+def interval_text(row: ReportRow) -> str:
     """The interval of a row's mean, as a table has it, :func:`marked` where it is none of 95%."""
-    return marked(f"{number(row['low'])} .. {number(row['high'])}", row)
+    return marked(f"{number_text(row['low'])} .. {number_text(row['high'])}", row)
 
 
-def number(value: float | None) -> str:
+def number_text(value: float | None) -> str:
     """A number of a table: four digits that matter, and a dash where there is none."""
     if value is None:
         return "-"
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def share(value: float | None) -> str:
+def share_text(value: float | None) -> str:
     """A share of a table, as a percentage."""
     return "-" if value is None else f"{100 * value:.0f}%"

@@ -27,7 +27,7 @@ from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
 from adv_wrappers.evaluation.power import too_few_episodes
-from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets
 from adv_wrappers.utils.numbers import finite_float, is_integer
@@ -95,7 +95,7 @@ def far_below_training(outcomes: Sequence[CheckedRow], victim: Victim, env: str 
     if not bounds:
         return []
     bound, mean = min(bounds)
-    if clean.mean() >= bound or interval(clean)[1] >= mean:
+    if clean.mean() >= bound or mean_interval(clean)[1] >= mean:
         return []
     return [
         f"without an attack the agent earns {clean.mean():.6g}, its card says {mean:.6g}: this may not be what was "
@@ -143,7 +143,7 @@ def whole_space_takes_nothing(outcomes: Sequence[CheckedRow], victim: Victim) ->
         layer = outcome.layers[0] if len(outcome.layers) == 1 else None
         if clean is None or layer is None or layer.on != "observation" or isinstance(layer.how, (Noise, Flip, Learned)):
             continue
-        if _covered(layer, victim) is not None and interval(np.subtract(clean, outcome.returns))[0] <= 0:
+        if _covered(layer, victim) is not None and mean_interval(np.subtract(clean, outcome.returns))[0] <= 0:
             found.append(
                 f"{outcome.name} leaves the clean return ({outcome.returns.mean():.6g} of {np.mean(clean):.6g}) with a "
                 f"radius that covers the space: an attack that may show the agent anything should take something, so "
@@ -243,7 +243,7 @@ def learned_nothing(outcomes: Sequence[CheckedRow]) -> list[str]:
         f"{o.name} takes nothing of the clean return ({o.returns.mean():.6g} of {clean.mean():.6g}): its training may "
         f"have met no reward to learn from, so it says little of the agent"
         for o in trained
-        if clean is not None and interval(clean - o.returns)[0] <= 0
+        if clean is not None and mean_interval(clean - o.returns)[0] <= 0
     ]
 
 

@@ -3,7 +3,7 @@
 This is the one test behind :func:`adv_wrappers.testing.assert_robust`, which looks at the returns again and again while
 it plays, and behind ``--at-least`` on the command line, which looks once, at a number of episodes that is fixed.
 
-- The claim is shown where the interval of the mean (:func:`adv_wrappers.evaluation.statistics.interval`) lies at or
+- The claim is shown where the interval of the mean (:func:`.mean_interval`) lies at or
   above the return, and refuted where it lies below.
 - Either verdict is wrong with a probability of at most ``1 - confidence``. One half of that is divided among the looks,
   each of which is a chance to err (Bonferroni's inequality), and the other half is for what is not seen at all. For a
@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from adv_wrappers.evaluation.statistics import FEW, LEAST_EPISODES, Returns, caveat, interval
+from adv_wrappers.evaluation.statistics import FEW, LEAST_EPISODES, Returns, caveat, mean_interval
 
 Verdict: TypeAlias = Literal["shown", "not shown", "below"]
 
@@ -105,7 +105,7 @@ def _enough(returns: Returns, edge: float | None, episodes: int) -> bool:
 def interval_with_unseen(
     returns: Returns, level: float, lowest: float | None = None, highest: float | None = None
 ) -> tuple[float, float]:
-    """The :func:`interval` of the mean, wider where all returns but ``FEW`` are equal.
+    """The :func:`mean_interval` of the mean, wider where all returns but ``FEW`` are equal.
 
     Other episodes may then be as frequent as the bound of Clopper and Pearson allows, each of them worth the lowest
     return, or the highest: that of the rules, or where these are not known of the episodes that were played.
@@ -115,7 +115,7 @@ def interval_with_unseen(
         level: probability that the interval covers the mean.
         lowest, highest: of the returns that an episode can have, or None.
     """
-    low, high = interval(returns, level)
+    low, high = mean_interval(returns, level)
     values, counts = np.unique(np.asarray(returns, np.float64), return_counts=True)
     common, others = float(values[counts.argmax()]), len(returns) - int(counts.max())
     if others > FEW:

@@ -21,7 +21,7 @@ Returns = Sequence[float] | NDArray[np.float64]
 ReportRow = Mapping[str, Any]  # a row of a report, or a part of it
 
 
-def interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
+def mean_interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
     """Interval of the mean: Student's t, corrected for skewness by Hall's cubic transformation (Hall 1992, section 2).
 
     With the studentised mean ``T`` and the skewness ``g`` of the mean, ``T + g/3 T^2 + g^2/27 T^3 + g/6`` is compared
@@ -38,7 +38,7 @@ def interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
     Raises:
         ValueRangeError: if there is no value, one is not finite, or ``level`` is out of range.
 
-    >>> from adv_wrappers.evaluation.statistics import interval
+    >>> from adv_wrappers.evaluation.statistics import mean_interval
     >>> interval([1.0, 1.0, 1.0])
     (1.0, 1.0)
     >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 3 +- 2.776 standard errors
@@ -57,13 +57,13 @@ def stratified_interval(scores: Sequence[Returns], level: float = 0.95) -> tuple
 
     The strata of rliable (Agarwal et al. 2021, section 4.1): the tasks are given, and what would change in another
     experiment are the seeds of each. In place of the percentile bootstrap, which covers too little over the handful of
-    seeds that one can afford, this is :func:`interval` with the variance and the third moment of that mean, and the
-    degrees of freedom of Welch and Satterthwaite, rounded down.
+    seeds that one can afford, this is :func:`mean_interval` with the variance and the third moment of that mean, and
+    the degrees of freedom of Welch and Satterthwaite, rounded down.
 
     Args:
         scores: by task, the score of every seed, float ``[n]``, n at least 2: of a training its mean return, not its
             episodes one by one, which share what the training has learned.
-        level: as for :func:`interval`.
+        level: as for :func:`mean_interval`.
 
     Raises:
         ValueRangeError: for no task, for one with fewer than two seeds, for scores that are not finite, and for a
@@ -191,9 +191,9 @@ def finite_returns(values: Returns) -> NDArray[np.float64]:
 
 
 def summary(values: Returns) -> dict[str, float]:
-    """``mean_return``, its :func:`interval` ``low`` to ``high``, ``std``, ``median``, ``min`` and ``max``."""
+    """``mean_return``, its :func:`mean_interval` ``low`` to ``high``, ``std``, ``median``, ``min`` and ``max``."""
     array = finite_returns(values)
-    low, high = interval(array)
+    low, high = mean_interval(array)
     return {
         "mean_return": float(array.mean()),
         "low": low,

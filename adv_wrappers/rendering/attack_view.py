@@ -20,12 +20,12 @@ from adv_wrappers.atari.screens import shrinking_of
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.formatting import caption
-from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose
+from adv_wrappers.rendering.panels import MARGIN, VectorChart, compose_panels
 from adv_wrappers.rendering.pixels import (
     ATTACKED,
     IDLE,
     FrameReader,
-    Levels,
+    GreyOrFloat,
     Pixels,
     amplified_difference,
     enlarge,
@@ -113,13 +113,13 @@ class RowRenderer:
         header = self._header(row, actions)
         if self._true_frames is not None and self._shown_frames is not None:
             panels = self._image_panels(self._true_frames, self._shown_frames, true, perturbed)
-            return compose(header, panels, self._all_frames)
+            return compose_panels(header, panels, self._all_frames)
         panels = [("observation", self._vector_panel(true, perturbed))]
         if isinstance(rendering, np.ndarray) and rendering.ndim == 3:
             high, wide = self._size, max(1, round(rendering.shape[1] * self._size / rendering.shape[0]))
             resized = cv2.resize(rendering, (wide, high), interpolation=cv2.INTER_AREA)
             panels.insert(0, ("environment", to_pixels(resized)))
-        return compose(header, panels, False)
+        return compose_panels(header, panels, False)
 
     def _header(self, row: int | None, actions: tuple[object, object] | None) -> list[Caption]:
         t = self._wrappers[0].engine.t
@@ -153,7 +153,7 @@ class RowRenderer:
         differences = [amplified_difference(x, y, gain) for x, y in zip(before, after, strict=True)]
         return [*panels, (f"difference x {gain:g}", self._frame_row(differences))]
 
-    def _frame_row(self, frames: Sequence[Levels]) -> Pixels:
+    def _frame_row(self, frames: Sequence[GreyOrFloat]) -> Pixels:
         factor = factor_for(frames[0], self._size if len(frames) == 1 else self._size // 2)
         shown = [enlarge(to_pixels(frame), factor) for frame in frames]
         gap = np.full((shown[0].shape[0], MARGIN // 2, 3), 255, np.uint8)

@@ -27,7 +27,7 @@ from adv_wrappers.rendering.pixels import (
     INK,
     MUTED,
     FrameReader,
-    Levels,
+    GreyOrFloat,
     amplified_difference,
     gain_for,
     largest_change,
@@ -85,7 +85,7 @@ class ThreatComparison:
         """Whether the observation is a stack of frames."""
         return "F" in FrameReader(self.space, self.layout).layout
 
-    def frame(self, observation: Array) -> Levels:
+    def frame(self, observation: Array) -> GreyOrFloat:
         """The newest frame of an observation as grey levels 0 to 255, ``[H, W, 3]``."""
         return FrameReader(self.space, self.layout).levels(observation)[-1]
 
@@ -190,10 +190,10 @@ def _distance(row: Mapping[str, float | None]) -> list[str]:
     if not l2:
         return ["no change"]
     last = f"PSNR {psnr:.1f} dB" if ssim is None else f"SSIM {ssim:.3f}"
-    return [rf"$\ell_2$ {number(l2)}", rf"$\ell_\infty$ {number(linf or 0.0)}", last]
+    return [rf"$\ell_2$ {distance_text(l2)}", rf"$\ell_\infty$ {distance_text(linf or 0.0)}", last]
 
 
-def number(value: float) -> str:
+def distance_text(value: float) -> str:
     """Four digits at most, all of those before the point."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 

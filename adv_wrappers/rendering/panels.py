@@ -16,7 +16,7 @@ _FONT, _FONT_SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.43
 _WIDTH, _HEIGHT = 460, 336  # pixels of a chart
 _AXIS, _HALF = 350, 100  # column of no change, and columns to either side
 _EDGE = 80  # columns from no change to the edge of the budget
-Vector = NDArray[np.float64]
+FloatVector = NDArray[np.float64]
 
 
 def blank(height: int, width: int) -> Pixels:
@@ -40,7 +40,9 @@ def text_width(text: str) -> int:
     return int(cv2.getTextSize(text, _FONT, _FONT_SCALE, 1)[0][0])
 
 
-def compose(header: Sequence[tuple[str | None, str]], panels: Sequence[tuple[str, Pixels]], vertical: bool) -> Pixels:
+def compose_panels(
+    header: Sequence[tuple[str | None, str]], panels: Sequence[tuple[str, Pixels]], vertical: bool
+) -> Pixels:
     """Captions above panels.
 
     Args:
@@ -85,7 +87,7 @@ class VectorChart:
         self._largest_change = 1e-12  # the axis of features without a budget
         self._largest_value = 1e-12
 
-    def draw(self, true: ArrayLike, perturbed: ArrayLike | None, radius: Vector | None) -> Pixels:
+    def draw(self, true: ArrayLike, perturbed: ArrayLike | None, radius: FloatVector | None) -> Pixels:
         """The picture of one observation, uint8 ``[H, W, 3]``.
 
         Args:
@@ -126,12 +128,12 @@ class VectorChart:
         cv2.line(out, (_AXIS, middle), (place, middle), colour, 3)
         cv2.circle(out, (place, middle), 4, colour, -1, cv2.LINE_AA)
 
-    def _curves(self, before: Vector, after: Vector, both: bool) -> Pixels:
+    def _curves(self, before: FloatVector, after: FloatVector, both: bool) -> Pixels:
         """Values by feature, and below them the change."""
         out = blank(_HEIGHT, _WIDTH)
         x = np.linspace(8, _WIDTH - 8, len(before))
 
-        def curve(values: Vector, middle: int, half: int, peak: float, colour: str, thickness: int) -> None:
+        def curve(values: FloatVector, middle: int, half: int, peak: float, colour: str, thickness: int) -> None:
             points = np.stack([x, middle - half * np.clip(values / peak, -1, 1)], 1)
             cv2.polylines(out, [np.rint(points).astype(np.int32)], False, rgb(colour), thickness, cv2.LINE_AA)
 

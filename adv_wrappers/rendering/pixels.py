@@ -19,7 +19,7 @@ from adv_wrappers.daylight.images import split
 from adv_wrappers.errors import SpaceError
 
 Pixels = NDArray[np.uint8]
-Levels = NDArray[np.uint8] | NDArray[np.float64]
+GreyOrFloat = NDArray[np.uint8] | NDArray[np.float64]
 INK = "#1f2430"  # text
 MUTED = "#6b7280"  # text and lines that matter less
 GRID = "#e5e7eb"
@@ -74,7 +74,7 @@ class FrameReader:
             if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
                 raise SpaceError(f"images need finite bounds, which say what is dark and what is bright: {space}")
 
-    def levels(self, observation: object) -> Sequence[Levels]:
+    def levels(self, observation: object) -> Sequence[GreyOrFloat]:
         """The frames of one observation, oldest first, as grey levels ``[H, W, 3]``; uint8 stays as it is."""
         array = np.array(to_numpy(observation), order="C")
         images = split(torch.from_numpy(array)[None], self.layout, colours=True)[0].numpy()
@@ -118,6 +118,6 @@ def enlarge(image: Pixels, factor: int) -> Pixels:
     return image.repeat(factor, 0).repeat(factor, 1)
 
 
-def factor_for(image: Levels, size: int) -> int:
+def factor_for(image: GreyOrFloat, size: int) -> int:
     """The smallest factor by which the longer side of an image has at least ``size`` pixels."""
     return max(1, math.ceil(size / int(max(image.shape[:2]))))

@@ -18,7 +18,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
-from adv_wrappers.core.simulating import SimulatorLike, Stepped
+from adv_wrappers.core.simulating import SimulatedStep, SimulatorLike
 from adv_wrappers.core.types import Rows
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.repeats import check_repeats
@@ -57,7 +57,7 @@ class Simulator:
         """The environment's names of the numbers of an observation; none where it has none."""
         return self._beneath.feature_names
 
-    def step(self, actions: Any) -> Stepped:
+    def step(self, actions: Any) -> SimulatedStep:
         """One step of every attacked row from its present state, undone afterwards.
 
         Args:
@@ -116,7 +116,7 @@ class Rollout:
         self._last: list[Any] = [None] * len(rows)
         self._over = np.zeros(len(rows), bool)
 
-    def step(self, actions: Any) -> Stepped:
+    def step(self, actions: Any) -> SimulatedStep:
         """One step of every row, as :meth:`Simulator.step`; one whose episode is over stays where it is."""
         actions = trees.map_leaves(lambda leaf: leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf, actions)
         if not self._before:

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.report import number
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.rendering.resilience_plots import TrainingCurve, plot_histogram, plot_training
 from adv_wrappers.utils.files import write
 
@@ -284,7 +284,7 @@ class Resilience:
     @staticmethod
     def _row(victim: dict[str, Any], mark: str, trained: list[float | None], test: AttackedEpisodes) -> list[str]:
         figures = [*trained, test.mean_regret, test.mean_perturbations, test.mean_cost, test.mean_total]
-        return [f"{victim.get('ref') or 'victim'}{mark}", *map(number, figures)]
+        return [f"{victim.get('ref') or 'victim'}{mark}", *map(number_text, figures)]
 
     def table(self) -> Table:
         """A rich table: the columns of the paper's Table 6, the mean cost of an episode, and the return plus the cost.

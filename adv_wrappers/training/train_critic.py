@@ -27,7 +27,7 @@ from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, Va
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.report import Report, bounds, number
+from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.training.sarsa import exploring_victim
 from adv_wrappers.training.train_one_critic import CriticTraining, check_setting
@@ -84,7 +84,8 @@ class CriticScan:
         chosen, scored = self.chosen.threats[1 + self.best], self.scored.threats[1]
         return (
             f"best of {len(self.critics)} critics by mean return over {self.chosen.episodes} episodes "
-            f"({number(chosen['mean_return'])}); {number(scored['mean_return'])} over {self.scored.episodes} others"
+            f"({number_text(chosen['mean_return'])}); {number_text(scored['mean_return'])} over "
+            f"{self.scored.episodes} others"
         )
 
     def save(self, folder: str | Path) -> Critic:
@@ -116,10 +117,10 @@ class CriticScan:
             table.add_column(name, justify="right", no_wrap=True)
         names = ["none (clean)", *(setting_text(setting) for setting in self.settings)]
         for i, (name, row) in enumerate(zip(names, self.chosen.threats, strict=True)):
-            cells = (bounds(row), number(row["median"]))
+            cells = (interval_text(row), number_text(row["median"]))
             style = "bold" if i == self.best + 1 else None
             mark = " *" if i == self.best + 1 else ""
-            table.add_row(name + mark, number(row["mean_return"]), *cells, style=style)
+            table.add_row(name + mark, number_text(row["mean_return"]), *cells, style=style)
         return table
 
     def __str__(self) -> str:

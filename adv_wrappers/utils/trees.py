@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 T = TypeVar("T")
-Rows = NDArray[np.intp] | NDArray[np.bool_] | Tensor | int  # numbers of rows, or bool [B]
+RowIndex = NDArray[np.intp] | NDArray[np.bool_] | Tensor | int  # numbers of rows, or bool [B]
 
 
 def leaves(tree: object) -> Iterator[Any]:
@@ -47,7 +47,7 @@ def clone(tree: T) -> T:
     return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, tree)  # type: ignore[no-any-return]
 
 
-def select(tree: Any, rows: Rows | None) -> Any:
+def select(tree: Any, rows: RowIndex | None) -> Any:
     """Some rows of every leaf; ``rows=None`` for all."""
     if rows is None or tree is None:
         return tree

@@ -115,7 +115,7 @@ class CategoricalFamily(Family):
 
     def sample(self, params: Tensor, key: Tensor) -> Tensor:
         below = params.softmax(-1).double().cumsum(-1)
-        u = rng.uniform_of(rng.fold(key, 0)) * below[..., -1]
+        u: Tensor = rng.uniform_of(rng.fold(key, 0)) * below[..., -1]
         return (below <= u[..., None]).sum(-1).clamp_(max=params.shape[-1] - 1)
 
 

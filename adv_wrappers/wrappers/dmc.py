@@ -25,11 +25,11 @@ from adv_wrappers.utils.numbers import check_integer
 
 PREFIX = "dm_control/"  # of the ids
 CONTROL_OBSERVATIONS = "control_observations"  # the key in a step's info
-Vector = NDArray[np.float32]
+FlatVector = NDArray[np.float32]
 Keys = dict[str, NDArray[np.float64]]
 
 
-class FlatObservation(gym.ObservationWrapper[Vector, Vector, Keys], RecordConstructorArgs):
+class FlatObservation(gym.ObservationWrapper[FlatVector, FlatVector, Keys], RecordConstructorArgs):
     """The entries of a dictionary of observations as one float32 vector, in the order of the space.
 
     ``feature_names`` has a name for every number: the key alone where it has one (``"height"``), with an index where it
@@ -42,7 +42,7 @@ class FlatObservation(gym.ObservationWrapper[Vector, Vector, Keys], RecordConstr
         SpaceError: for other observations.
     """
 
-    def __init__(self, env: gym.Env[Keys, Vector]) -> None:
+    def __init__(self, env: gym.Env[Keys, FlatVector]) -> None:
         RecordConstructorArgs.__init__(self)
         gym.ObservationWrapper.__init__(self, env)
         space = env.observation_space
@@ -55,13 +55,13 @@ class FlatObservation(gym.ObservationWrapper[Vector, Vector, Keys], RecordConstr
         )
         self.observation_space = spaces.Box(-np.inf, np.inf, (len(self.feature_names),), np.float32)
 
-    def observation(self, observation: Keys) -> Vector:
+    def observation(self, observation: Keys) -> FlatVector:
         """The vector of one dictionary."""
         parts = [np.ravel(observation[key]) for key in self._keys]  # which come in the order of the task
         return np.concatenate(parts).astype(np.float32)
 
 
-class ActionRepeat(gym.Wrapper[Vector, Vector, Vector, Vector], RecordConstructorArgs):
+class ActionRepeat(gym.Wrapper[FlatVector, FlatVector, FlatVector, FlatVector], RecordConstructorArgs):
     """Holds every action for several control steps, whose rewards are added.
 
     ``info["control_observations"]`` has the observation after each control step, as an array ``[steps, *shape]``: what
@@ -75,15 +75,15 @@ class ActionRepeat(gym.Wrapper[Vector, Vector, Vector, Vector], RecordConstructo
         ValueRangeError: for a count below 1.
     """
 
-    def __init__(self, env: gym.Env[Vector, Vector], count: int) -> None:
+    def __init__(self, env: gym.Env[FlatVector, FlatVector], count: int) -> None:
         check_integer("the number of control steps that an action is held for", count, 1)
         RecordConstructorArgs.__init__(self, count=count)
         gym.Wrapper.__init__(self, env)
         self.count = count
 
-    def step(self, action: Vector) -> tuple[Vector, SupportsFloat, bool, bool, Info]:
+    def step(self, action: FlatVector) -> tuple[FlatVector, SupportsFloat, bool, bool, Info]:
         """The control steps of one decision."""
-        total, seen = 0.0, list[Vector]()
+        total, seen = 0.0, list[FlatVector]()
         for _ in range(self.count):
             obs, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
@@ -93,7 +93,7 @@ class ActionRepeat(gym.Wrapper[Vector, Vector, Vector, Vector], RecordConstructo
         return obs, total, terminated, truncated, {**info, CONTROL_OBSERVATIONS: np.stack(seen)}
 
 
-def dmc(id: str, action_repeat: int = 1, **kwargs: object) -> gym.Env[Vector, Vector]:
+def dmc(id: str, action_repeat: int = 1, **kwargs: object) -> gym.Env[FlatVector, FlatVector]:
     """A task of the DeepMind Control Suite whose observations are one vector.
 
     Args:
@@ -120,7 +120,7 @@ def dmc(id: str, action_repeat: int = 1, **kwargs: object) -> gym.Env[Vector, Ve
     return ActionRepeat(gym.wrappers.TransformAction(env, np.asarray, single), action_repeat)
 
 
-def feature_names(env: gym.Env[Vector, Vector] | VectorEnv[Vector, Vector, Array]) -> tuple[str, ...]:
+def feature_names(env: gym.Env[FlatVector, FlatVector] | VectorEnv[FlatVector, FlatVector, Array]) -> tuple[str, ...]:
     """The names that an environment, single or a vector, has for the numbers of an observation; none without any."""
     return EnvironmentBeneath(env).feature_names
 

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
-Untyped: TypeAlias = Any  # objects of dm_control and MuJoCo, which have no types
+from adv_wrappers.core.types import Floats
+
 XX, XZ, ZZ = 0, 2, 8  # of a rotation matrix of nine numbers
 _STAND_HEIGHT = 1.2  # of walker's torso
 
 
 class Simulations:
-    """Arrays of many MuJoCo simulations of one model.
+    """Arrays of many MuJoCo simulations of one model; objects of dm_control and MuJoCo have no types.
 
     Args:
         physics: dm_control's physics of the task, for its model.
         datas: MuJoCo's data of every simulation.
     """
 
-    def __init__(self, physics: Untyped, datas: list[Untyped]) -> None:
+    def __init__(self, physics: Any, datas: list[Any]) -> None:
         self.model, self.datas = physics.model.ptr, datas
         names = ("qpos", "qvel", "ctrl", "xmat", "xpos", "sensordata")
         self.views = {name: [getattr(data, name) for data in datas] for name in names}
@@ -51,7 +50,7 @@ class Formulas:
     reward: Callable[[Simulations, Floats], Floats]
 
 
-def _cartpole(physics: Untyped, task: Untyped) -> Formulas | None:
+def _cartpole(physics: Any, task: Any) -> Formulas | None:
     from dm_control.utils.rewards import tolerance
 
     if task._sparse:
@@ -74,7 +73,7 @@ def _cartpole(physics: Untyped, task: Untyped) -> Formulas | None:
     return Formulas(observe, reward)
 
 
-def _walker(physics: Untyped, task: Untyped) -> Formulas | None:
+def _walker(physics: Any, task: Any) -> Formulas | None:
     from dm_control.utils.rewards import tolerance
 
     speed = task._move_speed
@@ -99,7 +98,7 @@ def _walker(physics: Untyped, task: Untyped) -> Formulas | None:
     return Formulas(observe, reward)
 
 
-def _fish(physics: Untyped, task: Untyped) -> Formulas | None:
+def _fish(physics: Any, task: Any) -> Formulas | None:
     from dm_control.suite import fish
     from dm_control.utils.rewards import tolerance
 
@@ -118,14 +117,14 @@ def _fish(physics: Untyped, task: Untyped) -> Formulas | None:
     return Formulas(observe, reward)
 
 
-_DOMAINS: dict[str, Callable[[Untyped, Untyped], Formulas | None]] = {
+_DOMAINS: dict[str, Callable[[Any, Any], Formulas | None]] = {
     "cartpole": _cartpole,
     "walker": _walker,
     "fish": _fish,
 }
 
 
-def formulas_of(id: str, control: Untyped) -> Formulas | None:
+def formulas_of(id: str, control: Any) -> Formulas | None:
     """The formulas of a task, or None for one that has none here.
 
     Args:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -20,14 +21,14 @@ from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Info, Rows
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.numbers import check_integer
-from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS, Vector, dmc, feature_names
-from adv_wrappers.wrappers.dmc_tasks import Formulas, Simulations, Untyped, formulas_of
+from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS, FlatVector, dmc, feature_names
+from adv_wrappers.wrappers.dmc_tasks import Formulas, Simulations, formulas_of
 
 MOST_COPIES = 1024  # simulations that a planner branches off at once
-Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_]]
+VectorStep = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_]]
 
 
-class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
+class DmcVectorEnv(VectorEnv[FlatVector, FlatVector, Array]):
     """Tasks of the suite side by side, in DISABLED autoreset mode: a finished row stands still until it is reset.
 
     ``info["control_observations"]`` is a list of arrays ``[k, n]``, as :class:`.ActionRepeat` has them, None for a row
@@ -62,10 +63,10 @@ class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
         self._physics, self._limit = control.physics, control._step_limit
         self._formulas, self._substeps = formulas, control._n_sub_steps
         self._rows = Branch(self, self._simulations(num_envs))
-        self._spare: list[Untyped] = []  # of branches, which share them
+        self._spare: list[Any] = []  # of branches, which share them
         self._branches: dict[int, Branch] = {}
 
-    def reset(self, *, seed: Seeds = None, options: Info | None = None) -> tuple[Vector, Info]:
+    def reset(self, *, seed: Seeds = None, options: Info | None = None) -> tuple[FlatVector, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``, bool ``[N]``."""
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         seeds = row_seeds(seed, self.num_envs, mask)
@@ -75,9 +76,9 @@ class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
         self._rows.look(mask)
         return self._rows.obs.copy(), {}
 
-    def step(self, actions: Vector) -> tuple[Vector, Array, Array, Array, Info]:
+    def step(self, actions: FlatVector) -> tuple[FlatVector, Array, Array, Array, Info]:
         """One decision of every row."""
-        seen: list[Vector | None] = [None] * self.num_envs
+        seen: list[FlatVector | None] = [None] * self.num_envs
         obs, rewards, over = self._rows.step(np.asarray(actions), seen)
         return obs, rewards, np.zeros(self.num_envs, bool), over, {CONTROL_OBSERVATIONS: seen}
 
@@ -101,7 +102,7 @@ class DmcVectorEnv(VectorEnv[Vector, Vector, Array]):
         branch.obs[:] = self._rows.obs[sources]
         return branch
 
-    def _simulations(self, count: int) -> list[Untyped]:
+    def _simulations(self, count: int) -> list[Any]:
         return [mujoco.MjData(self._physics.model.ptr) for _ in range(count)]
 
     def close_extras(self, **kwargs: object) -> None:
@@ -122,7 +123,7 @@ class Branch:
         obs: the newest observations, float32 ``[N, n]``.
     """
 
-    def __init__(self, env: DmcVectorEnv, datas: list[Untyped]) -> None:
+    def __init__(self, env: DmcVectorEnv, datas: list[Any]) -> None:
         self._limit, self._substeps, self._repeat = env._limit, env._substeps, env.action_repeat
         self._formulas: Formulas = env._formulas
         self._model = env._physics.model.ptr
@@ -134,7 +135,7 @@ class Branch:
         self.steps = np.zeros(count, np.int64)
         self.obs = np.zeros((count, len(env.feature_names)), np.float32)
 
-    def set(self, i: int, data: Untyped, steps: int) -> None:
+    def set(self, i: int, data: Any, steps: int) -> None:
         """Simulation i goes on from another's data."""
         mujoco.mj_copyData(self.datas[i], self._model, data)
         self.steps[i] = steps
@@ -143,7 +144,7 @@ class Branch:
         """Observe anew the simulations of a mask, bool ``[N]``."""
         self.obs[mask] = self._formulas.observe(self._sims)[mask]
 
-    def step(self, actions: NDArray[np.float32], seen: list[Vector | None] | None = None) -> Stepped:
+    def step(self, actions: NDArray[np.float32], seen: list[FlatVector | None] | None = None) -> VectorStep:
         """One decision of all that are not over.
 
         Args:
@@ -183,7 +184,7 @@ class Branch:
                 seen[i] = whole[i, : left[i]]
         return self.obs.copy(), total, self.steps >= self._limit
 
-    def _advance(self, data: Untyped) -> None:
+    def _advance(self, data: Any) -> None:
         """One control step, as dm_control's ``Physics.step`` makes it."""
         if self._half_steps:
             mujoco.mj_step2(self._model, data)
@@ -208,7 +209,7 @@ class DmcSimulator:
         self._env, self._rows = env, rows
         self.feature_names = env.feature_names
 
-    def step(self, actions: NDArray[np.float32]) -> Stepped:
+    def step(self, actions: NDArray[np.float32]) -> VectorStep:
         """One step of every row, which stays where it is."""
         return self._env.branch(self._rows, 1).step(np.asarray(actions))
 

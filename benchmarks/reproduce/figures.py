@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adv_wrappers.evaluation.statistics import interval, t_quantile
+from adv_wrappers.evaluation.statistics import mean_interval, t_quantile
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ def measured(mean: float, std: float, episodes: int) -> Figure:
 
 def of_row(row: dict[str, Any]) -> Figure:
     """A row of a report, with the interval of its returns: rows of older releases come with one that covers less."""
-    return Figure(row["mean_return"], row["std"], row["episodes"], *interval(row["returns"]))
+    return Figure(row["mean_return"], row["std"], row["episodes"], *mean_interval(row["returns"]))
 
 
 def of_seeds(scores: Sequence[float]) -> Figure:
     """The mean over the seeds of a training, with its interval."""
-    return Figure(statistics.fmean(scores), statistics.stdev(scores), len(scores), *interval(scores))
+    return Figure(statistics.fmean(scores), statistics.stdev(scores), len(scores), *mean_interval(scores))
 
 
 def margin(row: dict[str, Any], other: dict[str, Any]) -> Figure:
     """What ``row`` leaves more than ``other`` over the same episodes: mean, and interval, of the paired difference."""
     more = [a - b for a, b in zip(row["returns"], other["returns"], strict=True)]
-    low, high = interval(more)
+    low, high = mean_interval(more)
     return Figure(statistics.fmean(more), low=low, high=high)
 
 

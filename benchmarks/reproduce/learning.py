@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from figures import of_seeds, table
 
-from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.rendering.pixels import ATTACKED, MUTED
 
 COLOURS = {"sa-rl": "#7c3aed", "pa-ad": ATTACKED, "robust-sarsa": "#0f766e", "max-diff": "#b45309", "noise": MUTED}
@@ -32,7 +32,7 @@ def draw(kinds: Runs, path: Path) -> None:
         for kind, runs in kinds.items():
             steps, values = left(runs)
             x, mean = np.array(steps) / 1000, values.mean(0)
-            low, high = np.array([interval(at) for at in values.T]).T
+            low, high = np.array([mean_interval(at) for at in values.T]).T
             axes.plot(x, mean, color=COLOURS[kind], lw=2.5)
             axes.fill_between(x, np.maximum(low, 0), high, color=COLOURS[kind], alpha=0.15, lw=0)
             axes.annotate(

@@ -30,7 +30,7 @@ from stable_baselines3 import PPO
 import adv_wrappers as adv
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
-from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.rendering.resilience_plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.training.resilience_result import LAST, AttackedEpisodes, Resilience
 
@@ -508,12 +508,12 @@ def ranked(found: dict[str, list[Any]], least_first: bool) -> list[list[str]]:
     lines = []
     for name, after in zip(order, [*order[1:], None], strict=True):
         means = [float(np.mean(values)) for values in found[name]]
-        low, high = interval(means)
+        low, high = mean_interval(means)
         own = two(float(np.mean(means))) + (f" [{two(low)}, {two(high)}]" if len(means) > 1 else "")
         more = "-"
         if after is not None:
             gap = starts[after] - starts[name]
-            low, high = interval(gap)
+            low, high = mean_interval(gap)
             more = f"{gap.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
         lines.append([name, str(len(means)) if len(means) > 1 else "-", own, more])
     return lines
@@ -569,7 +569,7 @@ def optimum_section(results: Data) -> Iterator[str]:
             totals, spent = np.array(row["totals"]), np.array(row["perturbations"])
             cells = []
             for values in (totals, 500 - (totals - spent), spent):
-                low, high = interval(values)
+                low, high = mean_interval(values)
                 cells.append(f"{two(float(values.mean()))} [{two(low)}, {two(high)}]")
             lines.append(
                 [key.split("/")[1], str(len(totals)), *cells, "yes" if row["finished"] else "no", str(row["seconds"])]
@@ -610,12 +610,12 @@ def timing_section(results: Data) -> Iterator[str]:
         name = key.split("/")[1]
         learned = seeds_of(results, "resilience")[name]
         left = 500 - np.mean([run["regrets"] for run in learned], 0)  # of every start
-        low, high = interval(left)
+        low, high = mean_interval(left)
         text = f"{two(float(left.mean()))} [{two(low)}, {two(high)}]"
         lines.append([name, "learned", two(mean(learned, "perturbations")), text, "-"])
         for timing in ("random", "strategic", "always"):
             kept = row[timing]["returns"]
-            low, high = interval(kept)
+            low, high = mean_interval(kept)
             text = f"{two(float(np.mean(kept)))} [{two(low)}, {two(high)}]"
             spent = two(float(np.mean(row[timing]["perturbations"])))
             parameter = re.sub(r"\d+\.\d{7,}", lambda found: f"{float(found[0]):.4g}", row.get(f"{timing} timing", "-"))
@@ -768,7 +768,7 @@ def opinion_section(results: Data) -> Iterator[str]:
                 cells = []
                 for how in ("always", "quarter"):
                     kept = row[how][way]["returns"]
-                    low, high = interval(kept)
+                    low, high = mean_interval(kept)
                     cells.append(f"{two(float(np.mean(kept)))} [{two(low)}, {two(high)}]")
                 changed = row["always"][way].get("changed")
                 lines.append([name, clean, way, *cells, "-" if changed is None else f"{100 * changed:.0f}%"])

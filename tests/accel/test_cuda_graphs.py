@@ -245,5 +245,5 @@ def test_graphs_are_left_behind_when_pickled():
 def test_where_there_are_graphs(monkeypatch):
     assert cuda_graphs.recorder_for(torch.device("cpu")) is None
     assert isinstance(cuda_graphs.recorder_for(torch.device("cuda")), cuda_graphs.CudaGraphRecorder)
-    monkeypatch.setenv(cuda_graphs.SWITCH, "0")
+    monkeypatch.setenv(cuda_graphs.GRAPHS_VARIABLE, "0")
     assert cuda_graphs.recorder_for(torch.device("cuda")) is None

@@ -37,7 +37,7 @@ def trials(monkeypatch):
 
     twin.trial = trial
     monkeypatch.setitem(sys.modules, "adv_wrappers.some.file_triton", twin)
-    monkeypatch.delenv(triton_loader.SWITCH, raising=False)
+    monkeypatch.delenv(triton_loader.TRITON_VARIABLE, raising=False)
     return twin
 
 
@@ -69,7 +69,7 @@ def test_a_trial_that_fails_warns_once_and_leaves_the_plain_version(trials, faul
 
 @needs_triton
 def test_a_twin_that_cannot_be_imported_warns_too(monkeypatch):
-    monkeypatch.delenv(triton_loader.SWITCH, raising=False)
+    monkeypatch.delenv(triton_loader.TRITON_VARIABLE, raising=False)
     with pytest.warns(RuntimeWarning, match="ModuleNotFoundError"):
         assert triton_loader.twin("there.is.no.such", ON_CUDA) is None
 
@@ -84,9 +84,9 @@ def test_without_triton_there_is_nothing_to_warn_of(monkeypatch, trials):
 
 @needs_triton
 def test_the_switch_turns_kernels_off_and_on(monkeypatch, trials):
-    monkeypatch.setenv(triton_loader.SWITCH, "0")
+    monkeypatch.setenv(triton_loader.TRITON_VARIABLE, "0")
     assert triton_loader.twin("some.file", ON_CUDA) is None and not trials.tried
-    monkeypatch.setenv(triton_loader.SWITCH, "1")
+    monkeypatch.setenv(triton_loader.TRITON_VARIABLE, "1")
     assert triton_loader.twin("some.file", ON_CUDA) is trials
 
 
@@ -107,9 +107,9 @@ def test_a_kernel_that_is_wrong_fails_its_trial(monkeypatch, name):
 ])  # fmt: skip
 def test_what_is_not_the_same(got, expected):
     with pytest.raises(AssertionError, match=r"^one (gave|is off)"):
-        triton_loader.same("one", got, expected, tolerance=0.25)
+        triton_loader.check_equal("one", got, expected, tolerance=0.25)
 
 
 def test_what_is_the_same():
-    triton_loader.same("one", torch.tensor([1.0, 2.0]), torch.tensor([1.25, 2.0]), tolerance=0.25)
-    triton_loader.same("none", torch.zeros(0), torch.zeros(0))
+    triton_loader.check_equal("one", torch.tensor([1.0, 2.0]), torch.tensor([1.25, 2.0]), tolerance=0.25)
+    triton_loader.check_equal("none", torch.zeros(0), torch.zeros(0))

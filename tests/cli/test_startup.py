@@ -10,7 +10,7 @@ import pytest
 
 from adv_wrappers.campaign import SUITES
 from adv_wrappers.cli import main
-from adv_wrappers.daylight.by_game import KINDS
+from adv_wrappers.daylight.by_game import TRANSFORM_CLASSES
 from adv_wrappers.daylight.paper_tables import SETTINGS
 from adv_wrappers.environment_ids import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS
 from adv_wrappers.option_values import ROBUST, SUITE_NAMES
@@ -72,8 +72,8 @@ def test_completions_import_nothing_slow(words: str, found: str) -> None:
 def test_names_that_are_known_without_importing_are_those_of_the_modules() -> None:
     own = [name for name, preset in presets.items() if preset.kind.__module__.startswith("adv_wrappers.")]
     assert [*NAMES] == own and [*SUITE_NAMES] == [*SUITES] and {*DAYLIGHT_GAMES} == {*SETTINGS}
-    assert {kind: name for name, kind in KINDS.items()} == {
-        kind: name for kind in KINDS.values() for name in [DAYLIGHT_TRANSFORMS[kind.__name__]]
+    assert {kind: name for name, kind in TRANSFORM_CLASSES.items()} == {
+        kind: name for kind in TRANSFORM_CLASSES.values() for name in [DAYLIGHT_TRANSFORMS[kind.__name__]]
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers.daylight import PROBABILITIES, SETTINGS, Daylight
-from adv_wrappers.daylight.by_game import KINDS, transform_of
+from adv_wrappers.daylight.by_game import TRANSFORM_CLASSES, transform_of
 from adv_wrappers.daylight.paper_tables import (
     FRACTIONS,
     GENERAL_IMPACTS,
@@ -22,11 +22,11 @@ from tests.daylight.helpers import X, at_step
 
 @pytest.mark.parametrize("game", SETTINGS)
 def test_every_transform_of_every_game(game):
-    assert tuple(SETTINGS[game]) == TRANSFORMS == tuple(KINDS)
+    assert tuple(SETTINGS[game]) == TRANSFORMS == tuple(TRANSFORM_CLASSES)
     for name, settings in SETTINGS[game].items():
         how = Daylight(game.upper(), name)
         assert how.game == game
-        plain = KINDS[name](**settings)
+        plain = TRANSFORM_CLASSES[name](**settings)
         assert torch.equal(how(X, at_step(1)), plain(X, at_step(1)))
         assert {key: getattr(transform_of(game, name), key) for key in settings} == settings
 
@@ -35,7 +35,7 @@ def test_the_layout_is_passed_on():
     x = X.movedim(-1, 1)
     for name in TRANSFORMS:
         y = Daylight("Pong", name, layout="FHW")(x, at_step(1))
-        assert torch.equal(y, KINDS[name](**SETTINGS["Pong"][name], layout="FHW")(x, at_step(1)))
+        assert torch.equal(y, TRANSFORM_CLASSES[name](**SETTINGS["Pong"][name], layout="FHW")(x, at_step(1)))
 
 
 @pytest.mark.parametrize("wrong", [

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.evaluation.report import Report, number
+from adv_wrappers.evaluation.report import Report, number_text
 
 
 def row(name: str, mean: float) -> dict[str, object]:
@@ -162,7 +162,7 @@ def test_plot(report: Report, tmp_path: Path) -> None:
 
 
 def test_numbers_of_a_table() -> None:
-    assert [number(v) for v in (None, 3614.52, 0.07512, -21.0)] == ["-", "3614.5", "0.0751", "-21"]
+    assert [number_text(v) for v in (None, 3614.52, 0.07512, -21.0)] == ["-", "3614.5", "0.0751", "-21"]
 
 
 def test_versions_and_revision() -> None:

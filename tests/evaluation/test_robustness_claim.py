@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from adv_wrappers.evaluation.robustness_claim import RobustnessClaim, interval_with_unseen
-from adv_wrappers.evaluation.statistics import interval
+from adv_wrappers.evaluation.statistics import mean_interval
 
 
 def test_one_look_at_one_attack_is_the_interval_of_95_percent() -> None:
     returns = np.random.default_rng(0).normal(10.0, 2.0, 30)
-    low, high = interval(returns)
+    low, high = mean_interval(returns)
     assert RobustnessClaim(low).interval(returns) == (low, high)
     assert RobustnessClaim(low).verdict(returns) == "shown"
     assert RobustnessClaim(float(np.nextafter(low, 11))).verdict(returns) == "not shown"
@@ -21,7 +21,7 @@ def test_one_look_at_one_attack_is_the_interval_of_95_percent() -> None:
 
 def test_looks_and_attacks_share_the_probability_of_an_error() -> None:
     returns = np.random.default_rng(0).normal(10.0, 2.0, 30)
-    low, high = interval(returns)
+    low, high = mean_interval(returns)
     assert RobustnessClaim(low, looks=2).verdict(returns) == "not shown"
     assert RobustnessClaim(low, attacks=9).verdict(returns) == "shown"  # all have to show it
     assert RobustnessClaim(high + 0.01, attacks=9).verdict(returns) == "not shown"  # any may refute it
@@ -58,4 +58,4 @@ def test_the_interval_allows_for_what_was_not_seen() -> None:
     assert high == 1.0 and (low + 1) / 2 == pytest.approx(0.05 ** (1 / 20))  # the share that is seen in all 20
     low, high = interval_with_unseen([0.0] * 99 + [5.0], 0.9)
     assert low < 0.05 and high == pytest.approx(5 * 0.0466, rel=1e-2)  # Clopper and Pearson's for 1 of 100
-    assert interval_with_unseen(range(10), 0.9) == interval(range(10), 0.9)
+    assert interval_with_unseen(range(10), 0.9) == mean_interval(range(10), 0.9)

@@ -25,8 +25,8 @@ def test_the_quantiles_are_those_of_the_tables(freedom: int, level: float, table
 def test_without_skewness_it_is_the_interval_of_student() -> None:
     values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0]) + 10
     half = 2.77644511 * values.std(ddof=1) / 5**0.5
-    assert statistics.interval(values) == pytest.approx((10 - half, 10 + half))
-    assert statistics.interval([1.0, 2.0]) == pytest.approx((1.5 - 12.7062047 / 2, 1.5 + 12.7062047 / 2))
+    assert statistics.mean_interval(values) == pytest.approx((10 - half, 10 + half))
+    assert statistics.mean_interval([1.0, 2.0]) == pytest.approx((1.5 - 12.7062047 / 2, 1.5 + 12.7062047 / 2))
 
 
 @pytest.mark.parametrize(("last", "cut"), [(2.8, False), (9.0, True)])
@@ -36,7 +36,7 @@ def test_with_skewness_its_ends_solve_the_equation_of_hall(last: float, cut: boo
     g = ((values - values.mean()) ** 3).mean() / values.std(ddof=1) ** 3 / n**0.5
     assert (g > 0.8 / table) == cut and g > 0.1
     g = min(g, 0.8 / table)  # one outlier may not stretch it without end
-    low, high = statistics.interval(values, 0.9)
+    low, high = statistics.mean_interval(values, 0.9)
     for end, quantile in ((low, table), (high, -table)):
         t = (values.mean() - end) / error
         assert t + g / 3 * t**2 + g**2 / 27 * t**3 + g / 6 == pytest.approx(quantile)
@@ -46,11 +46,11 @@ def test_with_skewness_its_ends_solve_the_equation_of_hall(last: float, cut: boo
 
 def test_the_interval_moves_and_stretches_with_the_values() -> None:
     values = np.random.default_rng(1).lognormal(size=30)
-    low, high = statistics.interval(values)
-    assert (low, high) == statistics.interval(values.tolist())
-    assert statistics.interval(1000 - 3 * values) == pytest.approx((1000 - 3 * high, 1000 - 3 * low))
+    low, high = statistics.mean_interval(values)
+    assert (low, high) == statistics.mean_interval(values.tolist())
+    assert statistics.mean_interval(1000 - 3 * values) == pytest.approx((1000 - 3 * high, 1000 - 3 * low))
     for scale in (1e-300, 1e300):  # squares and cubes of such returns are no numbers
-        assert statistics.interval(values * scale) == pytest.approx((low * scale, high * scale))
+        assert statistics.mean_interval(values * scale) == pytest.approx((low * scale, high * scale))
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_the_interval_moves_and_stretches_with_the_values() -> None:
 )  # fmt: skip
 def test_the_interval_covers_as_often_as_it_says(kind: str, mean: float, n: int, least: float) -> None:
     draws = getattr(np.random.default_rng(3), kind)(size=(2000, n))
-    inside = sum(low <= mean <= high for low, high in map(statistics.interval, draws))
+    inside = sum(low <= mean <= high for low, high in map(statistics.mean_interval, draws))
     assert inside / 2000 >= least
 
 
 def test_a_stratum_alone_is_the_interval_of_its_seeds() -> None:
     values = np.random.default_rng(2).lognormal(size=12)
-    assert statistics.stratified_interval([values], 0.9) == statistics.interval(values, 0.9)
+    assert statistics.stratified_interval([values], 0.9) == statistics.mean_interval(values, 0.9)
 
 
 def test_equal_strata_are_as_sure_as_all_their_seeds() -> None:
@@ -94,7 +94,7 @@ def test_every_task_needs_two_seeds(bad: list[list[float]]) -> None:
 @pytest.mark.parametrize("value", [7.0, 0.1, -3e100])
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
 def test_equal_values_are_their_own_interval(value: float, count: int) -> None:
-    assert statistics.interval([value] * count) == (value, value)
+    assert statistics.mean_interval([value] * count) == (value, value)
     row = statistics.summary([value] * count)
     assert (row["low"], row["high"], row["std"]) == (value, value, pytest.approx(0.0, abs=abs(value) * 1e-12))
 
@@ -137,7 +137,11 @@ def test_summary() -> None:
 
 @pytest.mark.parametrize("bad", [[], [1.0, float("nan")], [float("inf")]])
 def test_values_must_be_finite(bad: list[float]) -> None:
-    for question in (statistics.interval, statistics.caveat, lambda values: statistics.stratified_interval([values])):
+    for question in (
+        statistics.mean_interval,
+        statistics.caveat,
+        lambda values: statistics.stratified_interval([values]),
+    ):
         with pytest.raises(ValueRangeError, match="at least one return, all finite, got"):
             question(bad)
 
@@ -146,7 +150,7 @@ def test_values_must_be_finite(bad: list[float]) -> None:
 def test_the_level_is_a_probability(level: float) -> None:
     for values in ([1.0], [1.0, 2.0]):
         with pytest.raises(ValueRangeError, match="level"):
-            statistics.interval(values, level)
+            statistics.mean_interval(values, level)
 
 
 def test_regret_and_impact() -> None:

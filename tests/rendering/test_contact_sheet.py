@@ -10,7 +10,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.compare_threats import compare_threats
-from adv_wrappers.rendering.contact_sheet import decibels, draw_contact_sheet, draw_spectra, number
+from adv_wrappers.rendering.contact_sheet import decibels, distance_text, draw_contact_sheet, draw_spectra
 from adv_wrappers.rendering.figures import PixelFigure
 from tests.rendering.scenes import scene
 from tests.rigs import ReplayEnv, recorded
@@ -49,7 +49,7 @@ def test_spectra(tmp_path):
 
 
 def test_numbers_below_the_pictures():
-    assert (number(12418.4), number(0.12345), decibels(-0.04), decibels(-3.26)) == (
+    assert (distance_text(12418.4), distance_text(0.12345), decibels(-0.04), decibels(-3.26)) == (
         "12418",
         "0.123",
         "+0.0 dB",

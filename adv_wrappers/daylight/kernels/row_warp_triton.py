@@ -106,7 +106,7 @@ def _warp(
     tl.store(out + base + at, word.to(out.dtype.element_ty), seen)
 
 
-def warp(images: Tensor, matrices: Tensor, affine: bool, border: str, interpolation: str) -> Tensor:
+def row_warp_on_device(images: Tensor, matrices: Tensor, affine: bool, border: str, interpolation: str) -> Tensor:
     """Images seen through maps of their own.
 
     Args:
@@ -157,9 +157,9 @@ def trial(device: torch.device) -> None:
         for matrices, make in ((turns, plain.affine_map), (tilts, plain.perspective_map)):
             affine = matrices is turns
             given = [(*plain.inverted(m), 0.0, 0.0, 0.0) if affine else m for m in matrices]
-            got = warp(
+            got = row_warp_on_device(
                 x.to(device), torch.tensor(given, dtype=torch.float64, device=device), affine, border, interpolation
             )
             maps = [make(m, 9, 84, interpolation) for m in matrices]
             rows = [plain.warp(one[None], at, border, interpolation) for one, at in zip(x, maps, strict=True)]
-            triton_loader.same(f"warps by row, {border}", got.cpu(), torch.cat(rows))
+            triton_loader.check_equal(f"warps by row, {border}", got.cpu(), torch.cat(rows))
