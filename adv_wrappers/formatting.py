@@ -17,11 +17,11 @@ from typing import Any
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.targets import Target, target_text
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
-from adv_wrappers.core.newest import Newest, frame_budget
+from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
+from adv_wrappers.core.json_values import Value, same_value
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.values import Value, same_value
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.by_game import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError

@@ -13,7 +13,7 @@ from adv_wrappers.campaign import Plan, run, run_suite
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError

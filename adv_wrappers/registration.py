@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from adv_wrappers.atari.arguments import unknown_arguments
+from adv_wrappers.atari.game_kwargs import unknown_arguments
 from adv_wrappers.atari.games import ensure_registered
 from adv_wrappers.atari.preprocessing import ThreatLike
 from adv_wrappers.core.threat import ThreatModel

@@ -61,8 +61,8 @@ from safetensors.torch import load, save
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, expand
 from adv_wrappers.cli import main as adv_wrappers_command
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import NativePerturbation
-from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.parsing import parse_when

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.core.values import Value, decode
+from adv_wrappers.core.json_values import Value, decode
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.preset_names import names_without_importing
 from adv_wrappers.presets import PresetTable, as_threat, names, parse_threat
@@ -226,7 +226,7 @@ def test_an_installed_package_adds_presets_to_texts_ids_dictionaries_and_suites(
 import sys
 import gymnasium as gym
 import adv_wrappers as adv
-from adv_wrappers.core.values import decode
+from adv_wrappers.core.json_values import decode
 assert "lab_attacks" not in sys.modules, "imported before anyone asked"
 env = gym.make("adv_wrappers:adv/lab-sag-v0", env="CartPole-v1", eps=0.1)
 assert "lab_attacks" in sys.modules and env.reset(seed=0)
@@ -268,7 +268,7 @@ def test_a_dictionary_of_a_type_that_is_not_imported_yet_is_read(
     tmp_path: Path, table: PresetTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, "read_attacks", SOURCE.format(n=1, name="read-sag"), "read-sag = read_attacks:Sag1")
-    monkeypatch.setattr("adv_wrappers.core.values._finder", [table.load])
+    monkeypatch.setattr("adv_wrappers.core.json_values._finder", [table.load])
     assert decode({"type": "read-sag", "depth": 0.5}).depth == 0.5
 
 

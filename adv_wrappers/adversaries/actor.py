@@ -17,10 +17,10 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import DecliningPerturbation, On, Perturbation, check_bounded_set
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Space
-from adv_wrappers.core.values import Value
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 
 ActorSpace = spaces.Box | spaces.Discrete

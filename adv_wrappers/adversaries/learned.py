@@ -17,11 +17,11 @@ from adv_wrappers.adversaries.director import Director, load_director, save_dire
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.json_values import decode, encode
 from adv_wrappers.core.perturbation import DecliningPerturbation, Observes, On, When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.types import Counter, Space
-from adv_wrappers.core.values import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 from adv_wrappers.option_values import OBSERVE
 from adv_wrappers.utils.frozen import set_fields

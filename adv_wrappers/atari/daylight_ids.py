@@ -12,7 +12,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from adv_wrappers.atari.arguments import unknown_arguments
+from adv_wrappers.atari.game_kwargs import unknown_arguments
 from adv_wrappers.atari.games import AtariGame, AtariWrapper
 from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel

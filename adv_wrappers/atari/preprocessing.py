@@ -18,10 +18,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from numpy.typing import NDArray
 
-from adv_wrappers.atari.arguments import single_game_arguments, vector_game_arguments, without_fixed
+from adv_wrappers.atari.game_kwargs import single_game_arguments, vector_game_arguments, without_fixed
 from adv_wrappers.atari.games import AtariGame, PressFire, is_atari, make_game, not_a_game, spec_of
 from adv_wrappers.atari.screens import RawFrames, ShrinkFrames
-from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OrderError, SpaceError, VictimError

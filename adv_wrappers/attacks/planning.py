@@ -23,8 +23,8 @@ from torch import Tensor
 from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.layer_simulators import SimulatorLike
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.core.simulating import SimulatorLike
 from adv_wrappers.victims.victim import Victim
 
 MOST_CORNERS = 64  # constant corners of the budget, where a search begins at all of them

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
-from adv_wrappers.core.newest import Newest, frame_budget
+from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.spaces import Field, finite, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Space

@@ -103,7 +103,7 @@ def load_agent(
     An adversary in a folder names its victim by reference. Where this file is trusted, it is found there again until
     the command ends; any other file of this kind is not.
     """
-    from adv_wrappers.core.values import set_loader
+    from adv_wrappers.core.json_values import set_loader
     from adv_wrappers.victims import load_victim
 
     victim = load_victim(ref, trust=trust, stats=stats, select=select, device=device or "cpu")

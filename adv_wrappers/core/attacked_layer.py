@@ -11,8 +11,8 @@ from adv_wrappers.accel.cuda_graphs import GraphCache
 from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import Clock
+from adv_wrappers.core.layer_simulators import MakesSimulators
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.simulating import MakesSimulators
 from adv_wrappers.core.spaces import Field, Labelled
 from adv_wrappers.core.types import Batch, Chance, Counter, Leaves, Rows, Space
 

@@ -15,7 +15,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.simulating import SimulatorLike, check_simulators
+from adv_wrappers.core.layer_simulators import SimulatorLike, check_simulators
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.sparse import FewFeatures
 from adv_wrappers.core.types import Batch, Counter, Leaves, Rows

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.core import decisions, numpy_attack, rng, tensor_attack
+from adv_wrappers.core import attacked_rows, numpy_attack, rng, tensor_attack
 from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
-from adv_wrappers.core.newest import FrameHistory, Newest, frame_budget
+from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget
+from adv_wrappers.core.layer_simulators import MakesSimulators, check_simulators
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.simulating import MakesSimulators, check_simulators
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError
@@ -370,8 +370,8 @@ class Engine:
 
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
-        attacked = decisions.timed(self, value, eligible, final)
-        return decisions.accepted(self, value, attacked, final, mask) if self.declines else attacked
+        attacked = attacked_rows.timed(self, value, eligible, final)
+        return attacked_rows.accepted(self, value, attacked, final, mask) if self.declines else attacked
 
     def part_of(self, value: Any) -> Batch:
         """The part of an observation, or of an action, that is perturbed, ``[B, *S]``."""

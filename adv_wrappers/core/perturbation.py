@@ -12,9 +12,9 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
-from adv_wrappers.core.values import Value
 from adv_wrappers.errors import AttackName, BudgetError, Message, ThreatError
 
 On = Literal["observation", "action"]

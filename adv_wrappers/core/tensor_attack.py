@@ -16,7 +16,7 @@ from adv_wrappers.accel import cuda_graphs
 from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.recorded_context import RecordedContext
+from adv_wrappers.core.recorded_graph_context import RecordedContext
 from adv_wrappers.core.spaces import finite
 from adv_wrappers.core.types import Batch, Flags, Leaves, Rows
 from adv_wrappers.errors import ThreatError

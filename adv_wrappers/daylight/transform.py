@@ -20,7 +20,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.newest import frame_budget
+from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, choice

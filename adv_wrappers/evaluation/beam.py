@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array

@@ -20,13 +20,13 @@ from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.newest import frame_budget
+from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.checked_rows import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
-from adv_wrappers.evaluation.power import too_few_episodes
+from adv_wrappers.evaluation.statistical_power import too_few_episodes
 from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.formatting import name_of
 from adv_wrappers.presets import presets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimError

@@ -18,7 +18,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
-from adv_wrappers.core.simulating import SimulatedStep, SimulatorLike
+from adv_wrappers.core.layer_simulators import SimulatedStep, SimulatorLike
 from adv_wrappers.core.types import Rows
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.repeats import check_repeats

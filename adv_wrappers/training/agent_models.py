@@ -21,9 +21,9 @@ from stable_baselines3.dqn.policies import DQNPolicy
 
 from adv_wrappers.adversaries.actor import ActionActor, Actor
 from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits
-from adv_wrappers.core.values import Value
 from adv_wrappers.errors import EPS_OR_WITHIN, Argument, Message, SpaceError, ThreatError, VictimError, Words
 from adv_wrappers.option_values import Rewards
 from adv_wrappers.parsing import parse_when

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from adv_wrappers.core.values import construct
+from adv_wrappers.core.json_values import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.dqn import PrioritizedDQN
 from adv_wrappers.utils.numbers import check_number

@@ -17,7 +17,7 @@ from adv_wrappers.bounds.interval import interval
 from adv_wrappers.bounds.interval_rules import Bounds
 from adv_wrappers.bounds.softmax import log_probability
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.newest import frame_budget
+from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.image_policy import ImagePolicy

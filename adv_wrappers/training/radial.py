@@ -45,7 +45,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.values import Value
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.schedules import LinearSchedule, Number, SmoothSchedule, at, check_share, check_weight

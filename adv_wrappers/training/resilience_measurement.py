@@ -26,9 +26,9 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Induce, Timed
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.values import Value
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError, VictimError, Words
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds

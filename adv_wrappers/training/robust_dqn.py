@@ -31,7 +31,7 @@ from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.bounds.softmax import difference_spec
-from adv_wrappers.core.values import Value
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.dqn import PrioritizedDQN, QBatch, error

@@ -32,9 +32,9 @@ from adv_wrappers.adversaries.director import stored
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import needed_budget
-from adv_wrappers.core.values import Value
 from adv_wrappers.errors import (
     ANOTHER_OUT,
     Argument,

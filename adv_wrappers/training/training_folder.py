@@ -20,9 +20,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
-from adv_wrappers.core.values import Value
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adv_wrappers.core.values import set_loader
+from adv_wrappers.core.json_values import set_loader
 from adv_wrappers.victims.card_reader import environment_of, load_card
 from adv_wrappers.victims.card_writer import save_card
 from adv_wrappers.victims.module import from_module

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.core.values import Value
+from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.card import Card, CardKind, Section, digest, read_card, write_card
 

@@ -16,11 +16,11 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.json_values import Value, construct, decode
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
-from adv_wrappers.core.values import Value, construct, decode
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.option_values import OBSERVE
 from adv_wrappers.parsing import parse_when

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.errors import OrderError
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.victims import Victim

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.attacks.gradient_attack import pgd
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, MultiTargeted, Noise
 from adv_wrappers.attacks.model_based import ModelBased
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.sparse import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, needed_budget, victims_in
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError

@@ -14,13 +14,13 @@ from gymnasium.vector import AutoresetMode
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Learned
 from adv_wrappers.attacks.restarts import BestPoints
-from adv_wrappers.core import decisions
+from adv_wrappers.core import attacked_rows
 from adv_wrappers.core.arithmetic import clamp
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.newest import FrameHistory
+from adv_wrappers.core.frame_stack_budget import FrameHistory
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.timing import Bernoulli, Never
@@ -418,9 +418,9 @@ def test_law_14_a_mask_that_excuses_everything(monkeypatch):
 )
 def test_law_15_an_adversary_whose_choice_does_not_hold(monkeypatch, fault, kind):
     if fault == "asked in vain":
-        monkeypatch.setattr(decisions, "accepted", lambda engine, value, attacked, final, mask: attacked)
+        monkeypatch.setattr(attacked_rows, "accepted", lambda engine, value, attacked, final, mask: attacked)
     elif fault == "everything is declined":
-        monkeypatch.setattr(decisions, "accepted", lambda engine, value, attacked, final, mask: False)
+        monkeypatch.setattr(attacked_rows, "accepted", lambda engine, value, attacked, final, mask: False)
     else:
         monkeypatch.setattr(Clock, "count", lambda self, attacked: setattr(self, "spent", self.spent + 1))
     fails(checks.check_declined, case("noise", "q"), kind)

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.newest import Newest
+from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.tracing import layers_in_order
 

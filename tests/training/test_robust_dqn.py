@@ -17,7 +17,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers import Linf
-from adv_wrappers.core.values import decode
+from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.bounded_policy import BoundedPolicy
 from adv_wrappers.training.dqn import PrioritizedDQN, QBatch, error

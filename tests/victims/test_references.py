@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from adv_wrappers.core import values
+from adv_wrappers.core import json_values
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.victims import load_victim, references, zoo_names
 
@@ -63,11 +63,11 @@ def test_missing_files(tmp_path):
 
 
 def test_dictionaries_hold_victims_by_reference_and_hash(shelf):
-    data = values.encode(load_victim("zoo:small"))
-    assert values.decode(data).fingerprint() == data["sha256"]
+    data = json_values.encode(load_victim("zoo:small"))
+    assert json_values.decode(data).fingerprint() == data["sha256"]
     save_file({"q.0.weight": torch.zeros(2, 4), "q.0.bias": torch.zeros(2)}, shelf / "zoo/small/weights.safetensors")
     with pytest.raises(VictimError, match="changed"):
-        values.decode(data)
+        json_values.decode(data)
 
 
 def test_every_shipped_agent_loads():

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.attacks.critic import Critic
-from adv_wrappers.core.values import decode
+from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from tests.victims.test_dynamics import model

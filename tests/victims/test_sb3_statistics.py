@@ -15,7 +15,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core.values import decode, encode
+from adv_wrappers.core.json_values import decode, encode
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.victims import load_victim

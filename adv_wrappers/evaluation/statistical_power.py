@@ -41,7 +41,7 @@ def episodes_needed(differences: Returns, power: float = POWER, level: float = 0
     Raises:
         ValueRangeError: for fewer than two differences, some that are not finite, and probabilities out of range.
 
-    >>> from adv_wrappers.evaluation.power import episodes_needed
+    >>> from adv_wrappers.evaluation.statistical_power import episodes_needed
     >>> episodes_needed([-1.0, 0.0, 1.0, 2.0])  # a mean of 0.5 and a deviation of 1.29: 2.6 times the mean
     55
     >>> episodes_needed([1.0, 1.0]), episodes_needed([-1.0, 1.0])

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core.newest import FrameHistory
+from adv_wrappers.core.frame_stack_budget import FrameHistory
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.presets import parse_threat
 from tests.rigs import RIGS, ReplayEnv, run

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core import values
+from adv_wrappers.core import json_values
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.values import Value, construct, decode, encode, set_loader
+from adv_wrappers.core.json_values import Value, construct, decode, encode, set_loader
 from adv_wrappers.errors import ThreatError, VictimError
 from tests.core.helpers import chooser, linear, randn
 
@@ -30,9 +30,9 @@ class Sample(Value):
 @pytest.fixture
 def loader():
     """Puts back what loads references."""
-    kept = list(values._loader)
+    kept = list(json_values._loader)
     yield set_loader
-    values._loader[:] = kept
+    json_values._loader[:] = kept
 
 
 def test_only_what_differs_from_the_default_is_written():
@@ -111,11 +111,11 @@ def test_numbers_of_numpy_are_numbers():
 
 ALONE = """
 import sys
-import adv_wrappers.core.values as values
+import adv_wrappers.core.json_values as json_values
 
-assert "adv_wrappers.attacks.max_diff" not in sys.modules and not values._loader
+assert "adv_wrappers.attacks.max_diff" not in sys.modules and not json_values._loader
 victim = {"victim": "zoo:cartpole-dqn"}
-how = values.decode({"type": "max-diff", "steps": 3, "victim": victim})
+how = json_values.decode({"type": "max-diff", "steps": 3, "victim": victim})
 assert how.steps == 3 and how.victim.ref == victim["victim"]
 """
 
