@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
 import gymnasium as gym
@@ -15,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset, Engine
-from adv_wrappers.core.perturbation import How, On, When
+from adv_wrappers.core.perturbation import How, On
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Flags, Info, Space
@@ -140,27 +139,32 @@ class Layer:
         self,
         env: Any,
         how: How | ThreatModel | str | Info,
-        within: Budget | None,
-        when: When | str | None,
-        at: At,
+        given: Mapping[str, Any],
         victim: Victim | str | None,
         rows: int | None,
+        spaces: tuple[Space, Space],
         quantize: bool,
         keep_true: bool,
-        observation_space: Space,
-        action_space: Space,
-        *,
         autoreset: Autoreset = "disabled",
-        ball: Info | Mapping[str, object] = MappingProxyType({}),
     ) -> Any:
         """Make the engine.
+
+        Args:
+            env: the environment beneath.
+            how: the threat, or what it is made of with the arguments of :func:`.as_threat` in ``given``.
+            given: ``within``, ``when``, ``at``, ``eps``, ``norm`` and ``scale``.
+            victim: the victim under attack, or None.
+            rows: the number of rows; None for a single environment.
+            spaces: of the observations and actions of one row.
+            quantize, keep_true: as for the wrapper.
+            autoreset: of the environment.
 
         Returns:
             The environment beneath; where the threat tries actions and there is no wrapper in between, in a recorder.
         """
         one_thread_in_workers()
         with preset_in_errors(how):
-            threat = as_threat(how, on=self.on, within=within, when=when, at=at, **ball)
+            threat = as_threat(how, on=self.on, **given)
             if threat.on != self.on:
                 raise ThreatError(
                     f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
@@ -168,11 +172,11 @@ class Layer:
             beneath, self.beneath = layers(env), counts(env)
             simulators = EnvironmentBeneath(env)
             self.keep_true, self.quantize = keep_true, quantize
-            self.perturbed_space = observation_space if quantize else as_float(observation_space, threat)
+            self.perturbed_space = spaces[0] if quantize else as_float(spaces[0], threat)
             self.engine = Engine(
                 threat,
                 self.perturbed_space,
-                action_space,
+                spaces[1],
                 rows,
                 victim=None if victim is None else load_victim(victim),
                 beneath=beneath[-1].engine if beneath else None,

@@ -39,19 +39,9 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
         gym.Wrapper.__init__(self, env)
+        threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
         self.env = self._install(
-            env,
-            how,
-            within,
-            when,
-            at,
-            victim,
-            None,
-            quantize,
-            keep_true,
-            env.observation_space,
-            env.action_space,
-            ball={"eps": eps, "norm": norm, "scale": scale},
+            env, how, threat, victim, None, (env.observation_space, env.action_space), quantize, keep_true
         )
         if not quantize:
             self.observation_space = self.perturbed_space

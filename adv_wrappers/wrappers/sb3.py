@@ -40,19 +40,16 @@ class VecLayer(Layer, VecEnvWrapper):
         if not isinstance(venv, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
         VecEnvWrapper.__init__(self, venv)
+        threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
         self._install(
             venv,
             how,
-            within,
-            when,
-            at,
+            threat,
             victim,
             venv.num_envs,
+            (venv.observation_space, venv.action_space),
             quantize,
             keep_true,
-            venv.observation_space,
-            venv.action_space,
-            ball={"eps": eps, "norm": norm, "scale": scale},
             autoreset="same step",
         )
         if not quantize:

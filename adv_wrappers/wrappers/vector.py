@@ -58,19 +58,16 @@ class VectorLayer(Layer, VectorWrapper):
         if batch not in (None, env.num_envs):
             raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
         self.mode = autoreset_mode(env)
+        threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
         self._install(
             env,
             how,
-            within,
-            when,
-            at,
+            threat,
             victim,
             env.num_envs,
+            (env.single_observation_space, env.single_action_space),
             quantize,
             keep_true,
-            env.single_observation_space,
-            env.single_action_space,
-            ball={"eps": eps, "norm": norm, "scale": scale},
             autoreset=_AUTORESET[self.mode],
         )
         if not quantize:
