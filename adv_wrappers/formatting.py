@@ -20,7 +20,7 @@ from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import Value, same_value
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.by_game import transform_of
@@ -28,7 +28,7 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.parsing import norm_of, parse_when
 from adv_wrappers.presets import TEXTS, Preset, presets
 from adv_wrappers.timing import Timing
-from adv_wrappers.utils.texts import parse_value, split_arguments, split_outside_quotes, unquote
+from adv_wrappers.utils.parse_texts import parse_value, split_arguments, split_outside_quotes, unquote
 from adv_wrappers.victims.dynamics import Dynamics
 from adv_wrappers.victims.victim import Victim
 

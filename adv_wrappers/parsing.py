@@ -10,7 +10,7 @@ from typing import Any
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.json_values import Value, construct
 from adv_wrappers.core.perturbation import When
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.timing import And, Not, Or, Pair, Strategic, Timing
 

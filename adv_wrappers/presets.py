@@ -23,13 +23,13 @@ from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import construct, set_finder
 from adv_wrappers.core.perturbation import ActionPerturbation, How, On, Perturbation, When, check_how
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
 from adv_wrappers.parsing import norm_of, parse_budget, parse_when
 from adv_wrappers.preset_names import after_load, preset_entry_points
 from adv_wrappers.timing import And, Bernoulli
-from adv_wrappers.utils.texts import parse_value, split_arguments, unquote
+from adv_wrappers.utils.parse_texts import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
 
 

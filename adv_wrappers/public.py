@@ -14,7 +14,7 @@ from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.environments import Environment

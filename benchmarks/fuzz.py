@@ -67,7 +67,7 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import text_of
 from adv_wrappers.parsing import parse_when
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.utils.texts import split_stack
+from adv_wrappers.utils.parse_texts import split_stack
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 INPUTS, CHUNK = 50_000, 1000  # of a process

@@ -22,7 +22,7 @@ def script(monkeypatch):
 
 def test_the_plan_has_about_so_many_cells(script):
     cells = expand(script.plan_of(500)).cells
-    assert abs(len(cells) - 500) < 25 and {cell.seed for cell in cells} == {0, 1, 2}
+    assert abs(len(cells) - 500) < 25 and {cell.episodes.seed for cell in cells} == {0, 1, 2}
     assert {cell.environment.name for cell in cells} == {"CartPole-v1", "Hopper-v5"}
 
 

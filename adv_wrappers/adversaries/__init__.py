@@ -2,10 +2,10 @@
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
-from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.hybrid_actors import Hybrid
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.adversaries.pa_ad import PAAD, ActionPAAD
-from adv_wrappers.adversaries.sa_rl import SARL
-from adv_wrappers.adversaries.timed import Induce, Timed
+from adv_wrappers.adversaries.pa_ad_actor import PAAD, ActionPAAD
+from adv_wrappers.adversaries.sa_rl_actor import SARL
+from adv_wrappers.adversaries.timed_actor import Induce, Timed
 
 __all__ = ["PAAD", "SARL", "ActionPAAD", "Actor", "Director", "Hybrid", "Induce", "Learned", "Timed"]

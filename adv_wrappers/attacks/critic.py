@@ -6,7 +6,7 @@ from torch import Tensor
 
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card import Card, Weights, section
-from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.extra_layers import ActionValue, Normalize
 from adv_wrappers.networks.serialization import clip_of
 from adv_wrappers.victims.card_networks import mlp
 from adv_wrappers.victims.saved_network import SavedNetwork

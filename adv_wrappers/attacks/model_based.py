@@ -32,7 +32,7 @@ from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturb
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import Message, ThreatError, ValueRangeError, VictimError, Words
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.utils.numbers import check_integer, check_number
 from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
 

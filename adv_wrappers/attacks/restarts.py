@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.sparse import FewFeatures
+from adv_wrappers.core.sparse_budgets import FewFeatures
 from adv_wrappers.networks.space_to_depth import SpaceToDepth
 from adv_wrappers.victims.gradients import Gradient, Loss
 from adv_wrappers.victims.victim import Victim

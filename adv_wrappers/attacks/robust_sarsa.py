@@ -20,7 +20,7 @@ from adv_wrappers.attacks.objectives import CriticOfMode
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.victims.gradients import Loss
 
 

@@ -27,7 +27,7 @@ from adv_wrappers.core.budgets import L2
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import layout_of
-from adv_wrappers.core.sparse import FewFeatures
+from adv_wrappers.core.sparse_budgets import FewFeatures
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.numbers import check_integer, check_number

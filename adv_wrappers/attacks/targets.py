@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.utils.numbers import finite_float, is_integer
 from adv_wrappers.victims.victim import Victim
 

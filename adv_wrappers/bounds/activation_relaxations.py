@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from adv_wrappers.bounds.affine_layers import runs
 from adv_wrappers.bounds.layer_norm import Standardized
+from adv_wrappers.networks.extra_layers import Clip
 from adv_wrappers.networks.graph import NodeLayer
-from adv_wrappers.networks.layers import Clip
 
 
 class Lines(NamedTuple):

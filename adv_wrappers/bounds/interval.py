@@ -28,6 +28,7 @@ from adv_wrappers.bounds.affine_layers import RowsByValue, Shape, check_width, f
 from adv_wrappers.bounds.interval_rules import Bounds, Ends, monotone, monotone_rule, nodes_in, rule, rule_of
 from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.extra_layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.graph import (
     Arithmetic,
     Join,
@@ -39,7 +40,6 @@ from adv_wrappers.networks.graph import (
     factor_and_offset,
     has_statistics,
 )
-from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 
 Boxes = Mapping[int, Bounds] | Sequence[Bounds]  # by the number of a value
 

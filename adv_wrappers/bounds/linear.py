@@ -48,8 +48,8 @@ from adv_wrappers.bounds.interval import as_rows, box_through, check_box, check_
 from adv_wrappers.bounds.interval_rules import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.extra_layers import ActionValue, Clip, Normalize
 from adv_wrappers.networks.graph import Arithmetic, Join, Node, NodeLayer
-from adv_wrappers.networks.layers import ActionValue, Clip, Normalize
 
 Intermediate = Literal["interval", "crown"]
 MOST_AT_ONCE = 2**20  # coefficients of the rows that are propagated together, so that they stay in a cache

@@ -19,8 +19,8 @@ from adv_wrappers.bounds.affine_layers import check_width, is_affine, runs
 from adv_wrappers.bounds.interval import boxes_of
 from adv_wrappers.bounds.interval_rules import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of
+from adv_wrappers.networks.extra_layers import AppendLogStd, Normalize, QuantileMean
 from adv_wrappers.networks.graph import Arithmetic, Join, NodeLayer, factor_and_offset
-from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean
 
 
 def rounding(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor, eps: float) -> Tensor:

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from adv_wrappers.campaign.attack_recipes import AttackRecipe, budget_of, with_timing
+from adv_wrappers.campaign.deferred_attacks import AttackRecipe, budget_of, with_timing
 from adv_wrappers.campaign.plan import Grid, Plan, Threat, environment_parts
 from adv_wrappers.campaign.suite_entries import AttackSetting
 from adv_wrappers.campaign.suites import SUITES, TIMED, entries_that_apply
@@ -23,12 +23,12 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, Value
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.long_attacks import warn_of_long_attacks
-from adv_wrappers.evaluation.make_function import MakeFunction
+from adv_wrappers.evaluation.named_function import MakeFunction
 from adv_wrappers.evaluation.player import Cell, Player
 from adv_wrappers.evaluation.row_key import row_key
+from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
-from adv_wrappers.utils.texts import split_arguments, split_stack
+from adv_wrappers.utils.parse_texts import split_arguments, split_stack
 from adv_wrappers.victims import Victim, environment_of, load_victim
 
 _UNTIMED = "it is searched for attacks at every step: a grid without timings has it"

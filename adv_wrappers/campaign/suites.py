@@ -22,7 +22,7 @@ from adv_wrappers.campaign.untrained_entries import (
 )
 from adv_wrappers.daylight.paper_tables import TRANSFORMS
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.evaluation.untrained_attacks import SLOW_ON_IMAGES, UNTRAINED
+from adv_wrappers.evaluation.applicable_attacks import SLOW_ON_IMAGES, UNTRAINED
 
 NOT_TRAINED = "it is trained, which takes minutes to hours, and only where train=True (--train)"
 

@@ -29,13 +29,7 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import Argument, CertificateError, Message, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.beam import WIDTH, beam_search
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
-from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
-from adv_wrappers.evaluation.provenance import versions
-from adv_wrappers.evaluation.report import number_text as number_text
-from adv_wrappers.evaluation.untrained_attacks import (
+from adv_wrappers.evaluation.applicable_attacks import (
     BEAM,
     UNTRAINED,
     check_no_budget,
@@ -43,6 +37,12 @@ from adv_wrappers.evaluation.untrained_attacks import (
     why_no_beam,
     why_untrained_excluded,
 )
+from adv_wrappers.evaluation.beam import WIDTH, beam_search
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
+from adv_wrappers.evaluation.provenance import versions
+from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.rendering.certified_ranges_plot import RangePoint, plot_certified_ranges
 from adv_wrappers.utils.files import holding, write

@@ -13,7 +13,7 @@ from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.make_function import MakeFunction
+    from adv_wrappers.evaluation.named_function import MakeFunction
     from adv_wrappers.rendering.contact_sheet import ThreatComparison
 
 
@@ -53,7 +53,7 @@ def look_(
     out: Path,
 ) -> None:
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
-    from adv_wrappers.evaluation.compare_threats import compare_threats
+    from adv_wrappers.evaluation.threats_side_by_side import compare_threats
     from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra
     from adv_wrappers.rendering.figures import format_of
 

@@ -28,7 +28,7 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.make_function import MakeFunction
+    from adv_wrappers.evaluation.named_function import MakeFunction
     from adv_wrappers.evaluation.optimal_timing import ResilienceProfile
     from adv_wrappers.training.resilience_result import Resilience
 

@@ -37,12 +37,12 @@ from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import arguments_named
 from adv_wrappers.option_values import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
-from adv_wrappers.utils.texts import parse_value, split_arguments
+from adv_wrappers.utils.parse_texts import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.attacks.critic import Critic
     from adv_wrappers.core.budgets import Budget
-    from adv_wrappers.evaluation.make_function import MakeFunction
+    from adv_wrappers.evaluation.named_function import MakeFunction
     from adv_wrappers.training.train_agent import Hardened
 
 

@@ -39,7 +39,7 @@ from adv_wrappers.core.arithmetic import (
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.errors import Argument, BudgetError, Message, Words
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.utils.numbers import number
 
 

@@ -40,7 +40,8 @@ def row_seeds(seed: Seeds, rows: int | None = None, mask: Flags | None = None) -
     """
     if rows is not None and isinstance(seed, (list, tuple, np.ndarray)):
         seeds = [None if value is None else _seed(value) for value in seed]
-        chosen = None if mask is None else torch.as_tensor(mask).tolist()
+        unseeded = all(value is None for value in seeds)  # then a mask stays on its device
+        chosen = None if mask is None or unseeded else torch.as_tensor(mask).tolist()
         if chosen is not None and len(seeds) == sum(chosen):
             given = iter(seeds)
             seeds = [next(given) if row else None for row in chosen]
@@ -113,7 +114,8 @@ class Clock:
             self._step_key = self._episode_key = None
         else:
             self.next_episode(mask)
-        chosen = None if mask is None else torch.as_tensor(mask).tolist()
+        unseeded = all(value is None for value in seeds)  # then a mask stays on its device
+        chosen = None if mask is None or unseeded else torch.as_tensor(mask).tolist()
         first = np.broadcast_to(self.first_episode, self.rows)
         for row, value in enumerate(seeds):
             if value is not None and (chosen is None or chosen[row]):

@@ -17,7 +17,7 @@ from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.layer_simulators import SimulatorLike, check_simulators
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.sparse import FewFeatures
+from adv_wrappers.core.sparse_budgets import FewFeatures
 from adv_wrappers.core.types import Batch, Counter, Leaves, Rows
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.utils.trees import select

@@ -30,7 +30,7 @@ from adv_wrappers.errors import (
     VictimError,
     Words,
 )
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 
 
 def _shapes(space: Space) -> object:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
+from adv_wrappers.daylight.fused_transforms import KernelStep, MedianWindow
 from adv_wrappers.daylight.images import Limits, batched, on_host, split
 from adv_wrappers.daylight.opencv import HostImages, each
-from adv_wrappers.daylight.passes import KernelStep, MedianWindow
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.numbers import integer

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
+from adv_wrappers.daylight.fused_transforms import KernelStep, LevelTable
 from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, on_host
 from adv_wrappers.daylight.opencv import HostImages
-from adv_wrappers.daylight.passes import KernelStep, LevelTable
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.utils.numbers import number
 

@@ -16,7 +16,7 @@ from adv_wrappers.daylight.perspective import Perspective
 from adv_wrappers.daylight.rotation import Rotation
 from adv_wrappers.daylight.shift import Shift
 from adv_wrappers.daylight.transform import Transform
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 
 TRANSFORM_CLASSES: dict[str, type[Transform]] = {
     kind.name: kind for kind in (Brightness, MedianBlur, Rotation, Shift, JPEG, Perspective)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.daylight.fused_transforms import KernelPass, MedianWindow, kernel_passes
 from adv_wrappers.daylight.images import Limits, batched, limits_of, split
-from adv_wrappers.daylight.passes import KernelPass, MedianWindow, kernel_passes
 from adv_wrappers.daylight.transform import Transform
 from adv_wrappers.errors import ValueRangeError
 

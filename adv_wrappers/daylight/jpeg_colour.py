@@ -1,7 +1,7 @@
 """JPEG on any device: what libjpeg-turbo does to pictures, as batched torch operations that equal it to the bit.
 
 Colours go to brightness and two colour differences in 16-bit fixed point, the differences are averaged over 2 x 2 or
-2 x 1 pixels, every plane goes through :mod:`adv_wrappers.daylight.dct`, and the differences are spread again by a
+2 x 1 pixels, every plane goes through :mod:`adv_wrappers.daylight.jpeg_dct`, and the differences are spread again by a
 triangle filter. Each step is a linear map with one rounding at its end, held in float64 for the reason given there.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adv_wrappers.daylight.dct import BLOCK, through_dct
+from adv_wrappers.daylight.jpeg_dct import BLOCK, through_dct
 
 SUBSAMPLINGS = {"4:2:0": (2, 2), "4:2:2": (1, 2), "4:4:4": (1, 1)}  # rows and columns of one colour difference
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.types import Array
+from adv_wrappers.daylight.fused_transforms import KernelStep, shift_step
 from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
 from adv_wrappers.daylight.opencv import HostImages
-from adv_wrappers.daylight.passes import KernelStep, shift_step
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.daylight.warp import BORDERS, border_index
 from adv_wrappers.utils.numbers import integer

@@ -23,11 +23,11 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
+from adv_wrappers.daylight.fused_transforms import KernelStep
 from adv_wrappers.daylight.images import Limits, choice
 from adv_wrappers.daylight.opencv import HostImages
-from adv_wrappers.daylight.passes import KernelStep
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 
 Range = float | tuple[float, float]
 WholeRange = int | tuple[int, int]

@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.images import Limits, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.evaluation.observation_distances import ObservationBatch, pair
+from adv_wrappers.evaluation.image_distances import ObservationBatch, pair
 
 # ImageNet's mean and standard deviation for inputs in [-1, 1]: the scaling layer of the authors' code
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
@@ -42,7 +42,7 @@ class Lpips:
         weights: non-negative numbers ``[C_l]`` (or ``[1, C_l, 1, 1]``, as the authors store them) a layer, in the
             order of the maps. None weighs all channels by one, which is the authors' "baseline" variant.
         mean, std: a channel, of images in [-1, 1]: what the backbone expects to be subtracted and divided by.
-        layout, limits: of the images, as for :func:`adv_wrappers.evaluation.observation_distances.ssim`.
+        layout, limits: of the images, as for :func:`adv_wrappers.evaluation.image_distances.ssim`.
         name: in reports; None takes ``lpips``, or ``lpips-baseline`` without weights.
 
     Attributes:

@@ -21,7 +21,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.types import Array, Rows, Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.observation_distances import DISTANCES
+from adv_wrappers.evaluation.image_distances import DISTANCES
 from adv_wrappers.utils.trees import select
 
 MAX_PAIRS = 256  # observations of a run that are compared, at most

@@ -15,7 +15,7 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.formatting import text_of, unique, without_number
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
 from adv_wrappers.timing import Always
-from adv_wrappers.utils.texts import split_stack
+from adv_wrappers.utils.parse_texts import split_stack
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyVectorEnv, layers
 

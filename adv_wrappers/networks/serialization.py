@@ -17,8 +17,8 @@ from torch.func import functional_call
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card import Weights
+from adv_wrappers.networks.extra_layers import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
 from adv_wrappers.networks.graph import hooked
-from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
 from adv_wrappers.utils.numbers import finite_float, integer, number
 
 _MOST = torch.finfo(torch.float32).max

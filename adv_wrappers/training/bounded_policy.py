@@ -19,7 +19,7 @@ from adv_wrappers.bounds.softmax import log_probability
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.extra_layers import Normalize
 from adv_wrappers.training.image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.possible_actions import params_network

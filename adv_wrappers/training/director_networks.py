@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from adv_wrappers.adversaries.director import Director
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.extra_layers import Normalize
 from adv_wrappers.networks.serialization import copy_of
 
 

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.adversaries.timed import Induce, Timed
+from adv_wrappers.adversaries.timed_actor import Induce, Timed
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import Perturbation, When
@@ -37,7 +37,7 @@ from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.option_values import OBSERVE
-from adv_wrappers.presets import as_threat
+from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.snapshots import check_repeats, record_for_replay
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.adversary_checkpoints import AdversaryScore, AdversaryTask
@@ -139,7 +139,12 @@ def actors_of(
     threat = as_threat(how, within=within)
     if threat.at is not None:
         raise ThreatError(f"an adversary perturbs whole observations, got a threat at {threat.at!r}")
-    return lambda each: Timed(threat.how, each), threat
+
+    def timed(victim: Victim) -> Actor:
+        with preset_in_errors(how):
+            return Timed(threat.how, victim)
+
+    return timed, threat
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.extra_layers import AppendLogStd, Normalize
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
 from adv_wrappers.victims import Victim, from_sb3, save_card

@@ -26,7 +26,7 @@ from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_ENVS
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.extra_layers import ActionValue, Normalize
 from adv_wrappers.training.sarsa import (
     ReturnStatistics,
     SarsaLearner,

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card import Weights
+from adv_wrappers.networks.extra_layers import ActionValue, AppendLogStd, Normalize, mean_over_quantiles
 from adv_wrappers.networks.graph import flattened
-from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize, mean_over_quantiles
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue, zero_state
 from adv_wrappers.networks.serialization import build, output_shape
 from adv_wrappers.utils.numbers import is_integer

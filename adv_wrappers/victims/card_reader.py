@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.networks.card import Section, Weights, read_card, section
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.extra_layers import Normalize
 from adv_wrappers.networks.serialization import clip_of
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.utils.untrusted import most_numbers

@@ -92,7 +92,7 @@ class Dynamics(SavedNetwork[TransitionModel]):
                 raise CardError(f"{where}: network.{name} must be an integer of at least 1, got {size!r:.80}")
         features, actions, ensemble = (cast(int, network[name]) for name in ("features", "actions", "ensemble"))
         if ensemble > MOST_NETWORKS:
-            raise CardError(f"{where}: a model has at most {MOST_NETWORKS} networks, got {ensemble}")
+            raise CardError(f"{where}: a model has at most {MOST_NETWORKS} networks, got ensemble={ensemble}")
         weights = Weights(card.tensors, where)
         sizes = {"obs": features, "act": actions, "change": features + 1}
         found = {

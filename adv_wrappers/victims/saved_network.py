@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.core.json_values import Value
-from adv_wrappers.errors import CardError, ThreatError
+from adv_wrappers.errors import Argument, CardError, Message, ThreatError
 from adv_wrappers.networks.card import Card, CardKind, Section, digest, read_card, write_card
 
 N = TypeVar("N", bound=nn.Module)
@@ -92,7 +92,11 @@ class SavedNetwork(Value, Generic[N]):
     def to_dict(self) -> dict[str, Any]:
         if self.folder is None:
             raise ThreatError(
-                f"this {self.called} is in no folder and has no JSON form: train it with out=, or save(folder)"
+                Message(
+                    f"this {self.called} is in no folder and has no JSON form: train it with ",
+                    Argument("out", ...),
+                    ", or save(folder)",
+                )
             )
         return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
 

@@ -16,7 +16,14 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize, OneHot, QuantileMean, TwoLogits, mean_over_quantiles
+from adv_wrappers.networks.extra_layers import (
+    AppendLogStd,
+    Normalize,
+    OneHot,
+    QuantileMean,
+    TwoLogits,
+    mean_over_quantiles,
+)
 from adv_wrappers.networks.recurrent import LSTMState, lstm_step, zero_state
 from adv_wrappers.victims.card_networks import VictimNetworks
 from adv_wrappers.victims.sb3_statistics import check_statistics

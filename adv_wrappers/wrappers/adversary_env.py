@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.hybrid_actors import Hybrid
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import On, When

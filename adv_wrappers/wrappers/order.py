@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.errors import OrderError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.extra_layers import Normalize
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base import Layer, wrappers_of
 

@@ -9,7 +9,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
-from adv_wrappers.utils.texts import split_stack
+from adv_wrappers.utils.parse_texts import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.observation import PerturbObservation

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from adv_wrappers import ActionNoise
 from adv_wrappers.core.budgets import Linf, Valid
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.sparse import L0
+from adv_wrappers.core.sparse_budgets import L0
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from tests.core.helpers import box

@@ -12,7 +12,7 @@ from adv_wrappers import HopSkipJump
 from adv_wrappers.attacks.boundary import BoundarySearch, plan
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.attacks.test_square import anywhere, flips

@@ -14,7 +14,7 @@ from adv_wrappers.attacks.square import Features, Squares, image_layout, share_a
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn

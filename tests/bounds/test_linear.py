@@ -11,7 +11,7 @@ from torch import nn
 from adv_wrappers.bounds import crown, interval
 from adv_wrappers.bounds.linear import _windows
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean
+from adv_wrappers.networks.extra_layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean
 from tests.core.helpers import linear, randn
 
 ROUNDING = 1e-9

@@ -7,7 +7,7 @@ import pytest
 from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.campaign.plan_cost import KindCost, PlanCost, estimate
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from tests.campaign.test_run import DQN, SHORT, failing
+from tests.campaign.test_run_plan import DQN, SHORT, failing
 
 PLAN = Plan.of(
     victims=[DQN], environments=[SHORT], threats=["noise", "pgd"], budgets=["eps=0.1", "eps=0.2"], seeds=range(20),

@@ -10,7 +10,7 @@ import pytest
 from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.campaign.ray_cluster import RayActors, import_ray
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError, WorkerError
-from tests.campaign.test_run import DQN, PLAN, SHORT, failing, rows
+from tests.campaign.test_run_plan import DQN, PLAN, SHORT, failing, rows
 from tests.evaluation.agents import balancing
 
 pytestmark = pytest.mark.filterwarnings(

@@ -83,7 +83,7 @@ def test_processes_play_the_same_rows(tmp_path):
 def test_two_runs_share_a_store(tmp_path):
     script = f"""
 from adv_wrappers.campaign import Plan, Store, run
-from tests.campaign.test_run import MANY
+from tests.campaign.test_run_plan import MANY
 with Store({str(tmp_path / "rows.db")!r}) as store:
     print(run(MANY, store).played)
 """
@@ -98,7 +98,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
     script = f"""
 import os, signal
 from adv_wrappers.campaign import Store, run
-from tests.campaign.test_run import MANY
+from tests.campaign.test_run_plan import MANY
 with Store({str(tmp_path / "rows.db")!r}) as store:
     run(MANY, store, progress=lambda done, *_: done >= 10 and os.kill(os.getpid(), signal.SIGKILL))
 """

@@ -21,10 +21,10 @@ from adv_wrappers.campaign import SUITES, AttackSetting, Entry, MadeAttack, Suit
 from adv_wrappers.campaign.run_suite import _check_no_less, _with_advice, fresh_seed
 from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.applicable_attacks import BEAM, untrained_threat, why_no_beam
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.store import Store
-from adv_wrappers.evaluation.untrained_attacks import BEAM, untrained_threat, why_no_beam
 from adv_wrappers.training.train_critic import check_critic_settings
 from adv_wrappers.training.training_folder import read_record
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from adv_wrappers.campaign import Plan, Store, expand
 from adv_wrappers.cli import campaign, main
-from tests.campaign.test_run import MANY, failing
+from tests.campaign.test_run_plan import MANY, failing
 
 PLAN = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
 

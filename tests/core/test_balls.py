@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.core.budgets import L2, Linf
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import actor, context, linear, randn
 

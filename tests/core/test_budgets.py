@@ -15,7 +15,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.json_values import decode
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import context
 

@@ -12,7 +12,7 @@ from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, MultiTargete
 from adv_wrappers.attacks.model_based import ModelBased
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, needed_budget, victims_in
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.presets import parse_threat

@@ -112,10 +112,10 @@ import sys
 import torch
 sys.path.insert(0, {folder!r})
 from quotient import kernel
-from adv_wrappers.daylight import dct
+from adv_wrappers.daylight import jpeg_dct
 from adv_wrappers.daylight.kernels import dct_triton
 steps = torch.arange(256).clamp_(1)
-dct.quantisers = lambda quality, chroma: steps
+jpeg_dct.quantisers = lambda quality, chroma: steps
 table = dct_triton._table(1, False, torch.device("cpu"))
 c = torch.arange(-8256, 8256, dtype=torch.int32)
 out = torch.zeros(256, 16512, dtype=torch.int32)

@@ -12,8 +12,8 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation import sampled_distances
+from adv_wrappers.evaluation.image_distances import psnr, ssim
 from adv_wrappers.evaluation.lpips import Lpips
-from adv_wrappers.evaluation.observation_distances import psnr, ssim
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, short, watcher

@@ -25,7 +25,7 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval import interval
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.extra_layers import Normalize
 from adv_wrappers.training.agent_models import algorithm_settings, make_agent
 from adv_wrappers.training.bounded_policy import BoundedPolicy, image_bounds
 from adv_wrappers.training.radial import PAPER, Radial, SARegularizer
@@ -433,7 +433,9 @@ def test_a_victim_on_images_needs_a_network_that_the_policy_can_hold():
 @pytest.mark.parametrize("budget", [Linf(1 / 255), Newest(Linf(0.9)), Linf(0.1, scale=5.0)])
 def test_a_budget_below_one_grey_level_is_refused_with_and_without_a_robust_loss(budget):
     for adversary, robust in ((None, "radial"), (None, "sa"), ("min-best", None)):
-        with pytest.raises(BudgetError, match=r"below one grey level on an integer space.*1/255 .* is eps=1"):
+        with pytest.raises(
+            BudgetError, match=r"below one grey level on an integer space.*\(1 is 1/255 of the range of uint8\)"
+        ):
             train_agent(Pictures, adversary, within=budget, robust=robust, **SMALL)
 
 

@@ -104,7 +104,7 @@ def test_what_is_finished_is_not_measured_again(finished: Any, monkeypatch: pyte
     def fail(*given: Any, **more: Any) -> None:
         raise AssertionError("measured again")
 
-    for name in ("train_director", "play_episodes"):
+    for name in ("train_director", "Player"):
         monkeypatch.setattr(resilience_measurement, name, fail)
     again = resilience(DQN, SHORT, 2.0, transfer="zoo:cartpole-ppo", by="policy", out=out, **QUICK)
     assert again.to_dict() == found.to_dict() and again.adversary.sha256 == found.adversary.sha256

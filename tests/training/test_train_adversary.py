@@ -425,7 +425,7 @@ def test_a_training_that_is_killed_between_any_two_files_goes_on_to_the_same_end
     for at in range(1, 100):
         left[0], folder = at, tmp_path / f"killed-{at}"
         with monkeypatch.context() as patched:
-            for module, name in ((training_folder, "move"), (training_folder, "write"), (shutil, "rmtree")):
+            for module, name in ((training_folder, "rename_file"), (training_folder, "write"), (shutil, "rmtree")):
                 patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
             patched.setattr(TrainingFolder, "remove_parts", lambda folder: None)  # a kill leaves them
             try:

@@ -138,7 +138,7 @@ def test_one_setting_is_trained_alone(given, tmp_path):
 
 
 def test_what_several_critics_need(tmp_path):
-    with pytest.raises(ThreatError, match=r"no unit of its own .*give within= .*settings=\[\{\}\]"):
+    with pytest.raises(ThreatError, match=r"no unit of its own .*give within=.*settings=\[\{\}\]"):
         train_critic(toy_victim(), Unplayed, out=tmp_path / "a")
     with pytest.raises(ThreatError, match=r"setting takes .*, not epss"):
         train_critic(toy_victim(), Unplayed, epss=1)

@@ -20,7 +20,7 @@ from adv_wrappers import RobustSarsa, from_module
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.extra_layers import Normalize
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.training.sarsa import ReturnStatistics, TransitionCollector, exploring_victim
 from adv_wrappers.training.train_one_critic import train_one_critic

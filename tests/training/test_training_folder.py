@@ -182,7 +182,7 @@ def test_a_training_that_is_killed_between_any_two_files_goes_on_from_a_whole_ch
         part = parts_of(folder, "3")
         left[0] = at
         with monkeypatch.context() as patched:
-            for module, name in ((training_folder, "move"), (training_folder, "write"), (shutil, "rmtree")):
+            for module, name in ((training_folder, "rename_file"), (training_folder, "write"), (shutil, "rmtree")):
                 patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
             try:
                 if finishing:

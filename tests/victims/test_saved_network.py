@@ -13,7 +13,7 @@ from torch import nn
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import CardError, ThreatError
-from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.extra_layers import ActionValue, Normalize
 from tests.victims.test_dynamics import model
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.evaluation.observation_distances import DISTANCES, l2, linf, psnr, ssim
+from adv_wrappers.evaluation.image_distances import DISTANCES, l2, linf, psnr, ssim
 
 RNG = np.random.default_rng(0)
 SHAPES = {"HW": (13, 17), "FHW": (4, 13, 17), "HWF": (13, 17, 4), "HWC": (13, 17, 3), "FHWC": (2, 13, 17, 3)}

@@ -11,8 +11,8 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers import daylight
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation import observation_distances
-from adv_wrappers.evaluation.compare_threats import compare_threats, daylight_threats
+from adv_wrappers.evaluation import image_distances
+from adv_wrappers.evaluation.threats_side_by_side import compare_threats, daylight_threats
 from tests.rendering.scenes import scene
 from tests.rigs import RIGS, ReplayEnv, recorded
 
@@ -76,7 +76,7 @@ def test_numbers_are_those_of_the_functions():
     x = scene()
     seen = compare_threats(x, ["brightness:alpha=1.2,beta=0", "median-blur:k=3", "shift:dx=3,dy=0,border=wrap"])
     for shown, row in zip(seen.perturbed, seen.distances, strict=True):
-        for name, distance in observation_distances.DISTANCES.items():
+        for name, distance in image_distances.DISTANCES.items():
             assert row[name] == float(distance(x[None], shown[None]))
     contrast, blur, shifted = seen.bands()
     for band in ("low", "mid", "high"):

@@ -13,7 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.attacks.gradient_attack import pgd
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.sparse import L0, Sparse
+from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.presets import as_threat

@@ -56,7 +56,7 @@ def l2(x: ObservationBatch, y: ObservationBatch) -> Tensor:
     Raises:
         SpaceError, ValueRangeError: as :func:`pair`.
 
-    >>> from adv_wrappers.evaluation.observation_distances import l2
+    >>> from adv_wrappers.evaluation.image_distances import l2
     >>> l2(np.zeros((1, 2, 2), np.uint8), np.full((1, 2, 2), 3, np.uint8))
     tensor([6.], dtype=torch.float64)
     """

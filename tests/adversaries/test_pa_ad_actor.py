@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.pa_ad import ChangeAndCosine
+from adv_wrappers.adversaries.pa_ad_actor import ChangeAndCosine
 from adv_wrappers.errors import ValueRangeError
 from tests.core.helpers import chooser, context, randn
 

@@ -23,7 +23,7 @@ from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim, replace_victims
 from adv_wrappers.errors import ThreatError, VictimError
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 
 
 @dataclass(frozen=True)

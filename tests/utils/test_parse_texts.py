@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adv_wrappers.utils.texts import duration, duration_between
+from adv_wrappers.utils.parse_texts import duration, duration_between
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, expand
-from adv_wrappers.evaluation.long_attacks import LONG, warn_of_long_attacks
+from adv_wrappers.evaluation.slow_attack_warning import LONG, warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from tests.rigs import RIGS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adv_wrappers.errors import AdvWrappersError, SpaceError
-from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.frozen_dataclasses import set_fields
 
 if TYPE_CHECKING:
     from adv_wrappers.wrappers.base import AnyEnv

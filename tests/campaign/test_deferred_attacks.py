@@ -8,11 +8,11 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, expand, run
-from adv_wrappers.campaign.attack_recipes import AttackRecipe, _turn
+from adv_wrappers.campaign.deferred_attacks import AttackRecipe, _turn
 from adv_wrappers.campaign.plan_cost import estimate
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.utils.files import held
-from tests.campaign.test_run import DQN, rows
+from tests.campaign.test_run_plan import DQN, rows
 
 pytest.importorskip("stable_baselines3")
 

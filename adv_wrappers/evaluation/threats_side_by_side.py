@@ -18,14 +18,14 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation import observation_distances
+from adv_wrappers.evaluation import image_distances
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, MakeEnv
 from adv_wrappers.formatting import caption, name_and_arguments
 from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.pixels import FrameReader
 from adv_wrappers.utils.numbers import integer
-from adv_wrappers.utils.texts import split_stack
+from adv_wrappers.utils.parse_texts import split_stack
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base import AnyEnv, layers
@@ -138,13 +138,13 @@ def _distances(
     """``l2``, ``linf``, ``ssim`` and ``psnr`` of whole observations; ``ssim`` is None where its window does not fit."""
     x, y = true[None], perturbed[None]
     found: dict[str, float | None] = {
-        "l2": float(observation_distances.l2(x, y)),
-        "linf": float(observation_distances.linf(x, y)),
+        "l2": float(image_distances.l2(x, y)),
+        "linf": float(image_distances.linf(x, y)),
     }
     found["ssim"] = None
     with contextlib.suppress(SpaceError):
-        found["ssim"] = float(observation_distances.ssim(x, y, layout, limits))
-    found["psnr"] = float(observation_distances.psnr(x, y, limits))
+        found["ssim"] = float(image_distances.ssim(x, y, layout, limits))
+    found["psnr"] = float(image_distances.psnr(x, y, limits))
     return found
 
 
