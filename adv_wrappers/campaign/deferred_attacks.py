@@ -16,6 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from adv_wrappers.campaign.suite_entries import AttackSetting
 from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.core.budgets import Budget
@@ -126,7 +128,7 @@ def _turn(folder: Path) -> Iterator[None]:
                 opened.enter_context(held(folder))
                 break
             except OutputError as error:
-                if not isinstance(error.__cause__, (BlockingIOError, FileExistsError)):
+                if not isinstance(error.__cause__, Timeout):
                     raise
                 time.sleep(_WAIT)
         yield

@@ -21,7 +21,7 @@ groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the n
    lowest reward that groups 0 to g have met.
 2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
    first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
-   computed of a state does not depend on the states behind it (:class:`.targeted_attacks.Batches`), and states are
+   computed of a state does not depend on the states behind it (:class:`.forced_actions.Batches`), and states are
    gone through group by group.
 3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
 

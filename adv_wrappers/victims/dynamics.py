@@ -17,7 +17,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.errors import CardError, VictimError
+from adv_wrappers.errors import Argument, CardError, Message, VictimError
 from adv_wrappers.networks.card import Card, Section, Weights, section
 from adv_wrappers.utils.numbers import is_integer
 from adv_wrappers.victims.card_networks import mlp
@@ -92,7 +92,8 @@ class Dynamics(SavedNetwork[TransitionModel]):
                 raise CardError(f"{where}: network.{name} must be an integer of at least 1, got {size!r:.80}")
         features, actions, ensemble = (cast(int, network[name]) for name in ("features", "actions", "ensemble"))
         if ensemble > MOST_NETWORKS:
-            raise CardError(f"{where}: a model has at most {MOST_NETWORKS} networks, got ensemble={ensemble}")
+            most = f"{where}: a model has at most {MOST_NETWORKS} networks, got "
+            raise CardError(Message(most, Argument("ensemble", ensemble)))
         weights = Weights(card.tensors, where)
         sizes = {"obs": features, "act": actions, "change": features + 1}
         found = {

@@ -85,11 +85,11 @@ def test_an_interruption_says_what_is_kept(tmp_path):
     MANY.save(tmp_path / "plan.json")
     script = f"""
 import signal
-from adv_wrappers.campaign import store
+from adv_wrappers.evaluation import store
 from adv_wrappers.cli import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 add = store.Store.add
-def add_and_stop(self, played):
+def add_and_stop(self, played, replace=False):
     add(self, played)
     if len(self) == 5:
         signal.raise_signal(signal.SIGINT)
@@ -99,7 +99,7 @@ main(["run", {str(tmp_path / "plan.json")!r}, "--store", {str(tmp_path / "rows.d
     given = {"env": {**os.environ, "PYTHONPATH": "."}, "capture_output": True, "text": True, "timeout": 300}
     done = subprocess.run([sys.executable, "-c", script], **given)
     assert done.returncode == 128 + signal.SIGINT
-    assert f"5 of 120 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
+    assert f"5 of 40 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
     with Store(tmp_path / "rows.db") as store:
         assert len(store.done(cell.key for cell in expand(MANY).cells)) == 5
 

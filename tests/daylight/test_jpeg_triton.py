@@ -30,7 +30,7 @@ def check(x, quality, plain=triton_loader.twin, **options):
     got = jpeg(x, quality, **options)
     triton_loader.twin = plain
     assert calls.pop() and not calls
-    triton_loader.same(f"{quality} {options}", got, expected)
+    triton_loader.check_equal(f"{quality} {options}", got, expected)
     assert torch.equal(x, kept)
 
 g = torch.Generator().manual_seed(0)
