@@ -53,7 +53,7 @@ def look_(
     out: Path,
 ) -> None:
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
-    from adv_wrappers.evaluation.threats_side_by_side import compare_threats
+    from adv_wrappers.evaluation.observation_under_threats import compare_threats
     from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra
     from adv_wrappers.rendering.figures import format_of
 

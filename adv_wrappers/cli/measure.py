@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,8 +16,6 @@ from adv_wrappers.cli.common_options import (
     SEED,
     SELECT,
     Command,
-    EnvArguments,
-    Select,
     environment_options,
     load_agent,
     victim_options,
@@ -28,9 +26,10 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.named_function import MakeFunction
+    from adv_wrappers.evaluation.environments import Environment
     from adv_wrappers.evaluation.optimal_timing import ResilienceProfile
     from adv_wrappers.training.resilience_result import Resilience
+    from adv_wrappers.victims.victim import Victim
 
 BUDGETS = range(1, 11)  # of a profile
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
@@ -92,52 +91,48 @@ def _run(name: str, **options: object) -> None:
     from adv_wrappers.campaign.trained_entries import import_train_adversary
 
     import_train_adversary()  # says what is missing where Stable-Baselines3 is
+    from adv_wrappers.evaluation.environments import Environment
     from adv_wrappers.training.resilience import resilience, robustness
+    from adv_wrappers.victims import load_victim
 
-    run: Callable[..., None] = _measure
-    run({"resilience": resilience, "robustness": robustness}[name], **options)
+    given: dict[str, Any] = dict(options)
+    victim, trust, stats, select = (given.pop(key) for key in ("victim", "trust", "stats", "select"))
+    agent = load_agent(victim, trust, stats, select)
+    environment = Environment.of(given.pop("env"), agent, given.pop("env_kwargs"), given.pop("make"))
+    others = [load_victim(ref, trust=trust) for ref in given.pop("transfer")]
+    _measure({"resilience": resilience, "robustness": robustness}[name], agent, environment, others, **given)
 
 
 def _measure(
     measure: Callable[..., Resilience],
-    env: str,
-    env_kwargs: EnvArguments | None,
-    make: MakeFunction | None,
-    victim: str,
-    stats: str | None,
-    trust: bool,
-    select: Select | None,
+    agent: Victim,
+    environment: Environment,
+    others: Sequence[Victim],
+    *,
     any_action: bool,
     profile: int | None,
     lowest_reward: float | None,
-    transfer: tuple[str, ...],
     steps: int,
     out: Path,
     by: str | None,
     **options: object,
 ) -> None:
-    from adv_wrappers.evaluation.environments import Environment
     from adv_wrappers.evaluation.optimal_timing import TimingRules, TimingSearch, resilience_profile
     from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
-    from adv_wrappers.victims import load_victim
 
-    agent, induce = load_agent(victim, trust, stats, select), "any" if any_action else "worst"
     if profile is not None:  # which raises for what cannot be searched, before the training
-        with closing(DeterministicEpisodes(agent, Environment.of(env, agent, env_kwargs, make))) as tree:
+        with closing(DeterministicEpisodes(agent, environment)) as tree:
             TimingSearch(tree, TimingRules(by, horizon=1, lowest_reward=lowest_reward or 0.0))
-    others = [load_victim(ref, trust=trust) for ref in transfer]
     with show_progress() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
         found = measure(
             agent,
-            env,
-            induce=induce,
+            environment,
+            induce="any" if any_action else "worst",
             by=by,
             transfer=others,
             steps=steps,
             out=out,
             progress=move,
-            env_kwargs=env_kwargs,
-            make=make,
             **options,
         )
     make_console().print(found.table())
@@ -148,13 +143,11 @@ def _measure(
     if profile is not None:
         exact = resilience_profile(
             agent,
-            env,
+            environment,
             found.episode_seeds[:profile],
             BUDGETS,
             by=by,
             lowest_reward=lowest_reward or 0.0,
-            env_kwargs=env_kwargs,
-            make=make,
         )
         files += _profile(exact, out)
     click.echo(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))

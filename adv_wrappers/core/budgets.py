@@ -1,7 +1,7 @@
 """Budgets: the feasible set around the true value, as a box to search, a projection, and a direction of ascent.
 
 ``Valid`` is the space itself; ``L2`` bounds how far a row may move in the Euclidean norm, ``Linf`` how far each of its
-elements may. Budgets of few elements are in ``sparse.py``.
+elements may. Budgets of few elements are in ``sparse_budgets.py``.
 
 Every function takes batches ``[B, *S]`` of floats in the units of the space; ``low`` and ``high`` are the space's own
 bounds ``[*S]``, already widened by the engine to contain the true value. Batches are tensors; those of budgets that

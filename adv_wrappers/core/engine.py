@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.core import attacked_rows, numpy_attack, rng, tensor_attack
+from adv_wrappers.core import attack_in_numpy, attack_on_tensors, attacked_rows, rng
 from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
@@ -154,7 +154,7 @@ class Engine:
         if self.graphs is not None and before is not None and self._graphed is self.how:
             self.graphs.fault = before.fault  # another budget does not mend an attack
         self._graphed = self.how
-        self.in_numpy = None if self.victims else numpy_attack.attack_of(self)
+        self.in_numpy = None if self.victims else attack_in_numpy.attack_of(self)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
@@ -402,7 +402,7 @@ class Engine:
         out: Any = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
         if out is None:
             among: Flags = True if self.clock.device is None else attacked
-            out = tensor_attack.perturbed(self, value, part, among, rows, final, mask)
+            out = attack_on_tensors.perturbed(self, value, part, among, rows, final, mask)
         if rows is not None:
             whole = part.astype(out.dtype)
             whole[rows] = out

@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core import numpy_attack
+from adv_wrappers.core import attack_in_numpy
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import AdvWrappersError
@@ -326,7 +326,7 @@ def test_large_batches_and_masks_go_by_tensors(monkeypatch):
     assert attack is not None and attack(made, part, part, None, False, None) is not None
     assert attack(made, part, part, None, False, torch.ones(2, 3, dtype=torch.bool)) is None
     assert attack(made, part, torch.zeros(2, dtype=torch.int64), None, False, None) is None
-    monkeypatch.setattr(numpy_attack, "LARGEST", 1)
+    monkeypatch.setattr(attack_in_numpy, "LARGEST", 1)
     assert attack(made, part, part, None, False, None) is None
 
 

@@ -3,7 +3,7 @@
 A tensor operation takes a microsecond or more before it computes anything, and noise on four numbers is fifty of them.
 Here they are operations of numpy, at a fifth of that, by the same formulas: perturbations and budgets that declare
 ``arrays = True`` compute on arrays as they do on tensors, random numbers are equal to the bit, and so is the result
-(``tests/core/test_numpy_attack.py`` compares the two). Whatever is out of the ordinary, values that are not finite
+(``tests/core/test_attack_in_numpy.py`` compares the two). Whatever is out of the ordinary, values that are not finite
 among it, is left to the way of tensors, which has the words for what is wrong.
 """
 
