@@ -100,7 +100,8 @@ def _run(name: str, **options: object) -> None:
     agent = load_agent(victim, trust, stats, select)
     environment = Environment.of(given.pop("env"), agent, given.pop("env_kwargs"), given.pop("make"))
     others = [load_victim(ref, trust=trust) for ref in given.pop("transfer")]
-    _measure({"resilience": resilience, "robustness": robustness}[name], agent, environment, others, **given)
+    measures: dict[str, Callable[..., Resilience]] = {"resilience": resilience, "robustness": robustness}
+    _measure(measures[name], agent, environment, others, **given)
 
 
 def _measure(

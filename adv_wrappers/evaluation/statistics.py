@@ -39,9 +39,9 @@ def mean_interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
         ValueRangeError: if there is no value, one is not finite, or ``level`` is out of range.
 
     >>> from adv_wrappers.evaluation.statistics import mean_interval
-    >>> interval([1.0, 1.0, 1.0])
+    >>> mean_interval([1.0, 1.0, 1.0])
     (1.0, 1.0)
-    >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 3 +- 2.776 standard errors
+    >>> low, high = mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 3 +- 2.776 standard errors
     >>> round(low, 3), round(high, 3)
     (1.037, 4.963)
     """
