@@ -16,9 +16,9 @@ from adv_wrappers.atari.game_kwargs import unknown_arguments
 from adv_wrappers.atari.games import ensure_registered
 from adv_wrappers.atari.preprocessing import ThreatLike
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.environment_ids import register_threats
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import as_threat, threat
+from adv_wrappers.registered_ids import register_threats
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.wrappers.base import AnyEnv, AnyVectorEnv
 from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming

@@ -32,7 +32,7 @@ FLOORS = [
     "presets",
     "formatting",
     "snapshots",
-    "environment_ids",
+    "registered_ids",
     "wrappers",
     "atari",
     "registration",

@@ -20,10 +20,10 @@ from adv_wrappers.campaign.suites import SUITES, TIMED, entries_that_apply
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.environment_function import MakeFunction
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.named_function import MakeFunction
 from adv_wrappers.evaluation.player import Cell, Player
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks

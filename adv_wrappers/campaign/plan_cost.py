@@ -26,10 +26,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from adv_wrappers.campaign.cell_player import CellPlayer
 from adv_wrappers.campaign.deferred_attacks import AttackRecipe
 from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, expand
+from adv_wrappers.campaign.play_plan_cells import CellPlayer
 from adv_wrappers.campaign.run_plan import cells_of
 from adv_wrappers.campaign.suite_entries import AttackSetting, MadeAttack
 from adv_wrappers.campaign.suites import ADVERSARIES, entry_named

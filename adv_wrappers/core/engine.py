@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.core import attack_in_numpy, attack_on_tensors, attacked_rows, rng
+from adv_wrappers.core import attack_in_numpy, attack_on_tensors, rng, which_rows_to_attack
 from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
@@ -370,8 +370,8 @@ class Engine:
 
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
-        attacked = attacked_rows.timed(self, value, eligible, final)
-        return attacked_rows.accepted(self, value, attacked, final, mask) if self.declines else attacked
+        attacked = which_rows_to_attack.timed(self, value, eligible, final)
+        return which_rows_to_attack.accepted(self, value, attacked, final, mask) if self.declines else attacked
 
     def part_of(self, value: Any) -> Batch:
         """The part of an observation, or of an action, that is perturbed, ``[B, *S]``."""

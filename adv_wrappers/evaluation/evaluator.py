@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.best_draw import play_draws
+from adv_wrappers.evaluation.best_of_draws import play_draws
 from adv_wrappers.evaluation.environments import Environment, is_named, json_value
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
@@ -17,7 +17,7 @@ from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, compared, describe_minimum, measured_row
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.row_key import row_key
-from adv_wrappers.evaluation.sampled_distances import ObservationSample, sampled_distances
+from adv_wrappers.evaluation.slow_distances import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.target_state_losses import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,

@@ -12,10 +12,10 @@ from adv_wrappers.campaign import SUITES
 from adv_wrappers.cli import main
 from adv_wrappers.daylight.by_game import TRANSFORM_CLASSES
 from adv_wrappers.daylight.paper_tables import SETTINGS
-from adv_wrappers.environment_ids import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS
 from adv_wrappers.option_values import ROBUST, SUITE_NAMES
 from adv_wrappers.preset_names import NAMES
 from adv_wrappers.presets import presets
+from adv_wrappers.registered_ids import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS
 
 SLOW = ("torch", "stable_baselines3", "matplotlib", "rich")
 CODE = f"""
