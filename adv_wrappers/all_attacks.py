@@ -21,7 +21,7 @@ from adv_wrappers.attacks.carlini_wagner import CarliniWagner as CarliniWagner
 from adv_wrappers.attacks.square import Square as Square
 from adv_wrappers.attacks.boundary import HopSkipJump as HopSkipJump
 from adv_wrappers.attacks.model_based import ModelBased as ModelBased
-from adv_wrappers.adversaries.learned import Learned as Learned
+from adv_wrappers.adversaries.learned_attack import Learned as Learned
 from adv_wrappers.actions.noise import ActionNoise as ActionNoise
 from adv_wrappers.actions.flip import ActionFlip as ActionFlip
 from adv_wrappers.actions.worst import WorstAction as WorstAction

@@ -23,7 +23,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight import Daylight
-from adv_wrappers.daylight.by_game import transform_of
+from adv_wrappers.daylight.game_parameters import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.parsing import norm_of, parse_when
 from adv_wrappers.presets import TEXTS, Preset, presets

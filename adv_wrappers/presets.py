@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from adv_wrappers import all_attacks, daylight
-from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import construct, set_finder

@@ -16,7 +16,7 @@ from adv_wrappers.atari.game_kwargs import unknown_arguments
 from adv_wrappers.atari.games import AtariGame, AtariWrapper
 from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.daylight.by_game import Daylight
+from adv_wrappers.daylight.game_parameters import Daylight
 from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import threat

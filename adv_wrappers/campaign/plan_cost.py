@@ -26,7 +26,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from adv_wrappers.campaign.deferred_attacks import AttackRecipe
+from adv_wrappers.campaign.attacks_made_in_cells import AttackRecipe
 from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, expand
 from adv_wrappers.campaign.play_plan_cells import CellPlayer

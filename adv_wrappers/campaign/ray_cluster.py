@@ -1,8 +1,9 @@
 """Cells of a plan on a Ray cluster: actors that play one cell after another, with shares of a GPU where asked for.
 
-An actor is a process with one torch thread that keeps its victim and its environments, as a warm process does
-(:mod:`.play_plan_cells`); rows come back to the one process that writes the store. Only this module knows Ray. All machines need the same version of it, of this package and of what that depends on: a cell whose key is
-another one there ends with an error.
+An actor of Ray is a process with one torch thread that keeps its victim and its environments, as a warm process does
+(:mod:`.play_plan_cells`); rows come back to the one process that writes the store. Only this module knows Ray. All
+machines need the same version of it, of this package and of what that depends on: a cell whose key is another one there
+ends with an error.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from adv_wrappers.option_values import BEAM_WIDTH, Method
 
 if TYPE_CHECKING:
     from adv_wrappers.certification.certified_ranges import CertifiedRanges
-    from adv_wrappers.evaluation.environment_function import MakeFunction
+    from adv_wrappers.evaluation.function_reference import MakeFunction
 
 
 @main.command("certify")

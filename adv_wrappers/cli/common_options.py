@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.evaluation.environment_function import MakeFunction
+from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.option_values import Select as Select
 from adv_wrappers.utils.parse_texts import parse_value, split_arguments
 

@@ -30,7 +30,7 @@ from adv_wrappers.option_values import BY
 from adv_wrappers.utils.files import held
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environment_function import MakeFunction
+    from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.evaluation.report import Report
     from adv_wrappers.victims import Victim
 

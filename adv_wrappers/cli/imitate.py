@@ -25,8 +25,8 @@ from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environment_function import MakeFunction
     from adv_wrappers.evaluation.environments import EnvFactory
+    from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.victims import Victim
     from adv_wrappers.wrappers.base import AnyEnv
 

@@ -13,7 +13,7 @@ from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environment_function import MakeFunction
+    from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.rendering.contact_sheet import ThreatComparison
 
 

@@ -29,7 +29,7 @@ from adv_wrappers.option_values import SUITE_NAMES
 
 if TYPE_CHECKING:
     from adv_wrappers.campaign import SuiteCost, SuiteReport
-    from adv_wrappers.evaluation.environment_function import MakeFunction
+    from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.evaluation.report import Report
 
 

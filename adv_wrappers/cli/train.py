@@ -42,7 +42,7 @@ from adv_wrappers.utils.parse_texts import parse_value, split_arguments
 if TYPE_CHECKING:
     from adv_wrappers.attacks.critic import Critic
     from adv_wrappers.core.budgets import Budget
-    from adv_wrappers.evaluation.environment_function import MakeFunction
+    from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.training.train_agent import Hardened
 
 

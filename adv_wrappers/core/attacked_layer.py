@@ -10,7 +10,7 @@ from torch import Tensor
 from adv_wrappers.accel.cuda_graphs import GraphCache
 from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.clock import Clock
+from adv_wrappers.core.episode_clock import Clock
 from adv_wrappers.core.layer_simulators import MakesSimulators
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.spaces import Field, Labelled

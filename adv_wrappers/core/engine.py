@@ -20,7 +20,7 @@ from adv_wrappers.accel import cuda_graphs, transfer
 from adv_wrappers.core import attack_in_numpy, attack_on_tensors, rng, which_rows_to_attack
 from adv_wrappers.core.arithmetic import tensor_of
 from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.clock import Clock, Seeds
+from adv_wrappers.core.episode_clock import Clock, Seeds
 from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget
 from adv_wrappers.core.layer_simulators import MakesSimulators, check_simulators
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
@@ -176,7 +176,7 @@ class Engine:
         """The environment was reset: episodes begin.
 
         Args:
-            seeds: what it was reset with, of :func:`adv_wrappers.core.clock.row_seeds`; a row with a seed starts its
+            seeds: what it was reset with, of :func:`.episode_clock.row_seeds`; a row with a seed starts its
                 draws anew.
             mask: bool ``[B]``, the rows that were reset; None for all. The next :meth:`observe` lets the others keep
                 what they were shown last.

@@ -7,8 +7,8 @@ equal to OpenCV to the bit on the host, and to themselves on every device.
 
 from adv_wrappers.daylight.blur import MedianBlur, median_blur
 from adv_wrappers.daylight.brightness import Brightness, brightness
-from adv_wrappers.daylight.by_game import Daylight
 from adv_wrappers.daylight.compose import compose
+from adv_wrappers.daylight.game_parameters import Daylight
 from adv_wrappers.daylight.jpeg import JPEG, jpeg
 from adv_wrappers.daylight.paper_tables import PROBABILITIES, SETTINGS
 from adv_wrappers.daylight.perspective import Perspective, perspective

@@ -26,7 +26,7 @@ groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the n
 3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
 
 What comes out is a sequence of perturbed observations for every episode, which the ordinary layers play
-(:class:`.precomputed_observations.RecordedPerturbations`). So the return under this attack is one
+(:class:`.replay_attack.RecordedPerturbations`). So the return under this attack is one
 that was played, an upper bound on what the victim keeps in the worst case: no lower one is promised.
 """
 
@@ -54,7 +54,7 @@ from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.forceable_actions import ForcedAction, TargetedAttacks
-from adv_wrappers.evaluation.precomputed_observations import RecordedPerturbations, RecordedStep, digest_of
+from adv_wrappers.evaluation.replay_attack import RecordedPerturbations, RecordedStep, digest_of
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
 from adv_wrappers.option_values import BEAM_WIDTH
 from adv_wrappers.utils.files import holding, write

@@ -17,7 +17,7 @@ from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.environment_function import MakeFunction
+from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim

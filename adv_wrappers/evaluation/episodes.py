@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from adv_wrappers.errors import Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.slow_distances import Distance
-from adv_wrappers.evaluation.target_state_losses import Measure
+from adv_wrappers.evaluation.sampled_distances import Distance
+from adv_wrappers.evaluation.target_state_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.option_values import BY
 from adv_wrappers.utils.numbers import integer

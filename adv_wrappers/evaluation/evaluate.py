@@ -18,7 +18,7 @@ from adv_wrappers.evaluation.player import BlockResult, Player, PlayerSetup
 from adv_wrappers.evaluation.report import Report, Row, check_minimum
 from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
-from adv_wrappers.evaluation.target_state_losses import Measure
+from adv_wrappers.evaluation.target_state_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, is_worst_action, worst_action
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers

@@ -17,8 +17,8 @@ from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, compared, describe_minimum, measured_row
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.row_key import row_key
-from adv_wrappers.evaluation.slow_distances import ObservationSample, sampled_distances
-from adv_wrappers.evaluation.target_state_losses import measure_text, measured_target
+from adv_wrappers.evaluation.sampled_distances import ObservationSample, sampled_distances
+from adv_wrappers.evaluation.target_state_distance import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
     is_worst_action,

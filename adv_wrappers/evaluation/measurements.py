@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Array, Rows
-from adv_wrappers.evaluation.slow_distances import ObservationSample
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.evaluation.warning_inputs import count_flips, count_unequal_answers, count_zero_gradients
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.runner import PolicyRunner

@@ -13,8 +13,8 @@ from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
-from adv_wrappers.evaluation.slow_distances import ObservationSample
-from adv_wrappers.evaluation.target_state_losses import EpisodeLosses
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
+from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.presets import preset_in_errors
 from adv_wrappers.utils.processes import pickled

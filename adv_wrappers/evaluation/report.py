@@ -22,7 +22,7 @@ from rich.table import Table
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of_draws import EpisodeDraws
-from adv_wrappers.evaluation.slow_distances import Distance, ObservationSample
+from adv_wrappers.evaluation.sampled_distances import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
 from adv_wrappers.evaluation.warning_inputs import CheckedRow

@@ -12,7 +12,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.attacks.boundary import HopSkipJump
 from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.max_diff import MaxDiff

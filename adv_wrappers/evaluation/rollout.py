@@ -23,8 +23,8 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
-from adv_wrappers.evaluation.slow_distances import ObservationSample
-from adv_wrappers.evaluation.target_state_losses import EpisodeLosses
+from adv_wrappers.evaluation.sampled_distances import ObservationSample
+from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base import AnyVectorEnv

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
-from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from adv_wrappers.actions.worst import WorstAction
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.adversaries.timed_actor import Induce, Timed
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value

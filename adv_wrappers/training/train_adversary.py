@@ -30,7 +30,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import stored
 from adv_wrappers.adversaries.hybrid_actors import Hybrid
-from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When

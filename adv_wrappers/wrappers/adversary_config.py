@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
 from adv_wrappers.adversaries.hybrid_actors import Hybrid
-from adv_wrappers.adversaries.learned import append_actions, append_spent
+from adv_wrappers.adversaries.learned_attack import append_actions, append_spent
 from adv_wrappers.adversaries.timed_actor import Timed
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value, construct, decode

@@ -9,7 +9,7 @@ import torch
 from gymnasium.utils import RecordConstructorArgs
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.clock import row_seeds
+from adv_wrappers.core.episode_clock import row_seeds
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info

@@ -18,7 +18,7 @@ from torch import nn
 from adv_wrappers.cli import main
 from adv_wrappers.cli.common_options import environment_options, repeated
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.evaluation.environment_function import MakeFunction
+from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.evaluation.report import Report
 
 VICTIM = ["--victim", "zoo:cartpole-dqn"]

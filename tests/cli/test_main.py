@@ -151,7 +151,7 @@ def texts(expression: ast.expr) -> str:
 # whose messages are about a threat, a plan or a value of a class, which write arguments like Python everywhere
 OTHERS = (
     "adversaries", "actions/noise", "attacks", "atari", "campaign", "cli", "core/perturbation", "daylight",
-    "evaluation/precomputed_observations", "formatting", "parsing", "presets", "timing", "training/radial",
+    "evaluation/replay_attack", "formatting", "parsing", "presets", "timing", "training/radial",
     "training/robust_dqn", "victims/smoothed",
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 
 from adv_wrappers.campaign import SUITES
 from adv_wrappers.cli import main
-from adv_wrappers.daylight.by_game import TRANSFORM_CLASSES
+from adv_wrappers.daylight.game_parameters import TRANSFORM_CLASSES
 from adv_wrappers.daylight.paper_tables import SETTINGS
 from adv_wrappers.option_values import ROBUST, SUITE_NAMES
 from adv_wrappers.preset_names import NAMES

@@ -18,8 +18,8 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.attacks.targets import VictimValue
 from adv_wrappers.errors import StoreError, ValueRangeError
-from adv_wrappers.evaluation.environment_function import MakeFunction
 from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.victims import Victim

@@ -8,7 +8,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, expand, run
-from adv_wrappers.campaign.deferred_attacks import AttackRecipe, _turn
+from adv_wrappers.campaign.attacks_made_in_cells import AttackRecipe, _turn
 from adv_wrappers.campaign.plan_cost import estimate
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.utils.files import held

@@ -11,7 +11,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.attacks.targets import Fall, LossFunction, PredictedReward
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.target_state_losses import EpisodeLosses, measure_text
+from adv_wrappers.evaluation.target_state_distance import EpisodeLosses, measure_text
 from adv_wrappers.wrappers.dmc import dmc
 from tests.evaluation.agents import Film, balancing, short, watcher
 

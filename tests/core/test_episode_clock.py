@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.clock import Clock
+from adv_wrappers.core.episode_clock import Clock
 from adv_wrappers.errors import ValueRangeError
 
 CPU = torch.device("cpu")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers.daylight import PROBABILITIES, SETTINGS, Daylight
-from adv_wrappers.daylight.by_game import TRANSFORM_CLASSES, transform_of
+from adv_wrappers.daylight.game_parameters import TRANSFORM_CLASSES, transform_of
 from adv_wrappers.daylight.paper_tables import (
     FRACTIONS,
     GENERAL_IMPACTS,

@@ -11,7 +11,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.evaluation.precomputed_observations import RecordedPerturbations, RecordedStep, digest_of
+from adv_wrappers.evaluation.replay_attack import RecordedPerturbations, RecordedStep, digest_of
 from tests.evaluation.test_optimal_timing import Walk
 
 
