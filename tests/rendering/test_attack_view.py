@@ -28,7 +28,7 @@ def still():
 def test_tensors_and_partial_resets(monkeypatch):
     """Environments on a device hand out tensors; a row that was reset has no action yet."""
     seen = []
-    monkeypatch.setattr(attack_view, "compose", lambda header, panels, down: seen.append((header, panels)))
+    monkeypatch.setattr(attack_view, "compose_panels", lambda header, panels, down: seen.append((header, panels)))
     inner = SyncVectorEnv([still] * 2, autoreset_mode=AutoresetMode.DISABLED)
     env = AttackView(adv.wrap(TensorVector(inner), "noise:eps=9", "action-flip"), size=12)
     env.reset(seed=[0, 1])
@@ -42,7 +42,7 @@ def test_tensors_and_partial_resets(monkeypatch):
 
 
 def test_a_view_changes_nothing_and_draws_only_when_asked(monkeypatch):
-    monkeypatch.setattr(attack_view, "compose", lambda *_: pytest.fail("drawn without being asked"))
+    monkeypatch.setattr(attack_view, "compose_panels", lambda *_: pytest.fail("drawn without being asked"))
     plain, view = (adv.wrap(still(), "noise:eps=9", "action-flip:p=0.5") for _ in range(2))
     view = AttackView(view)
     assert (plain.reset(seed=3)[0] == view.reset(seed=3)[0]).all()
@@ -139,7 +139,7 @@ def test_rows_of_a_vector_look_like_single_environments():
 def drawn(env, monkeypatch):
     """What a view would compose, by title."""
     seen = []
-    monkeypatch.setattr(attack_view, "compose", lambda header, panels, down: seen.append(dict(panels)))
+    monkeypatch.setattr(attack_view, "compose_panels", lambda header, panels, down: seen.append(dict(panels)))
     env.render()
     return [{title: image[::4, ::4] for title, image in one.items()} for one in seen]
 
@@ -182,7 +182,7 @@ def test_right_around_the_layer_screens_are_in_colour(monkeypatch):
     env = AttackView(raw, size=1)
     env.reset(seed=1)
     seen = []
-    monkeypatch.setattr(attack_view, "compose", lambda header, panels, down: seen.extend(panels))
+    monkeypatch.setattr(attack_view, "compose_panels", lambda header, panels, down: seen.extend(panels))
     env.render()
     assert [title.split(" x ")[0] for title, _ in seen] == ["true", "seen by the agent", "difference"]
     assert (seen[0][1] == env.unwrapped.ale.getScreenRGB()).all()

@@ -92,7 +92,7 @@ def captured(monkeypatch, env):
         seen.update(header=header, titles=[title for title, _ in pictures], pictures=[p for _, p in pictures])
         return np.zeros((2, 2, 3), np.uint8)
 
-    monkeypatch.setattr(attack_view, "compose", compose)
+    monkeypatch.setattr(attack_view, "compose_panels", compose)
     env.render()
     return seen
 

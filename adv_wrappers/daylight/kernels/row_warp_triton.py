@@ -106,7 +106,7 @@ def _warp(
     tl.store(out + base + at, word.to(out.dtype.element_ty), seen)
 
 
-def row_warp_on_device(images: Tensor, matrices: Tensor, affine: bool, border: str, interpolation: str) -> Tensor:
+def warp(images: Tensor, matrices: Tensor, affine: bool, border: str, interpolation: str) -> Tensor:
     """Images seen through maps of their own.
 
     Args:
@@ -157,7 +157,7 @@ def trial(device: torch.device) -> None:
         for matrices, make in ((turns, plain.affine_map), (tilts, plain.perspective_map)):
             affine = matrices is turns
             given = [(*plain.inverted(m), 0.0, 0.0, 0.0) if affine else m for m in matrices]
-            got = row_warp_on_device(
+            got = warp(
                 x.to(device), torch.tensor(given, dtype=torch.float64, device=device), affine, border, interpolation
             )
             maps = [make(m, 9, 84, interpolation) for m in matrices]

@@ -64,7 +64,7 @@ def _shift(
     tl.store(out + base + at, value, own)
 
 
-def shift_on_device(images: Tensor, moves: Tensor, border: str) -> Tensor:
+def shift(images: Tensor, moves: Tensor, border: str) -> Tensor:
     """uint8 images ``[N, H, W, K]`` moved by int32 ``[1, 2]``, right and down, or ``[B, 2]``, one for each N / B."""
     x = images.contiguous()
     result = torch.empty_like(x)
@@ -92,7 +92,7 @@ def shift_on_device(images: Tensor, moves: Tensor, border: str) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def move(dx: int, dy: int, device: torch.device) -> Tensor:
-    """One move for :func:`shift_on_device`, kept on the device."""
+    """One move for :func:`shift`, kept on the device."""
     return torch.tensor([[dx, dy]], dtype=torch.int32, device=device)
 
 
@@ -106,7 +106,7 @@ def trial(device: torch.device) -> None:
                 plain(one[None], *to, border=border, layout="HWF") for one, to in zip(x, moves.tolist(), strict=True)
             ]
             triton_loader.check_equal(
-                f"shift, {border}", shift_on_device(x.to(device), moves.to(device), border).cpu(), torch.cat(rows)
+                f"shift, {border}", shift(x.to(device), moves.to(device), border).cpu(), torch.cat(rows)
             )
-            one = shift_on_device(x.to(device), move(2, -1, device), border).cpu()
+            one = shift(x.to(device), move(2, -1, device), border).cpu()
             triton_loader.check_equal(f"one shift, {border}", one[:1], rows[0])

@@ -143,7 +143,7 @@ def _codes(at: plain.Map, border: str, interpolation: str, device: torch.device)
     return codes, torch.from_numpy(at.fraction.reshape(-1).astype(np.int16)).to(device)
 
 
-def warp_on_device(images: Tensor, at: plain.Map, border: str, interpolation: str) -> Tensor:
+def warp(images: Tensor, at: plain.Map, border: str, interpolation: str) -> Tensor:
     """As :func:`adv_wrappers.daylight.warp.warp`, of uint8 images."""
     return gather(images, *_codes(at, border, interpolation, images.device))
 
@@ -158,7 +158,7 @@ def trial(device: torch.device) -> None:
         for border, interpolation in (("zero", "bilinear"), ("reflect", "bilinear"), ("zero", "nearest")):
             at = plain.affine_map(matrix, 9, 34, interpolation)
             expected = plain.warp(x, at, border, interpolation)
-            triton_loader.check_equal("warp", warp_on_device(x.to(device), at, border, interpolation).cpu(), expected)
+            triton_loader.check_equal("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
         at = plain.affine_map(matrix, 9, 34, "bilinear")
         codes, fractions = _codes(at, "wrap", "bilinear", device)
         lit = gather(x.to(device), codes, fractions, table.to(device), table.to(device), _IMAGES).cpu()
