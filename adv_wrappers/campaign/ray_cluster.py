@@ -142,6 +142,7 @@ class RayActors:
             except Exception as error:  # what cannot be sent back
                 played = Played(task, error=error)
             del self._running[ref]
+            self._deaths.pop(id(task), None)  # another task may get its identity
             found.append(played)
         return found
 

@@ -192,8 +192,10 @@ class Processes(Generic[P, R]):
                 found.append(Played(task, future.result()))
             except BrokenExecutor:
                 dead.append(task)
+                continue
             except Exception as error:
                 found.append(Played(task, error=error))
+            self._deaths.pop(id(task), None)  # another task may get its identity
         if dead:
             dead += self._running.values()
             self._running.clear()

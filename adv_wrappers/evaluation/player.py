@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adv_wrappers.attacks.targets import Target
@@ -11,6 +11,7 @@ from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
 from adv_wrappers.evaluation.sampled_distances import ObservationSample
@@ -25,8 +26,6 @@ from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.recorder import VectorActionRecorder
 from adv_wrappers.wrappers.stack import wrap
-
-BlocksPlayed = Callable[[int], None]  # called with the number of finished episodes
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Block:
         """What a message calls it."""
         return f"a block of {len(self.seeds)} episodes"
 
-    def play(self, player: Player, on_episode: BlocksPlayed | None = None) -> BlockResult:
+    def play(self, player: Player, on_episode: Tell | None = None) -> BlockResult:
         """What it measures."""
         return player.play(self, on_episode)
 
@@ -159,7 +158,7 @@ class Player:
             return recorder, wrap(recorder, *threats.layers, victim=cell.victim, quantize=cell.episodes.quantize)
 
     def play(
-        self, block: Block, on_episode: BlocksPlayed | None = None, attacked_at: Counter[int] | None = None
+        self, block: Block, on_episode: Tell | None = None, attacked_at: Counter[int] | None = None
     ) -> BlockResult:
         """What a block measures; the arguments beside it, and errors, are those of :func:`play_episodes`."""
         recorder, env = self._runs[block.cell]
