@@ -201,9 +201,7 @@ def play_missing(
                 setup = PlayerSetup(evaluator.cells)
                 executor = opened.enter_context(closing(Processes[Player, BlockResult](workers, setup, tries=1)))
             evaluator.play(missing, executor, add, move)
-        if kept is not None:
-            kept.export(rows)
-        return evaluator.report(rows, minimum)
+        return evaluator.report(rows, minimum) if kept is None else kept.export(rows)
 
 
 def kept_rows(evaluator: Evaluator, folder: Path) -> dict[int, Row]:
@@ -221,6 +219,7 @@ class _KeptRows:
     def __init__(self, evaluator: Evaluator, folder: Path, minimum: float | str | None) -> None:
         self.evaluator, self.folder, self.minimum = evaluator, folder, minimum
         self.keys = [evaluator.key(i) for i in range(len(evaluator.stacks))]
+        self._unstored: list[PlayedCell] = []
         self._unwritten: OutputError | None = None
 
     def __enter__(self) -> _KeptRows:
@@ -245,30 +244,34 @@ class _KeptRows:
         row, name = rows[i], self.evaluator.stacks[i].name
         seconds = row["ms_per_step"] * row["mean_length"] * row["episodes"] / 1000
         key = self.keys[i] or unknown_key()
+        self._unstored.append(PlayedCell(key, name, self.evaluator.about, row, None, seconds, ""))
+        self.write(rows)
+
+    def export(self, rows: Mapping[int, Row]) -> Report:
+        """Write and return the report of all rows; raises :class:`OutputError`, with it, if anything is not written."""
+        report = self.write(rows) or self.evaluator.report(rows, self.minimum)
+        if self._unwritten is not None:
+            self._unwritten.report = report
+            raise self._unwritten
+        return report
+
+    def write(self, rows: Mapping[int, Row]) -> Report | None:
+        """Write what is not stored yet, and the report of these rows, which is returned, once there is the first."""
+        self._unwritten = None
         try:
-            self._store.add([PlayedCell(key, name, self.evaluator.about, row, None, seconds, "")], replace=True)
+            if self._unstored:
+                self._store.add(self._unstored, replace=True)
+                self._unstored = []
         except OutputError as error:
             self._unwritten = error
-        else:
-            self._unwritten = None
-        self.write(rows)
-
-    def export(self, rows: Mapping[int, Row]) -> None:
-        """Write the report of all rows; raises :class:`OutputError`, with the report, if anything is not written."""
-        unwritten = self._unwritten
-        self.write(rows)
-        if (error := unwritten or self._unwritten) is not None:
-            error.report = self.evaluator.report(rows, self.minimum)
-            raise error
-
-    def write(self, rows: Mapping[int, Row]) -> None:
-        """Write the report of these rows, once there is the first."""
         if 0 not in rows:
-            return
+            return None
+        report = self.evaluator.report(rows, self.minimum)
         try:
-            self.evaluator.report(rows, self.minimum).to_json(self.folder / "report.json")
+            report.to_json(self.folder / "report.json")
         except OutputError as error:
             self._unwritten = error
+        return report
 
 
 def _load(victim: Victim | str, device: torch.device | str | None) -> Victim:

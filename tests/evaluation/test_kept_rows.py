@@ -17,7 +17,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.targets import VictimValue
-from adv_wrappers.errors import StoreError, ValueRangeError
+from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.evaluation.report import Report
@@ -214,6 +214,24 @@ def test_without_resume_rows_are_replaced(victim: Victim, played: list[Any], tmp
     with Store(tmp_path / ROWS_FILE) as store:
         assert [row["ms_per_step"] for _, row in store.rows()] == [row["ms_per_step"] for row in report.threats]
     assert len(played) == 4
+
+
+def test_a_row_that_could_not_be_stored_is_stored_with_the_next(
+    victim: Victim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, tried = Store.add, list[int]()
+
+    def full_at_first(self: Store, played: Any, replace: bool = False) -> None:
+        tried.append(len(played))
+        if len(tried) == 1:
+            raise OutputError("no space left")
+        add(self, played, replace)
+
+    monkeypatch.setattr(Store, "add", full_at_first)
+    report = adv.evaluate(victim, short, [NOISE, PGD], 1, out=tmp_path)
+    with Store(tmp_path / ROWS_FILE) as store:
+        assert [row["threat"] for _, row in store.rows()] == [row["threat"] for row in report.threats]
+    assert tried == [1, 2, 1]
 
 
 def test_what_a_file_cannot_tell_apart_is_played_again(victim: Victim, played: list[Any], tmp_path: Path) -> None:
