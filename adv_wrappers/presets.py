@@ -26,10 +26,10 @@ from adv_wrappers.core.perturbation import ActionPerturbation, How, On, Perturba
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
-from adv_wrappers.parsing import norm_of, parse_budget, parse_when
+from adv_wrappers.parse_threat_text import norm_of, parse_budget, parse_when
 from adv_wrappers.preset_names import after_load, preset_entry_points
 from adv_wrappers.timing import And, Bernoulli
-from adv_wrappers.utils.parse_texts import parse_value, split_arguments, unquote
+from adv_wrappers.utils.parse_values import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
 
 
@@ -256,8 +256,8 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
 
     The text is split on its first ``:``, at commas outside quotes and brackets, and on the first ``=`` of each piece;
     lists are written ``a;b``, and a value that holds a comma is quoted; within quotes it is taken as it stands.
-    :func:`adv_wrappers.formatting.text_of` writes what is read here. ``given`` are arguments of :func:`threat` that
-    take precedence.
+    :func:`adv_wrappers.format_threat_text.text_of` writes what is read here. ``given`` are arguments of :func:`threat`
+    that take precedence.
 
     Raises:
         ThreatError: for text of another form, and whatever :func:`threat` raises.
@@ -302,7 +302,7 @@ def read_text(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _refuse_unwritten(part: str, text: str) -> None:
-    """Raise for ``<...>``, by which reports name what has no text form (:mod:`adv_wrappers.formatting`)."""
+    """Raise for ``<...>``, by which reports name what has no text form (:mod:`adv_wrappers.format_threat_text`)."""
     if part.strip().startswith("<"):
         raise ThreatError(
             f"{part.strip()} in {text!r:.200} names something that has no text form, such as a function or a victim "

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers import all_attacks
+from adv_wrappers.adversarial_env_ids import register
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid, Induce, Timed
 from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.campaign import Plan, run, run_suite
@@ -22,18 +23,17 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
-from adv_wrappers.registration import register
 from adv_wrappers.testing import assert_robust
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.training.imitation import imitate
 from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.training.train_dynamics import train_dynamics
 from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
-from adv_wrappers.wrappers.action import PerturbAction
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
-from adv_wrappers.wrappers.observation import PerturbObservation
-from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
-from adv_wrappers.wrappers.stack import wrap
+from adv_wrappers.wrappers.perturb_action import PerturbAction
+from adv_wrappers.wrappers.perturb_observation import PerturbObservation
+from adv_wrappers.wrappers.probabilistic_timing_wrapper import ProbabilisticTiming
+from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 if TYPE_CHECKING:
     from adv_wrappers.training.resilience import resilience, robustness
@@ -83,29 +83,29 @@ __all__ = [
 _ELSEWHERE = {  # where the other names that the documentation shows are imported from
     "adv_wrappers.adversaries": ("Actor", "Director"),
     "adv_wrappers.atari": ("RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"),
-    "adv_wrappers.attacks.critic": ("Critic",),
+    "adv_wrappers.victims.saved_critic": ("Critic",),
     "adv_wrappers.campaign": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),
-    "adv_wrappers.certification.certified_ranges": ("certified_ranges",),
+    "adv_wrappers.certification.certified_ranges_over_eps": ("certified_ranges",),
     "adv_wrappers.core.budgets": ("Budget",),
     "adv_wrappers.core.perturbation": ("Perturbation",),
     "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),
     "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
     "adv_wrappers.evaluation.beam": ("beam_search",),
     "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),
-    "adv_wrappers.rendering.attack_view": ("AttackView",),
+    "adv_wrappers.rendering.side_by_side_view": ("AttackView",),
     "adv_wrappers.training.resilience_result": ("Resilience", "Robustness"),
     "adv_wrappers.training.train_agent": ("Hardened",),
     "adv_wrappers.training.train_critic": ("scan_critics",),
-    "adv_wrappers.victims.dynamics": ("load_dynamics",),
-    "adv_wrappers.wrappers.action": ("VectorPerturbAction",),
+    "adv_wrappers.victims.saved_dynamics": ("load_dynamics",),
+    "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
     "adv_wrappers.wrappers.adversary_env": ("VectorAdversaryEnv",),
     "adv_wrappers.wrappers.adversary_rewards": ("PerturbationCost",),
-    "adv_wrappers.wrappers.dmc": ("dmc",),
-    "adv_wrappers.wrappers.observation": ("VectorPerturbObservation",),
-    "adv_wrappers.wrappers.order": ("check_order",),
-    "adv_wrappers.wrappers.probabilistic_timing": ("VectorProbabilisticTiming",),
-    "adv_wrappers.wrappers.sb3": ("VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"),
+    "adv_wrappers.wrappers.dmc_env": ("dmc",),
+    "adv_wrappers.wrappers.perturb_observation": ("VectorPerturbObservation",),
+    "adv_wrappers.wrappers.check_wrapper_order": ("check_order",),
+    "adv_wrappers.wrappers.probabilistic_timing_wrapper": ("VectorProbabilisticTiming",),
+    "adv_wrappers.wrappers.sb3_layers": ("VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"),
     "adv_wrappers.wrappers.sb3_adversary_env": ("VecAdversaryEnv",),
 }
 _PLACES = {name: place for place, names in _ELSEWHERE.items() for name in names}

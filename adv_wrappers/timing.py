@@ -22,7 +22,7 @@ from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.types import Flags
 from adv_wrappers.errors import ThreatError, VictimError
-from adv_wrappers.utils.numbers import check_integer, check_number
+from adv_wrappers.utils.check_numbers import check_integer, check_number
 
 
 class Timing(When):

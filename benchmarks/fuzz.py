@@ -64,10 +64,10 @@ from adv_wrappers.cli import main as adv_wrappers_command
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.formatting import text_of
-from adv_wrappers.parsing import parse_when
+from adv_wrappers.format_threat_text import text_of
+from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.utils.parse_texts import split_stack
+from adv_wrappers.utils.parse_values import split_stack
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 INPUTS, CHUNK = 50_000, 1000  # of a process

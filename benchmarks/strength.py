@@ -40,8 +40,8 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.presets import parse_threat
 
 STATES, GRID, SEEDS = 512, 41, 3

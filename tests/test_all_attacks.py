@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 NEW = """
 import adv_wrappers as adv
 from adv_wrappers import Dropout
-from adv_wrappers.formatting import text_of
+from adv_wrappers.format_threat_text import text_of
 from adv_wrappers.presets import parse_threat
 from tests.laws import checks
 

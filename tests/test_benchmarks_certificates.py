@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.certification.certified_ranges import certified_ranges
+from adv_wrappers.certification.certified_ranges_over_eps import certified_ranges
 from adv_wrappers.victims import zoo_names
 from tests.result_scripts import result_script
 

@@ -16,7 +16,7 @@ import adv_wrappers
 ROOT = Path(adv_wrappers.__file__).parent
 FLOORS = [
     "errors",
-    "option_values",
+    "cli_option_choices",
     "preset_names",
     "utils",
     "networks",
@@ -28,14 +28,14 @@ FLOORS = [
     ("attacks", "daylight", "actions"),
     "adversaries",
     "all_attacks",
-    "parsing",
+    "parse_threat_text",
     "presets",
-    "formatting",
+    "format_threat_text",
     "snapshots",
-    "registered_ids",
+    "register_ids_on_import",
     "wrappers",
     "atari",
-    "registration",
+    "adversarial_env_ids",
     "rendering",
     "evaluation",
     "certification",
@@ -47,7 +47,7 @@ FLOORS = [
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}
 SIBLINGS = {"attacks", "daylight", "actions"}
-SB3 = ("victims/sb3", "wrappers/sb3", "training/")
+SB3 = ("victims/sb3", "wrappers/sb3_layers", "training/")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
 
 
@@ -77,7 +77,7 @@ def faults(path: Path) -> list[str]:
         parts = module.split(".")
         if parts[0] == "adv_wrappers":
             target = parts[1] if len(parts) > 1 else item
-            if top or (target.startswith("__") and LEVEL[here] >= LEVEL["registration"]):
+            if top or (target.startswith("__") and LEVEL[here] >= LEVEL["adversarial_env_ids"]):
                 continue
             if target not in LEVEL:
                 found.append(f"{name} imports {module}.{item}")
@@ -170,12 +170,12 @@ def test_arrows_go_down(path):
     ("where", "line"),
     [
         ("core/x.py", "from adv_wrappers.timing import Every"),
-        ("attacks/x.py", "from adv_wrappers.actions.flip import ActionFlip"),
+        ("attacks/x.py", "from adv_wrappers.actions.opposite_action import ActionFlip"),
         ("timing.py", "from adv_wrappers.presets import threat"),
         ("core/x.py", "import gymnasium as gym"),
         ("attacks/x.py", "from gymnasium.vector import VectorEnv"),
-        ("presets.py", "def f():\n    from adv_wrappers.wrappers.stack import wrap"),
-        ("wrappers/env.py", "import stable_baselines3"),
+        ("presets.py", "def f():\n    from adv_wrappers.wrappers.wrap_in_layers import wrap"),
+        ("wrappers/env_layer.py", "import stable_baselines3"),
         ("new.py", "import math"),
         ("evaluation/x.py", "from adv_wrappers.cli import main"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import adv_wrappers as adv
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.parsing import parse_when
+from adv_wrappers.parse_threat_text import parse_when
 from tests.rigs import RIGS, ReplayEnv
 
 

@@ -2,8 +2,8 @@
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import Director
-from adv_wrappers.adversaries.hybrid_actors import Hybrid
 from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
 from adv_wrappers.adversaries.pa_ad_actor import PAAD, ActionPAAD
 from adv_wrappers.adversaries.sa_rl_actor import SARL
 from adv_wrappers.adversaries.timed_actor import Induce, Timed

@@ -18,18 +18,18 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from numpy.typing import NDArray
 
-from adv_wrappers.atari.game_kwargs import single_game_arguments, vector_game_arguments, without_fixed
-from adv_wrappers.atari.games import AtariGame, PressFire, is_atari, make_game, not_a_game, spec_of
-from adv_wrappers.atari.screens import RawFrames, ShrinkFrames
+from adv_wrappers.atari.check_game_kwargs import single_game_arguments, vector_game_arguments, without_fixed
+from adv_wrappers.atari.make_games import AtariGame, PressFire, is_atari, make_game, not_a_game, spec_of
+from adv_wrappers.atari.raw_screen_observations import RawFrames, ShrinkFrames
 from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OrderError, SpaceError, VictimError
 from adv_wrappers.presets import as_threat
-from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.base import AnyVectorEnv
-from adv_wrappers.wrappers.stack import wrap
+from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 ThreatLike = ThreatModel | Perturbation | str | Mapping[str, Any]
 Threats = ThreatLike | Sequence[ThreatLike]

@@ -26,11 +26,11 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, check_weights, divergence_of
 from adv_wrappers.attacks.restarts import TrackedGradient
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.victims.gradients import Gradient, Loss
+from adv_wrappers.victims.observation_gradient import Gradient, Loss
 
 LOSSES = ("cross-entropy", "margin", "dlr", "divergence")
 

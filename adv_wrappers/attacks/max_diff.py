@@ -24,11 +24,11 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, langevin
 from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.utils.numbers import check_number
-from adv_wrappers.victims.gradients import Gradient, Loss
+from adv_wrappers.core.victim_at_step import BoundVictim
+from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.victims.observation_gradient import Gradient, Loss
 
 
 @dataclass(frozen=True)

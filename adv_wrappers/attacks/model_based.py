@@ -6,8 +6,8 @@ are renewed, the budget, the learning rate (six were tried, the best reported) a
 is renewed at every step unless told otherwise; the descent begins at the best of the previous plan, shifted, no
 perturbation, and constant corners of the budget; its best iterate is kept.
 
-A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.dynamics.Dynamics` says in its card how far
-its predictions hold, which is how far a plan should reach.
+A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.saved_dynamics.Dynamics` says in its card
+how far its predictions hold, which is how far a plan should reach.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.cem import cem, mppi
-from adv_wrappers.attacks.lqr import lqr
-from adv_wrappers.attacks.planning import PlanningProblem, best_of, descend, starts
-from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of
+from adv_wrappers.attacks.lqr_planner import lqr
+from adv_wrappers.attacks.planning_problem import PlanningProblem, best_of, descend, starts
+from adv_wrappers.attacks.sampling_planners import cem, mppi
+from adv_wrappers.attacks.target_states import Target, TargetLike, VictimValue, as_target, target_of
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import Message, ThreatError, ValueRangeError, VictimError, Words
+from adv_wrappers.utils.check_numbers import check_integer, check_number
 from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.utils.numbers import check_integer, check_number
-from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
+from adv_wrappers.victims.saved_dynamics import Dynamics, load_dynamics
 
 MOST_PLANNED_STEPS = 10_000
 SIMULATOR = "simulator"  # instead of a model
@@ -51,8 +51,8 @@ class Planned(SimulatingPerturbation, VictimAttack):
         victim: with continuous actions and observations ``[n]``, feed-forward.
         dynamics: a :class:`.Dynamics`, or ``card:FOLDER``; or ``"simulator"``, which plans in the environment itself:
             a reference that tells the error of a model from that of the planner, no attacker can have it.
-        target: the loss of a state: a :class:`.targets.Target`, its text such as ``"height=0"``, or a function of
-            observations ``[..., n]``; None takes the model's environment's own (:data:`.targets.TARGETS`).
+        target: the loss of a state: a :class:`.target_states.Target`, its text such as ``"height=0"``, or a function of
+            observations ``[..., n]``; None takes the model's environment's own (:data:`.target_states.TARGETS`).
         steps: length T of a plan.
         apply: how many perturbations of a plan are applied before the next one is made, at most ``steps``.
         planner: ``adam`` (the paper's), ``lqr`` (iterative LQR), or without gradients ``cem`` (the cross-entropy

@@ -14,8 +14,8 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack, momentum
 from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 from adv_wrappers.core.context import Context
-from adv_wrappers.utils.numbers import check_number
-from adv_wrappers.victims.gradients import Gradient, Loss
+from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.victims.observation_gradient import Gradient, Loss
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.sparse_budgets import FewFeatures
+from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.networks.space_to_depth import SpaceToDepth
-from adv_wrappers.victims.gradients import Gradient, Loss
+from adv_wrappers.victims.observation_gradient import Gradient, Loss
 from adv_wrappers.victims.victim import Victim
 
 

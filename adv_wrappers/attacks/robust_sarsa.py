@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CriticOfMode
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.victims.gradients import Loss
+from adv_wrappers.victims.observation_gradient import Loss
+from adv_wrappers.victims.saved_critic import Critic
 
 
 @dataclass(frozen=True)

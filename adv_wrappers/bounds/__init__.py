@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from adv_wrappers.bounds.crown import crown
 from adv_wrappers.bounds.interval import interval, joined
-from adv_wrappers.bounds.interval_rules import graph_network, known, monotone, rule
-from adv_wrappers.bounds.linear import crown
+from adv_wrappers.bounds.layers_with_interval_bounds import graph_network, known, monotone, rule
 
 __all__ = ["crown", "graph_network", "interval", "joined", "known", "monotone", "rule"]

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.layer_norm import Centred
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.networks.extra_layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.graph import Arithmetic, Join, Mean, NodeLayer, Permute, Reshape, Slice, factor_and_offset
+from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize, QuantileMean, TwoLogits
 
 RowsByValue = dict[int, Tensor]  # by the number of a value: combinations of its elements, [B or 1, M, *S]
 Shape = tuple[int, ...]

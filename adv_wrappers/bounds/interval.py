@@ -25,10 +25,17 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.activation_relaxations import least_point
 from adv_wrappers.bounds.affine_layers import RowsByValue, Shape, check_width, flat, pull_back, takes_vectors, times
-from adv_wrappers.bounds.interval_rules import Bounds, Ends, monotone, monotone_rule, nodes_in, rule, rule_of
 from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
+from adv_wrappers.bounds.layers_with_interval_bounds import (
+    Bounds,
+    Ends,
+    monotone,
+    monotone_rule,
+    nodes_in,
+    rule,
+    rule_of,
+)
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.extra_layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.graph import (
     Arithmetic,
     Join,
@@ -40,6 +47,7 @@ from adv_wrappers.networks.graph import (
     factor_and_offset,
     has_statistics,
 )
+from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 
 Boxes = Mapping[int, Bounds] | Sequence[Bounds]  # by the number of a value
 

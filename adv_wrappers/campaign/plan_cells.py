@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from adv_wrappers.campaign.attacks_made_in_cells import AttackRecipe, budget_of, with_timing
+from adv_wrappers.campaign.attacks_made_per_cell import AttackRecipe, budget_of, with_timing
 from adv_wrappers.campaign.plan import Grid, Plan, Threat, environment_parts
 from adv_wrappers.campaign.suite_entries import AttackSetting
 from adv_wrappers.campaign.suites import SUITES, TIMED, entries_that_apply
@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.player import Cell, Player
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
-from adv_wrappers.utils.parse_texts import split_arguments, split_stack
+from adv_wrappers.utils.parse_values import split_arguments, split_stack
 from adv_wrappers.victims import Victim, environment_of, load_victim
 
 _UNTIMED = "it is searched for attacks at every step: a grid without timings has it"

@@ -48,9 +48,9 @@ from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.training.train_critic import scan_critics
 from adv_wrappers.training.train_one_critic import CriticTraining, train_one_critic
-from adv_wrappers.utils.parse_texts import duration, duration_between
+from adv_wrappers.utils.parse_values import duration, duration_between
 from adv_wrappers.utils.step_timer import StepTimer
-from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.torch_threads import one_thread
 
 MOST_SECONDS = 1.5  # of the steps of one entry that are timed with all rows, and again with one
 _MOST_SEARCHED = 10  # steps of a search that are timed, at its full width

@@ -26,9 +26,9 @@ from adv_wrappers.presets import threat
 from adv_wrappers.training.train_critic import SMALL, CriticSetting
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.dynamics import Dynamics, load_dynamics
+from adv_wrappers.victims.saved_dynamics import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import as_float
+from adv_wrappers.wrappers.layer import as_float
 
 SuiteProgress = Callable[[str, int, int], None]
 ONE_RUN = "one setting, one run"

@@ -13,16 +13,16 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.campaign.suite_entries import NO_ACTION_BUDGET, NO_BUDGET, AttackSetting, Entry, MadeAttack, count_of
+from adv_wrappers.cli_option_choices import FORMS
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
-from adv_wrappers.option_values import FORMS
 from adv_wrappers.presets import threat
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
-from adv_wrappers.training.sarsa import exploring_victim
+from adv_wrappers.training.robust_sarsa_learner import exploring_victim
 from adv_wrappers.training.train_critic import check_critic_settings, scan_critics
 from adv_wrappers.training.training_folder import read_record
-from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.wrappers.adversary_config import as_actor
 
 SARSA = "robust-sarsa"
@@ -144,7 +144,7 @@ def imports_of_sb3(what: str) -> Iterator[None]:
 def check_training(training: Mapping[str, object]) -> None:
     """Raise :class:`ThreatError` for arguments that :func:`train_adversary` does not take, or that a suite sets."""
     train = import_train_adversary()
-    from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, setting_names
+    from adv_wrappers.training.check_sb3_settings import ALGORITHMS, check_settings, setting_names
 
     algorithm = training.get("algorithm", "ppo")
     if algorithm not in ALGORITHMS:

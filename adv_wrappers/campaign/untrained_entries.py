@@ -12,18 +12,18 @@ from functools import partial
 from gymnasium import spaces
 
 from adv_wrappers.attacks.model_based import ActionModelBased, ModelBased, Planned
-from adv_wrappers.attacks.targets import target_of
+from adv_wrappers.attacks.target_states import target_of
 from adv_wrappers.campaign.suite_entries import NO_ACTION_BUDGET, NO_BUDGET, ONE_RUN, AttackSetting, Entry, MadeAttack
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.daylight.transform import Transform
+from adv_wrappers.daylight.base_transform import Transform
 from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, SLOW, check_no_budget, why_no_beam, why_threat_excluded
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.timing import Not, Pair, Strategic
-from adv_wrappers.victims.q_lower_bound import LowerBound
+from adv_wrappers.victims.carrl_victim import LowerBound
 from adv_wrappers.victims.victim import Victim
 
 # texts

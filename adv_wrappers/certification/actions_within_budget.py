@@ -15,16 +15,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
+from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.spaces import Field, finite, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Space
 from adv_wrappers.errors import Argument, BudgetError, Message, SpaceError, ValueRangeError
-from adv_wrappers.victims.possible_actions import Method, possible_actions
+from adv_wrappers.victims.possible_actions_in_box import Method, possible_actions
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import as_float, floated
+from adv_wrappers.wrappers.layer import as_float, floated
 
 _ROWS = 256  # boxes whose bounds are computed at once; of images 8
 
@@ -133,7 +133,7 @@ class PossibleActions:
         space: the observation space of the environment.
         budget: as for :func:`observation_box`.
         method: of the bounds on the victim's outputs, as for
-            :func:`adv_wrappers.victims.possible_actions.possible_actions`.
+            :func:`adv_wrappers.victims.possible_actions_in_box.possible_actions`.
         quantize: False lets integer observations vary as floats, as attacks with ``quantize=False`` do.
 
     Attributes:

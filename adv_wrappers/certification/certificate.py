@@ -27,11 +27,16 @@ from numpy.typing import NDArray
 
 from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
 from adv_wrappers.certification.actions_within_budget import PossibleActions, given_budget
-from adv_wrappers.certification.greedy_worst_case import PathDeadlines, own_action, play_choices, worst_possible_action
+from adv_wrappers.certification.certificate_of_all_starts import MOST_BOXES, StateBoxSearch
+from adv_wrappers.certification.greedy_worst_case_reward import (
+    PathDeadlines,
+    own_action,
+    play_choices,
+    worst_possible_action,
+)
 from adv_wrappers.certification.interval_dynamics import has_dynamics
-from adv_wrappers.certification.state_boxes import MOST_BOXES, StateBoxSearch
-from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
+from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
@@ -39,12 +44,12 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
+from adv_wrappers.utils.check_numbers import check_number, integer
 from adv_wrappers.utils.deadline import Deadline
-from adv_wrappers.utils.numbers import check_number, integer
-from adv_wrappers.utils.precision import full_precision
-from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.float32_precision import full_precision
+from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.possible_actions import Method
+from adv_wrappers.victims.possible_actions_in_box import Method
 
 _PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most
 _BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known
@@ -69,7 +74,7 @@ class Certificate:
             the search was not finished.
         lower_returns: lower bounds on the return under every attack within the budget; float64 ``[E]``, NaN where
             nothing was searched. In CartPole and MountainCar the larger one of the search's bound and that over boxes
-            of states (:mod:`adv_wrappers.certification.state_boxes`).
+            of states (:mod:`adv_wrappers.certification.certificate_of_all_starts`).
         lowest_found: the lowest return of a sequence of possible actions that was followed to its end; float64 ``[E]``,
             NaN where nothing was searched, and infinity where none was. AWC is no higher; what attacks leave may be,
             where bounds allow actions that no attack brings about.
@@ -234,8 +239,8 @@ def certify(
             clean path, GWC and ACR are computed alone. States that are open are kept in memory, some kilobytes each; of
             images a hundred.
         max_boxes: how many boxes of states are stepped for an episode at most, where the environment is one of those
-            that :func:`adv_wrappers.certification.state_boxes.certify_all_starts` knows; a box takes far less time
-            than a simulated step. None takes ten times ``max_nodes``.
+            that :func:`adv_wrappers.certification.certificate_of_all_starts.certify_all_starts` knows; a box takes far
+            less time than a simulated step. None takes ten times ``max_nodes``.
         num_envs: how many environments are stepped side by side for GWC; None takes 32, or 8 for images.
         env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
         quantize: False lets integer observations vary as floats, for budgets below one grey level, as attacks with

@@ -16,7 +16,7 @@ from adv_wrappers.cli.common_options import POSITIVE, WORKERS
 from adv_wrappers.cli.interruption import Interrupted
 from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.option_values import SAMPLE_SHARE
+from adv_wrappers.cli_option_choices import SAMPLE_SHARE
 
 if TYPE_CHECKING:
     from rich.table import Table

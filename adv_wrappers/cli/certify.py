@@ -23,10 +23,10 @@ from adv_wrappers.cli.common_options import (
 from adv_wrappers.cli.interruption import kept_ranges, resumable
 from adv_wrappers.cli.main import main, make_console
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.option_values import BEAM_WIDTH, Method
+from adv_wrappers.cli_option_choices import BEAM_WIDTH, Method
 
 if TYPE_CHECKING:
-    from adv_wrappers.certification.certified_ranges import CertifiedRanges
+    from adv_wrappers.certification.certified_ranges_over_eps import CertifiedRanges
     from adv_wrappers.evaluation.function_reference import MakeFunction
 
 
@@ -84,7 +84,7 @@ def certify_(
     out: Path | None,
 ) -> None:
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
-    from adv_wrappers.certification.certified_ranges import certified_ranges
+    from adv_wrappers.certification.certified_ranges_over_eps import certified_ranges
 
     agent = load_agent(victim, trust, stats, select)
     with show_progress() as move, resumable(out, kept_ranges(radii)):

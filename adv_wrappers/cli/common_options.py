@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from adv_wrappers.cli_option_choices import Select as Select
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.function_reference import MakeFunction
-from adv_wrappers.option_values import Select as Select
-from adv_wrappers.utils.parse_texts import parse_value, split_arguments
+from adv_wrappers.utils.parse_values import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.victims import Victim

@@ -25,8 +25,8 @@ from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_o
 from adv_wrappers.cli.interruption import rows_kept
 from adv_wrappers.cli.main import main, make_console, print_if_unwritten
 from adv_wrappers.cli.progress import show_progress
+from adv_wrappers.cli_option_choices import BY
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.option_values import BY
 from adv_wrappers.utils.files import held
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from adv_wrappers.evaluation.environments import EnvFactory
     from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.victims import Victim
-    from adv_wrappers.wrappers.base import AnyEnv
+    from adv_wrappers.wrappers.layer import AnyEnv
 
 Kind = Literal["q", "logits", "mean", "gaussian", "action"]
 KINDS: tuple[Kind, ...] = ("q", "logits", "mean", "gaussian", "action")
@@ -85,10 +85,10 @@ def imitate_(
     if threats and no_attacks:
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
     agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
-    from adv_wrappers.formatting import text_of
+    from adv_wrappers.format_threat_text import text_of
     from adv_wrappers.presets import threat
     from adv_wrappers.training.imitation import RADII, imitate
-    from adv_wrappers.training.queries import SOURCES
+    from adv_wrappers.training.query_victim import SOURCES
 
     chosen = () if no_attacks else threats or None
     with show_progress() as move, resumable(out, kept_rounds(rounds)):

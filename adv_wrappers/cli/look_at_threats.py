@@ -55,7 +55,7 @@ def look_(
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
     from adv_wrappers.evaluation.observation_under_threats import compare_threats
     from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra
-    from adv_wrappers.rendering.figures import format_of
+    from adv_wrappers.rendering.matplotlib_figures import format_of
 
     format_of(out, ("png",))
     probe_file(out)
@@ -72,7 +72,7 @@ def look_(
 
 def _show(comparison: ThreatComparison) -> None:
     from adv_wrappers.rendering.contact_sheet import decibels, distance_text
-    from adv_wrappers.rendering.spectrum import BANDS
+    from adv_wrappers.rendering.fourier_spectrum import BANDS
 
     table = make_table("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
     for column in table.columns[1:]:

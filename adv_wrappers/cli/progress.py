@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from adv_wrappers.cli.main import make_console
-from adv_wrappers.utils.parse_texts import duration
+from adv_wrappers.utils.parse_values import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

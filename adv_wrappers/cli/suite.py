@@ -25,7 +25,7 @@ from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or
 from adv_wrappers.cli.interruption import kept_suite, resumable
 from adv_wrappers.cli.main import main, make_console, print_if_unwritten
 from adv_wrappers.cli.progress import EVERY_S, show_progress
-from adv_wrappers.option_values import SUITE_NAMES
+from adv_wrappers.cli_option_choices import SUITE_NAMES
 
 if TYPE_CHECKING:
     from adv_wrappers.campaign import SuiteCost, SuiteReport
@@ -96,7 +96,7 @@ def suite_(
     from adv_wrappers.core.threat import needed_budget
     from adv_wrappers.evaluation.environments import Environment
     from adv_wrappers.evaluation.least_return import lowest_return
-    from adv_wrappers.victims.dynamics import load_dynamics
+    from adv_wrappers.victims.saved_dynamics import load_dynamics
 
     agent = load_agent(victim, trust, stats, select, device)
     action_within = None if action_eps is None else Linf(action_eps)

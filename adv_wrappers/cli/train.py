@@ -35,15 +35,15 @@ from adv_wrappers.cli.common_options import (
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
 from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.progress import show_progress
+from adv_wrappers.cli_option_choices import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
 from adv_wrappers.errors import arguments_named
-from adv_wrappers.option_values import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
-from adv_wrappers.utils.parse_texts import parse_value, split_arguments
+from adv_wrappers.utils.parse_values import parse_value, split_arguments
 
 if TYPE_CHECKING:
-    from adv_wrappers.attacks.critic import Critic
     from adv_wrappers.core.budgets import Budget
     from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.training.train_agent import Hardened
+    from adv_wrappers.victims.saved_critic import Critic
 
 
 def _quoted(folder: Path) -> str:
@@ -323,7 +323,7 @@ def train_agent_(
 
 def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
     """What to evaluate an agent under: what it was trained against, and an attack by gradients in its budget."""
-    from adv_wrappers.formatting import text_of
+    from adv_wrappers.format_threat_text import text_of
     from adv_wrappers.presets import threat
 
     found = [] if hardened.threat is None else [hardened.threat]
@@ -470,7 +470,7 @@ def train_dynamics_(
     """Learn a model of ENV from what a victim and random actions do there."""
     import numpy as np
 
-    from adv_wrappers.attacks.targets import target_of
+    from adv_wrappers.attacks.target_states import target_of
     from adv_wrappers.evaluation.report import number_text
     from adv_wrappers.training.train_dynamics import HORIZONS, train_dynamics
 

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.arithmetic import (
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.numpy_and_torch_arithmetic import (
     ROUNDING,
     Scale,
     around,
@@ -36,11 +37,10 @@ from adv_wrappers.core.arithmetic import (
     whole_levels,
     wide,
 )
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.errors import Argument, BudgetError, Message, Words
+from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.utils.numbers import number
 
 
 class Draws(Protocol):

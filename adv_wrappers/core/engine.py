@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.core import attack_in_numpy, attack_on_tensors, rng, which_rows_to_attack
-from adv_wrappers.core.arithmetic import tensor_of
+from adv_wrappers.accel import cuda_graphs, host_device_transfer
+from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, which_rows_to_attack
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.episode_clock import Clock, Seeds
 from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget
-from adv_wrappers.core.layer_simulators import MakesSimulators, check_simulators
+from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.session import Session
+from adv_wrappers.core.simulator_protocols import MakesSimulators, check_simulators
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError
@@ -145,7 +145,7 @@ class Engine:
         device, before, host = self.device, self.graphs, self.clock.device is None
         # devices other than CUDA may lack the dtype of true values, which then stay where they are
         self.home = device if device is not None and device.type == "cuda" else None
-        self.transfer = transfer.between(device) if host and device is not None else None
+        self.transfer = host_device_transfer.between(device) if host and device is not None else None
         self.look = host and self.transfer is None  # whether the answers of victims are checked
         able = self.writes_nothing and self.memory is None and not self.unbounded and not self.look
         able = able and not any(getattr(v, "compile", False) for v in self.victims)  # cannot be watched
@@ -154,7 +154,7 @@ class Engine:
         if self.graphs is not None and before is not None and self._graphed is self.how:
             self.graphs.fault = before.fault  # another budget does not mend an attack
         self._graphed = self.how
-        self.in_numpy = None if self.victims else attack_in_numpy.attack_of(self)
+        self.in_numpy = None if self.victims else run_attack_in_numpy.attack_of(self)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
@@ -402,7 +402,7 @@ class Engine:
         out: Any = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
         if out is None:
             among: Flags = True if self.clock.device is None else attacked
-            out = attack_on_tensors.perturbed(self, value, part, among, rows, final, mask)
+            out = run_attack_on_tensors.perturbed(self, value, part, among, rows, final, mask)
         if rows is not None:
             whole = part.astype(out.dtype)
             whole[rows] = out

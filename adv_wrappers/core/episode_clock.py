@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from adv_wrappers.core import rng
 from adv_wrappers.core.types import Counter, Flags
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.check_numbers import integer
 
 Seeds: TypeAlias = int | Sequence[int | None] | NDArray[np.integer] | None
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.types import Array, Flags, VictimLike
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.utils.numbers import check_integer
+from adv_wrappers.utils.check_numbers import check_integer
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ class Perturbation(Value):
             (:mod:`adv_wrappers.accel.cuda_graphs`).
         arrays: a promise that its ``__call__`` computes on numpy arrays as it does on tensors, with the same bits, and
             neither writes to what it is given nor returns it. The context then holds arrays, without an action mask
-            (:mod:`adv_wrappers.core.attack_in_numpy`). A subclass may have another ``__call__``, so it promises anew.
+            (:mod:`adv_wrappers.core.run_attack_in_numpy`). A subclass may have another ``__call__``, so it promises
+            anew.
     """
 
     variants: ClassVar[Variants] = {}

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import EPISODE_STREAM, Context
+from adv_wrappers.core.layer_protocol import AttackedLayer
 from adv_wrappers.core.types import Info, VictimLike
 
 

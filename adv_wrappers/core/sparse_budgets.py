@@ -12,12 +12,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.arithmetic import Scale, broad, flat_rows, largest
 from adv_wrappers.core.budgets import Budget, Draws, Linf, Valid
+from adv_wrappers.core.numpy_and_torch_arithmetic import Scale, broad, flat_rows, largest
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.errors import BudgetError
+from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.utils.numbers import integer
 
 
 class FewFeatures(Budget):

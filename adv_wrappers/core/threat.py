@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.arithmetic import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.json_values import Value, decode
+from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.perturbation import MOST_PASSES, How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space, VictimLike

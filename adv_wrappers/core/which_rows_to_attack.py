@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.attacked_layer import AttackedLayer
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.layer_protocol import AttackedLayer
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.types import Flags
 from adv_wrappers.errors import ThreatError

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
+from adv_wrappers.daylight.base_transform import Transform, WholeRange
 from adv_wrappers.daylight.fused_transforms import KernelStep, MedianWindow
-from adv_wrappers.daylight.images import Limits, batched, on_host, split
-from adv_wrappers.daylight.opencv import HostImages, each
-from adv_wrappers.daylight.transform import Transform, WholeRange
+from adv_wrappers.daylight.observations_as_images import Limits, batched, on_host, split
+from adv_wrappers.daylight.opencv_on_batches import HostImages, each
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.numbers import integer
+from adv_wrappers.utils.check_numbers import integer
 
 _AT_ONCE = 1 << 24  # neighbours held in memory at once
 

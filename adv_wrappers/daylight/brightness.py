@@ -19,11 +19,11 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
+from adv_wrappers.daylight.base_transform import Range, Transform
 from adv_wrappers.daylight.fused_transforms import KernelStep, LevelTable
-from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, on_host
-from adv_wrappers.daylight.opencv import HostImages
-from adv_wrappers.daylight.transform import Range, Transform
-from adv_wrappers.utils.numbers import number
+from adv_wrappers.daylight.observations_as_images import Limits, check_images, choice, limits_of, on_host
+from adv_wrappers.daylight.opencv_on_batches import HostImages
+from adv_wrappers.utils.check_numbers import number
 
 _RULES = ("clip", "abs")
 _MOST = 1e30  # far from where float32 ends

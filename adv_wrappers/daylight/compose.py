@@ -12,9 +12,9 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.spaces import layout_of
+from adv_wrappers.daylight.base_transform import Transform
 from adv_wrappers.daylight.fused_transforms import KernelPass, MedianWindow, kernel_passes
-from adv_wrappers.daylight.images import Limits, batched, limits_of, split
-from adv_wrappers.daylight.transform import Transform
+from adv_wrappers.daylight.observations_as_images import Limits, batched, limits_of, split
 from adv_wrappers.errors import ValueRangeError
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.daylight.warp import Map, border_index, neighbours
+from adv_wrappers.daylight.fixed_point_warp import Map, border_index, neighbours
 
 Levels = NDArray[np.uint8]
 

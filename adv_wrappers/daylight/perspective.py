@@ -25,14 +25,14 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
+from adv_wrappers.daylight.base_transform import Parameters, Range, Transform
+from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
 from adv_wrappers.daylight.fused_transforms import KernelStep, warp_step
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
-from adv_wrappers.daylight.opencv import HostImages
-from adv_wrappers.daylight.transform import Parameters, Range, Transform
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
+from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, size_of, split
+from adv_wrappers.daylight.opencv_on_batches import HostImages
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.utils.numbers import number
 
 Corners = tuple[tuple[float, float], ...]  # moves of top left, top right, bottom right, bottom left: (right, down)
 

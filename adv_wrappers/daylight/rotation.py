@@ -16,12 +16,21 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
+from adv_wrappers.daylight.base_transform import Range, Transform
+from adv_wrappers.daylight.fixed_point_warp import (
+    BORDERS,
+    INTERPOLATIONS,
+    Map,
+    Matrix,
+    affine_map,
+    inverted,
+    warp,
+    warp_of,
+)
 from adv_wrappers.daylight.fused_transforms import KernelStep, warp_step
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
-from adv_wrappers.daylight.opencv import HostImages
-from adv_wrappers.daylight.transform import Range, Transform
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp, warp_of
-from adv_wrappers.utils.numbers import number
+from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, size_of, split
+from adv_wrappers.daylight.opencv_on_batches import HostImages
+from adv_wrappers.utils.check_numbers import number
 
 
 @functools.lru_cache(maxsize=256)

@@ -17,12 +17,12 @@ from torch import Tensor
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.types import Array
+from adv_wrappers.daylight.base_transform import Transform, WholeRange
+from adv_wrappers.daylight.fixed_point_warp import BORDERS, border_index
 from adv_wrappers.daylight.fused_transforms import KernelStep, shift_step
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
-from adv_wrappers.daylight.opencv import HostImages
-from adv_wrappers.daylight.transform import Transform, WholeRange
-from adv_wrappers.daylight.warp import BORDERS, border_index
-from adv_wrappers.utils.numbers import integer
+from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, on_host, split
+from adv_wrappers.daylight.opencv_on_batches import HostImages
+from adv_wrappers.utils.check_numbers import integer
 
 _FAR = 32767  # of OpenCV's maps
 _FEW = 1 << 14  # pixels that enter: above this the loops of torch are faster than those of numpy, line by line

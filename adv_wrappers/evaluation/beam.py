@@ -21,12 +21,12 @@ groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the n
    lowest reward that groups 0 to g have met.
 2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
    first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
-   computed of a state does not depend on the states behind it (:class:`.forceable_actions.Batches`), and states are
-   gone through group by group.
+   computed of a state does not depend on the states behind it (:class:`.targeted_attack_per_action.Batches`), and
+   states are gone through group by group.
 3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
 
 What comes out is a sequence of perturbed observations for every episode, which the ordinary layers play
-(:class:`.replay_attack.RecordedPerturbations`). So the return under this attack is one
+(:class:`.replay_found_perturbations.RecordedPerturbations`). So the return under this attack is one
 that was played, an upper bound on what the victim keeps in the worst case: no lower one is promised.
 """
 
@@ -44,22 +44,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adv_wrappers.core.arithmetic import Scale
+from adv_wrappers.cli_option_choices import BEAM_WIDTH
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
-from adv_wrappers.evaluation.forceable_actions import ForcedAction, TargetedAttacks
-from adv_wrappers.evaluation.replay_attack import RecordedPerturbations, RecordedStep, digest_of
+from adv_wrappers.evaluation.replay_found_perturbations import RecordedPerturbations, RecordedStep, digest_of
+from adv_wrappers.evaluation.targeted_attack_per_action import ForcedAction, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
-from adv_wrappers.option_values import BEAM_WIDTH
+from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import holding, write
-from adv_wrappers.utils.numbers import integer
-from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
 WIDTH = BEAM_WIDTH  # states that are kept of every episode

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from adv_wrappers.atari.games import is_atari, make_environment
+from adv_wrappers.atari.make_games import is_atari, make_environment
 from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space
@@ -21,9 +21,9 @@ from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import AnyEnv
-from adv_wrappers.wrappers.dmc import PREFIX, dmc
-from adv_wrappers.wrappers.order import check_order
+from adv_wrappers.wrappers.check_wrapper_order import check_order
+from adv_wrappers.wrappers.dmc_env import PREFIX, dmc
+from adv_wrappers.wrappers.layer import AnyEnv
 
 MakeEnv = Callable[..., AnyEnv]
 EnvFactory = Callable[[], AnyEnv]
@@ -41,7 +41,7 @@ class Environment:
         kwargs: keyword arguments of that; None takes those of the victim's card if it names the same id.
         make: a function called as ``make(id, **kwargs)`` instead of ``gymnasium.make``.
         preprocessing: what an id is made by: ``"atari"``, :func:`adv_wrappers.atari.atari`; ``"dmc"``,
-            :func:`adv_wrappers.wrappers.dmc.dmc`; None, ``gymnasium.make``. :meth:`for_victim` chooses it.
+            :func:`adv_wrappers.wrappers.dmc_env.dmc`; None, ``gymnasium.make``. :meth:`for_victim` chooses it.
 
     Raises:
         SpaceError: if ``env`` is neither an id nor a function.

@@ -22,7 +22,7 @@ from adv_wrappers.evaluation.target_state_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, is_worst_action, worst_action
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
-from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim, device_of
 
@@ -71,7 +71,7 @@ def evaluate(
         seed: seeds all randomness; at least 0.
         num_envs: the number of environments that are stepped at once; None takes 32, or 8 for images, and never more
             than ``episodes`` (and their draws). Tasks of the DeepMind Control Suite that
-            :class:`~adv_wrappers.wrappers.dmc_vector.DmcVectorEnv` knows step MuJoCo directly.
+            :class:`~adv_wrappers.wrappers.dmc_vector_env.DmcVectorEnv` knows step MuJoCo directly.
         device: the device that a reference is loaded onto.
         env_kwargs: keyword arguments of the environment; None takes those of the victim's card, if it names the same
             id.
@@ -96,7 +96,7 @@ def evaluate(
             by its name. Always played is what nothing distinguishes: a victim that is a function, a layer without a
             JSON form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``.
         measure: a loss of states whose total over an episode is reported beside the return, over every control step
-            where actions are held for several: what :func:`adv_wrappers.attacks.targets.as_target` takes, such as
+            where actions are held for several: what :func:`adv_wrappers.attacks.target_states.as_target` takes, such as
             ``"height=0"``, or True for the environment's own.
         best_of: play every episode so many times with other random numbers of the attack, and report the best of them
             (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a threat.

@@ -8,6 +8,7 @@ from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.best_of_draws import play_draws
+from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.environments import Environment, is_named, json_value
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
@@ -17,7 +18,6 @@ from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, compared, describe_minimum, measured_row
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.row_key import row_key
-from adv_wrappers.evaluation.sampled_distances import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.target_state_distance import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.threat_stacks import (
 )
 from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.dmc import feature_names
+from adv_wrappers.wrappers.dmc_env import feature_names
 
 PERTURBED = " (on an environment already perturbed by "  # in the name of the run without a threat
 

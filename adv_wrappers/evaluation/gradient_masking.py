@@ -13,9 +13,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 
-from adv_wrappers.attacks.boundary import HopSkipJump
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner
 from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.hop_skip_jump import HopSkipJump
 from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.threat import ThreatModel

@@ -26,14 +26,14 @@ from gymnasium.wrappers import (
     TimeLimit,
 )
 
-from adv_wrappers.atari.games import PressFire
-from adv_wrappers.atari.screens import RawFrames
+from adv_wrappers.atari.make_games import PressFire
+from adv_wrappers.atari.raw_screen_observations import RawFrames
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.tree_search import step_limit
-from adv_wrappers.utils.numbers import number
-from adv_wrappers.wrappers.base import AnyEnv, wrappers_of
-from adv_wrappers.wrappers.env import EnvLayer
+from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.wrappers.env_layer import EnvLayer
+from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
 
 _ROUNDING = 1e-12  # of a sum of at most some thousand rewards in float64, relatively
 

@@ -15,12 +15,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Array, Rows
-from adv_wrappers.evaluation.sampled_distances import ObservationSample
+from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.evaluation.warning_inputs import count_flips, count_unequal_answers, count_zero_gradients
 from adv_wrappers.utils.trees import is_text, select
-from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.base import AnyVectorEnv, Layer, layers
-from adv_wrappers.wrappers.recorder import VectorActionRecorder
+from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
+from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer, layers
 
 CHANGED_ACTION = 0.05  # of the range of an action: from here on a continuous action counts as changed
 _LOOKED_AT = (0, 16, 64)  # steps of a run at which the victim is asked twice, attacked ones for gradients

@@ -6,26 +6,26 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adv_wrappers.attacks.targets import Target
+from adv_wrappers.attacks.target_states import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
-from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.presets import preset_in_errors
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import AnyVectorEnv
-from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv
-from adv_wrappers.wrappers.order import check_order
-from adv_wrappers.wrappers.recorder import VectorActionRecorder
-from adv_wrappers.wrappers.stack import wrap
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
+from adv_wrappers.wrappers.check_wrapper_order import check_order
+from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv
+from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 
 @dataclass(frozen=True)

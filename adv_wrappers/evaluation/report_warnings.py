@@ -13,8 +13,7 @@ from dataclasses import fields
 import numpy as np
 
 from adv_wrappers.adversaries.learned_attack import Learned
-from adv_wrappers.attacks.boundary import HopSkipJump
-from adv_wrappers.attacks.critic import Critic
+from adv_wrappers.attacks.hop_skip_jump import HopSkipJump
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.attacks.noise import Flip, Noise
@@ -28,9 +27,10 @@ from adv_wrappers.evaluation.gradient_masking import find_masking
 from adv_wrappers.evaluation.statistical_power import too_few_episodes
 from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.evaluation.warning_inputs import CheckedRow
-from adv_wrappers.formatting import name_of
+from adv_wrappers.format_threat_text import name_of
 from adv_wrappers.presets import presets
-from adv_wrappers.utils.numbers import finite_float, is_integer
+from adv_wrappers.utils.check_numbers import finite_float, is_integer
+from adv_wrappers.victims.saved_critic import Critic
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 

@@ -21,16 +21,16 @@ from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
-from adv_wrappers.evaluation.sampled_distances import ObservationSample
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import AnyVectorEnv
-from adv_wrappers.wrappers.dmc import CONTROL_OBSERVATIONS, PREFIX
-from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv, dmc_vector
-from adv_wrappers.wrappers.recorder import VectorActionRecorder
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
+from adv_wrappers.wrappers.dmc_env import CONTROL_OBSERVATIONS, PREFIX
+from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv, dmc_vector
+from adv_wrappers.wrappers.layer import AnyVectorEnv
 
 
 class UnfinishedRows(When):

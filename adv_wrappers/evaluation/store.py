@@ -29,8 +29,8 @@ from adv_wrappers.evaluation.least_return import described_lowest_return
 from adv_wrappers.evaluation.report import Report, Row, checked_row, compared
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.formatting import unique
-from adv_wrappers.utils.parse_texts import split_stack
+from adv_wrappers.format_threat_text import unique
+from adv_wrappers.utils.parse_values import split_stack
 from adv_wrappers.victims import load_victim
 
 ROWS_FILE = "rows.db"  # in the folder of an evaluation

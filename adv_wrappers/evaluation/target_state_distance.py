@@ -2,7 +2,7 @@
 
 Weng et al. 2020 compare attacks by the total loss ``sum_t d(s_t, s_target)`` of an episode beside its return. It counts
 every control step, of the true states, where an environment that holds its actions tells of them
-(:class:`adv_wrappers.wrappers.dmc.ActionRepeat`).
+(:class:`adv_wrappers.wrappers.dmc_env.ActionRepeat`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of, target_text
+from adv_wrappers.attacks.target_states import Target, TargetLike, VictimValue, as_target, target_of, target_text
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.victims.victim import Victim

@@ -8,16 +8,16 @@ from typing import Any
 
 from gymnasium.vector import SyncVectorEnv
 
-from adv_wrappers.actions.worst import WorstAction
+from adv_wrappers.actions.least_valued_action import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.formatting import text_of, unique, without_number
+from adv_wrappers.format_threat_text import text_of, unique, without_number
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
 from adv_wrappers.timing import Always
-from adv_wrappers.utils.parse_texts import split_stack
+from adv_wrappers.utils.parse_values import split_stack
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base import AnyVectorEnv, layers
+from adv_wrappers.wrappers.layer import AnyVectorEnv, layers
 
 WORST = WorstAction.name
 

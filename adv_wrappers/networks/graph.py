@@ -1,7 +1,7 @@
 """Networks as graphs of layers: what a layer takes is the network's input, or what layers before it gave.
 
 A ``Sequential`` is a chain. Residual sums, heads side by side and what else a ``forward`` does with several values are
-:class:`Join` and the other operations here, next to the layers of torch and of :mod:`.extra_layers`. Gradients
+:class:`Join` and the other operations here, next to the layers of torch and of :mod:`.layers_torch_lacks`. Gradients
 (:mod:`.input_gradient`) and bounds (:mod:`adv_wrappers.bounds`) are computed on these graphs.
 """
 

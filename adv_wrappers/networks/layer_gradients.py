@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.extra_layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.graph import (
     Arithmetic,
     Join,
@@ -29,6 +28,7 @@ from adv_wrappers.networks.graph import (
     factor_and_offset,
     has_statistics,
 )
+from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 
 FROM_OUTPUT = (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Hardtanh)  # slopes that follow from the output
 FROM_INPUT = (nn.SiLU, nn.GELU, nn.Softplus, Clip)  # and those that take the input

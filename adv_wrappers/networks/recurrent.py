@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.networks.extra_layers import AppendLogStd
+from adv_wrappers.networks.layers_torch_lacks import AppendLogStd
 
 LSTMState = tuple[Tensor, ...]
 

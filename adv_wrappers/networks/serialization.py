@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card import Weights
-from adv_wrappers.networks.extra_layers import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
+from adv_wrappers.networks.card_folder import Weights
 from adv_wrappers.networks.graph import hooked
-from adv_wrappers.utils.numbers import finite_float, integer, number
+from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
+from adv_wrappers.utils.check_numbers import finite_float, integer, number
 
 _MOST = torch.finfo(torch.float32).max
 MOST_LAYERS = 1000  # of one network; it takes a second to build so many

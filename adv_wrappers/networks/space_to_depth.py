@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from adv_wrappers.networks.extra_layers import Normalize
 from adv_wrappers.networks.graph import Arithmetic, Node, NodeLayer
 from adv_wrappers.networks.layer_gradients import FROM_INPUT, FROM_OUTPUT
+from adv_wrappers.networks.layers_torch_lacks import Normalize
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.extra_layers import AppendLogStd, Clip, Normalize
 from adv_wrappers.networks.graph import (
     SAME_ROWS,
     Arithmetic,
@@ -38,6 +37,7 @@ from adv_wrappers.networks.graph import (
     flattened,
     needed,
 )
+from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize
 from adv_wrappers.networks.serialization import kind_of
 
 OutputForm = Literal["tensor", "pair", "first"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adv_wrappers.rendering.figures import bottom_spine_only, format_of, new_figure, save_figure
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED
+from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, format_of, new_figure, save_figure
+from adv_wrappers.rendering.observation_pixels import ATTACKED, CLEAN, GRID, INK, MUTED
 
 _CERTIFIED = "#059669"
 _ESTIMATE = "#d97706"

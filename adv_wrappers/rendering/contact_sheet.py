@@ -19,8 +19,22 @@ from gymnasium import spaces
 
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.figures import PixelFigure, bottom_spine_only, colour_mapped, new_figure, save_png
-from adv_wrappers.rendering.pixels import (
+from adv_wrappers.rendering.fourier_spectrum import (
+    BANDS,
+    MIN_POWER,
+    Spectrum,
+    band_changes,
+    power_spectral_density,
+    spectrum,
+)
+from adv_wrappers.rendering.matplotlib_figures import (
+    PixelFigure,
+    bottom_spine_only,
+    colour_mapped,
+    new_figure,
+    save_png,
+)
+from adv_wrappers.rendering.observation_pixels import (
     ATTACKED,
     CLEAN,
     GRID,
@@ -32,14 +46,6 @@ from adv_wrappers.rendering.pixels import (
     gain_for,
     largest_change,
     to_pixels,
-)
-from adv_wrappers.rendering.spectrum import (
-    BANDS,
-    MIN_POWER,
-    Spectrum,
-    band_changes,
-    power_spectral_density,
-    spectrum,
 )
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.rendering.figures import bottom_spine_only, format_of, new_figure, save_figure
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED
+from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, format_of, new_figure, save_figure
+from adv_wrappers.rendering.observation_pixels import ATTACKED, CLEAN, GRID, INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from adv_wrappers.snapshots.fingerprints import StateFingerprints
-from adv_wrappers.snapshots.repeats import check_repeats
+from adv_wrappers.snapshots.repeats_after_restore import check_repeats
 from adv_wrappers.snapshots.replay import ReplayRecorder, record_for_replay
-from adv_wrappers.snapshots.simulator import Simulator
 from adv_wrappers.snapshots.snapshot import Snapshot, random_states
+from adv_wrappers.snapshots.try_actions import Simulator
 
 __all__ = [
     "ReplayRecorder",

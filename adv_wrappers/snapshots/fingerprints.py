@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from adv_wrappers.snapshots.replay import go_to, put_moment
-from adv_wrappers.snapshots.saved_contents import HIDDEN
+from adv_wrappers.snapshots.saved_object_state import HIDDEN
 from adv_wrappers.snapshots.snapshot import Snapshot
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, complex})

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.saved_contents import (
+from adv_wrappers.snapshots.saved_object_state import (
     KeepsItself,
     NotCopied,
     SavedContents,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.saved_contents import NotCopied, SavedContents, Walk, is_mujoco_data, random_parts
+from adv_wrappers.snapshots.saved_object_state import NotCopied, SavedContents, Walk, is_mujoco_data, random_parts
 
 
 class Snapshot:

@@ -25,10 +25,10 @@ from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
-from adv_wrappers.training.sb3_agents import save_agent
 from adv_wrappers.training.training_folder import TrainingFolder
+from adv_wrappers.training.victims_as_sb3_agents import save_agent
+from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.numbers import check_integer
 from adv_wrappers.victims import Victim, load_card
 from adv_wrappers.victims.sb3_zip import stored_tensors
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from adv_wrappers.adversaries.director import Director
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.networks.extra_layers import Normalize
+from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.networks.serialization import copy_of
 
 
@@ -53,7 +53,8 @@ def policy_kwargs(space: Space, q: bool = False) -> dict[str, Any]:
 
     Args:
         space: what the director sees.
-        q: whether it is a Q-network, whose layers for flat observations are those of :class:`.dqn.LayerNormQPolicy`.
+        q: whether it is a Q-network, whose layers for flat observations are those of
+        :class:`.prioritized_dqn.LayerNormQPolicy`.
 
     Raises:
         SpaceError: for observations that are neither flat nor stacks of 84x84 frames, channels first.

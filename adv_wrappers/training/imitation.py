@@ -31,8 +31,8 @@ from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, V
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
-from adv_wrappers.training.queries import ATTACKED, NEARBY, SOURCES, SURROGATE, ask, ask_nearby, episode_seeds
-from adv_wrappers.training.surrogate import Labels, agreement, fit
+from adv_wrappers.training.query_victim import ATTACKED, NEARBY, SOURCES, SURROGATE, ask, ask_nearby, episode_seeds
+from adv_wrappers.training.surrogate_network import Labels, agreement, fit
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
     STATE,
@@ -42,9 +42,9 @@ from adv_wrappers.training.training_folder import (
     described_victim,
     warn_of_unknown,
 )
+from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.numbers import integer, number
-from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
 from adv_wrappers.victims.victim import Victim
 

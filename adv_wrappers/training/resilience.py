@@ -35,15 +35,15 @@ import torch
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.training.resilience_measurement import (
+from adv_wrappers.training.measure_resilience import (
     Measurement,
     MeasurementOptions,
     MeasurementProgress,
     PerturbationLike,
 )
 from adv_wrappers.training.resilience_result import Resilience, Robustness
+from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_rewards import MOST_ATTACKS
 
@@ -106,8 +106,9 @@ def resilience(
         within: budget of ``how``, where it needs one.
         terminal: the paper's literal reward, r_max minus the return at the end of an episode, instead of minus the
             victim's reward at every step.
-        stop: end the training by the paper's rule (section 5, :mod:`adv_wrappers.training.stop_rule`) if it is met
-            before ``steps``. On tasks where attacking always has the highest regret the rule may be met too early.
+        stop: end the training by the paper's rule (section 5, :mod:`adv_wrappers.training.resilience_stop_rule`) if it
+            is met before ``steps``. On tasks where attacking always has the highest regret the rule may be met too
+            early.
         transfer: further victims or references that the adversary is tested on, untrained.
         test_seed: seeds the test's episodes instead of ``seed``: those of ``evaluate(..., seed=test_seed)``.
         checks, check_episodes: the number of checkpoints of the training that are compared, and of the episodes that

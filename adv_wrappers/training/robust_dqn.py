@@ -16,8 +16,8 @@
   ``b``: no other action's value may come near that of the best. It would do so at eps = 0 too, so it begins where the
   schedule of eps does.
 
-Losses are those of the algorithm (:func:`adv_wrappers.training.dqn.error`: squares up to 1, then lines), where the
-papers write squares; what is said above holds for every loss that rises with the distance.
+Losses are those of the algorithm (:func:`adv_wrappers.training.prioritized_dqn.error`: squares up to 1, then lines),
+where the papers write squares; what is said above holds for every loss that rises with the distance.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from adv_wrappers.bounds.action_probability_bounds import difference_spec
 from adv_wrappers.bounds.interval import interval
-from adv_wrappers.bounds.softmax import difference_spec
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.bounded_policy import BoundedPolicy
-from adv_wrappers.training.dqn import PrioritizedDQN, QBatch, error
+from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
+from adv_wrappers.training.prioritized_dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.schedules import LinearSchedule, Number, at, check_share, check_weight
-from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.utils.check_numbers import check_number
 
 
 class RobustQMethod(Value):

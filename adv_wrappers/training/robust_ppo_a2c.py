@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval import interval
-from adv_wrappers.training.bounded_policy import BoundedPolicy
-from adv_wrappers.training.radial import PolicyBatch, RobustMethod
+from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
+from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
 
 
 class RobustUpdates(OnPolicyAlgorithm):

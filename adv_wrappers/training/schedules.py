@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from adv_wrappers.core.json_values import Value
-from adv_wrappers.utils.numbers import check_number
+from adv_wrappers.utils.check_numbers import check_number
 
 
 @dataclass(frozen=True)

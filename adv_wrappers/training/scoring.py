@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from adv_wrappers.certification.actions_within_budget import PossibleActions
-from adv_wrappers.certification.greedy_worst_case import PlayedEpisodes, play_choices, worst_possible_action
+from adv_wrappers.certification.greedy_worst_case_reward import PlayedEpisodes, play_choices, worst_possible_action
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Environment
@@ -30,8 +30,8 @@ from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.processes import pickled
-from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.victims.possible_actions import Method
+from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.victims.possible_actions_in_box import Method
 from adv_wrappers.victims.victim import Victim
 
 P = TypeVar("P")

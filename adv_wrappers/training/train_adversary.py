@@ -29,8 +29,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director import stored
-from adv_wrappers.adversaries.hybrid_actors import Hybrid
 from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
+from adv_wrappers.cli_option_choices import BOTH, FORMS
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
@@ -46,8 +47,7 @@ from adv_wrappers.errors import (
     Words,
 )
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.option_values import BOTH, FORMS
-from adv_wrappers.parsing import parse_when
+from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.training.adversary_checkpoints import (
     AdversaryCheckpoints,
     AdversaryProgress,
@@ -56,14 +56,13 @@ from adv_wrappers.training.adversary_checkpoints import (
     OnTrainingEpisode,
     adversary_score,
 )
-from adv_wrappers.training.algorithms import ALGORITHMS, made_model
-from adv_wrappers.training.default_settings import adversary_settings
+from adv_wrappers.training.check_sb3_settings import ALGORITHMS, made_model
 from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
-from adv_wrappers.training.dqn import PrioritizedDQN
-from adv_wrappers.training.multiprocess_vector import make_vector
-from adv_wrappers.training.sb3_adapter import EpisodicNormalize, Sb3Adapter
+from adv_wrappers.training.multiprocess_vector_env import make_vector
+from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+from adv_wrappers.training.sb3_default_settings import adversary_settings
+from adv_wrappers.training.sb3_vec_env_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import Scoring, ScoringSetup
-from adv_wrappers.training.training import Training
 from adv_wrappers.training.training_folder import (
     TrainingFolder,
     check_seed,
@@ -72,9 +71,10 @@ from adv_wrappers.training.training_folder import (
     later_seed,
     warn_of_unknown,
 )
+from adv_wrappers.training.training_settings import Training
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
-from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward

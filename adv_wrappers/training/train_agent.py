@@ -35,13 +35,20 @@ from typing import Any, Literal
 
 from stable_baselines3.common.utils import set_random_seed
 
+from adv_wrappers.cli_option_choices import REWARDS, Rewards
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.option_values import REWARDS, Rewards
-from adv_wrappers.training import default_settings as defaults
-from adv_wrappers.training.agent_models import (
+from adv_wrappers.training import sb3_default_settings as defaults
+from adv_wrappers.training.alternating import AgentScore, AgentTrainer, AlternatingTraining, Schedule
+from adv_wrappers.training.check_sb3_settings import ALGORITHMS
+from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
+from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv, make_vector
+from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
+from adv_wrappers.training.robust_ppo_a2c import make_robust
+from adv_wrappers.training.scoring import Scoring, ScoringSetup
+from adv_wrappers.training.train_agent_setup import (
     ADVERSARY_SEED,
     AdversarySpec,
     algorithm_settings,
@@ -51,15 +58,6 @@ from adv_wrappers.training.agent_models import (
     make_agent,
     parse_robust,
 )
-from adv_wrappers.training.algorithms import ALGORITHMS
-from adv_wrappers.training.alternating import AgentScore, AgentTrainer, AlternatingTraining, Schedule
-from adv_wrappers.training.bounded_policy import BoundedPolicy
-from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
-from adv_wrappers.training.multiprocess_vector import RowsVectorEnv, make_vector
-from adv_wrappers.training.robust_ppo_a2c import make_robust
-from adv_wrappers.training.sb3_agents import live_victim, networks_of_agent
-from adv_wrappers.training.scoring import Scoring, ScoringSetup
-from adv_wrappers.training.training import Training
 from adv_wrappers.training.training_folder import (
     TrainingFolder,
     check_counts,
@@ -69,9 +67,11 @@ from adv_wrappers.training.training_folder import (
     later_seed,
     warn_of_unknown,
 )
+from adv_wrappers.training.training_settings import Training
+from adv_wrappers.training.victims_as_sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_processes, pickled
-from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim
 
 

@@ -19,7 +19,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel, needed_budget
@@ -29,12 +28,13 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.statistics import footnotes
-from adv_wrappers.training.sarsa import exploring_victim
+from adv_wrappers.training.robust_sarsa_learner import exploring_victim
 from adv_wrappers.training.train_one_critic import CriticTraining, check_setting
 from adv_wrappers.training.training_folder import STATE
+from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.numbers import integer
 from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.saved_critic import Critic
 from adv_wrappers.victims.victim import Victim
 
 CriticSetting = Mapping[str, object]

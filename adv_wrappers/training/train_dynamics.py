@@ -21,13 +21,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.cli_option_choices import MOST_HIDDEN
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.rollout import side_by_side
-from adv_wrappers.networks.card import Section
-from adv_wrappers.option_values import MOST_HIDDEN
+from adv_wrappers.networks.card_folder import Section
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
     TrainingFolder,
@@ -38,13 +38,13 @@ from adv_wrappers.training.training_folder import (
     write_tensors,
 )
 from adv_wrappers.training.trajectories import Trajectories, collect
+from adv_wrappers.utils.check_numbers import check_integer, check_number
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.numbers import check_integer, check_number
-from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.dynamics import Dynamics, MeanStd, TransitionModel
+from adv_wrappers.victims.saved_dynamics import Dynamics, MeanStd, TransitionModel
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.dmc import feature_names
+from adv_wrappers.wrappers.dmc_env import feature_names
 
 HELD_OUT = 0.1  # share of the steps of every row
 MOST_WIDTH = 2**16  # units of a layer

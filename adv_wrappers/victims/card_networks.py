@@ -14,12 +14,12 @@ from typing import cast, get_args
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card import Weights
-from adv_wrappers.networks.extra_layers import ActionValue, AppendLogStd, Normalize, mean_over_quantiles
+from adv_wrappers.networks.card_folder import Weights
 from adv_wrappers.networks.graph import flattened
+from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Normalize, mean_over_quantiles
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue, zero_state
 from adv_wrappers.networks.serialization import build, output_shape
-from adv_wrappers.utils.numbers import is_integer
+from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.victims.victim import OutputKind
 
 STRIDES = (4, 2, 1)  # of the Atari trunk of Mnih et al. 2015, which weights do not tell

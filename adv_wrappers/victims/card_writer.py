@@ -16,8 +16,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.card import Section, write_card
-from adv_wrappers.networks.extra_layers import ActionValue, AppendLogStd, Normalize
+from adv_wrappers.networks.card_folder import Section, write_card
+from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath
 from adv_wrappers.networks.serialization import describe, kinds
 from adv_wrappers.networks.tracing import layers_in_order

@@ -15,10 +15,10 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
-from adv_wrappers.victims.action_functions import ChosenActions
+from adv_wrappers.victims.chosen_actions_as_logits import ChosenActions
 from adv_wrappers.victims.distributions import params_of
-from adv_wrappers.victims.module_output import Form, Net, action_width, check_forward, input_form, inspect_output
-from adv_wrappers.victims.numpy_functions import ArrayFunction, ArrayStart
+from adv_wrappers.victims.numpy_policies import ArrayFunction, ArrayStart
+from adv_wrappers.victims.probe_module_output import Form, Net, action_width, check_forward, input_form, inspect_output
 from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
 
 

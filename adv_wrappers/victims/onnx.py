@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.utils.untrusted import check_max_bytes, read_bytes
+from adv_wrappers.utils.untrusted_files import check_max_bytes, read_bytes
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select
 

@@ -8,10 +8,10 @@ import torch
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import Argument, Message, VictimError, Words
-from adv_wrappers.utils.threads import one_thread_in_workers
-from adv_wrappers.utils.untrusted import check_max_bytes
+from adv_wrappers.utils.torch_threads import one_thread_in_workers
+from adv_wrappers.utils.untrusted_files import check_max_bytes
 from adv_wrappers.victims.card_reader import load_card
-from adv_wrappers.victims.q_lower_bound import LowerBound
+from adv_wrappers.victims.carrl_victim import LowerBound
 from adv_wrappers.victims.sb3 import Stats, load_sb3
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Select, Victim, device_of
@@ -63,7 +63,7 @@ def load_victim(
         ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip`` or
             ``sb3:FILE.zip?stats=FILE``; or one around another: ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``,
             ``samples``, see :class:`adv_wrappers.victims.smoothed.Smoothed`) and ``lower-bound:REFERENCE?eps=0.05``
-            (``scale``, ``method``, see :class:`adv_wrappers.victims.q_lower_bound.LowerBound`).
+            (``scale``, ``method``, see :class:`adv_wrappers.victims.carrl_victim.LowerBound`).
         trust: allow an SB3 file to run the code that is pickled in it.
         select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
         dtype: float32 or float64; SB3 agents are float32.

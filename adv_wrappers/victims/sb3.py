@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.errors import Argument, CardError, Message, VictimError, Words
-from adv_wrappers.networks.extra_layers import Normalize
+from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.victims.card_networks import VictimNetworks
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
@@ -32,7 +32,7 @@ from adv_wrappers.victims.sb3_nets import (
     q_nets,
     statistics_of,
 )
-from adv_wrappers.victims.sb3_statistics import read_statistics, statistics_beside
+from adv_wrappers.victims.sb3_vecnormalize_file import read_statistics, statistics_beside
 from adv_wrappers.victims.sb3_zip import Contents, read_zip
 from adv_wrappers.victims.victim import Select
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.extra_layers import (
+from adv_wrappers.networks.layers_torch_lacks import (
     AppendLogStd,
     Normalize,
     OneHot,
@@ -26,7 +26,7 @@ from adv_wrappers.networks.extra_layers import (
 )
 from adv_wrappers.networks.recurrent import LSTMState, lstm_step, zero_state
 from adv_wrappers.victims.card_networks import VictimNetworks
-from adv_wrappers.victims.sb3_statistics import check_statistics
+from adv_wrappers.victims.sb3_vecnormalize_file import check_statistics
 
 
 class PerKey(nn.Module):

@@ -22,8 +22,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import Argument, CardError, Message, TrustError, VictimError
-from adv_wrappers.utils.numbers import is_integer
-from adv_wrappers.utils.untrusted import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
+from adv_wrappers.utils.check_numbers import is_integer
+from adv_wrappers.utils.untrusted_files import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_nets import by_function
 
 _ACTIVATIONS = {

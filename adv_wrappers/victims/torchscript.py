@@ -18,7 +18,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import Argument, CardError, Message, TrustError
-from adv_wrappers.utils.untrusted import check_max_bytes, check_zip, read_bytes
+from adv_wrappers.utils.untrusted_files import check_max_bytes, check_zip, read_bytes
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select
 

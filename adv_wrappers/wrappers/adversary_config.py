@@ -12,9 +12,10 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
-from adv_wrappers.adversaries.hybrid_actors import Hybrid
 from adv_wrappers.adversaries.learned_attack import append_actions, append_spent
+from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
 from adv_wrappers.adversaries.timed_actor import Timed
+from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value, construct, decode
 from adv_wrappers.core.perturbation import When
@@ -22,14 +23,13 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.option_values import OBSERVE
-from adv_wrappers.parsing import parse_when
+from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import parse_perturbation
 from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
-from adv_wrappers.wrappers.base import Layer, floated
+from adv_wrappers.wrappers.layer import Layer, floated
 
 
 def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.hybrid_actors import Hybrid
+from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.episode_clock import row_seeds
 from adv_wrappers.core.perturbation import On, When
@@ -25,16 +25,16 @@ from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SpaceError, VictimError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.action import PerturbAction, VectorPerturbAction
 from adv_wrappers.wrappers.adversary_config import (
     AdversaryConfig,
     AdversaryLayer,
     recorded_arguments,
 )
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
-from adv_wrappers.wrappers.base import is_vec_env
-from adv_wrappers.wrappers.env import EnvLayer
-from adv_wrappers.wrappers.vector import VectorLayer
+from adv_wrappers.wrappers.env_layer import EnvLayer
+from adv_wrappers.wrappers.layer import is_vec_env
+from adv_wrappers.wrappers.perturb_action import PerturbAction, VectorPerturbAction
+from adv_wrappers.wrappers.vector_layer import VectorLayer
 
 
 class VectorAdversaryEnv(AdversaryLayer, VectorLayer):

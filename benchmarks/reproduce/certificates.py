@@ -29,11 +29,11 @@ from radial_paper import AGENTS, POINTS, POINTS_EPISODES, table_1
 
 import adv_wrappers as adv
 from adv_wrappers.atari import atari
-from adv_wrappers.certification.certified_ranges import CertifiedRange, CertifiedRanges, certified_ranges
+from adv_wrappers.certification.certified_ranges_over_eps import CertifiedRange, CertifiedRanges, certified_ranges
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.victims import environment_of
-from adv_wrappers.victims.possible_actions import Method
+from adv_wrappers.victims.possible_actions_in_box import Method
 
 HALF = (0.9, 0.07)  # half of the ranges of MountainCar's positions and speeds
 ATTACKS = ("pgd", "max-diff", "beam")

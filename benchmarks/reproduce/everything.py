@@ -34,7 +34,7 @@ from page import RESULTS, Data, Page, Results
 from published import HALF, PublishedRow, ball, counted, published
 
 from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
-from adv_wrappers.campaign.attacks_made_in_cells import budget_of
+from adv_wrappers.campaign.attacks_made_per_cell import budget_of
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.references import zoo_names

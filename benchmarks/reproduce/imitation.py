@@ -25,9 +25,9 @@ from safetensors.numpy import load_file
 
 import adv_wrappers as adv
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.training import surrogate
+from adv_wrappers.training import surrogate_network
 from adv_wrappers.training.imitation import QUERIES, Imitation
-from adv_wrappers.training.queries import VICTIM
+from adv_wrappers.training.query_victim import VICTIM
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 STRONG = "max-diff:restarts=2,keep=best,noise=0"  # a search for the largest divergence, not one ascent with noise
@@ -102,13 +102,13 @@ def imitated(
 def as_trained(case: Case, victim: adv.Victim, arguments: argparse.Namespace) -> adv.Victim:
     """The surrogate of all sources from the same labels, its logits as they are after the training."""
     imitated(case, victim, ALL, arguments)
-    labels = surrogate.Labels(**load_file(folder_of(case, ALL, arguments) / QUERIES))
-    spaces, before = (victim.observation_space, victim.action_space), surrogate.LEAD
-    surrogate.LEAD = math.inf
+    labels = surrogate_network.Labels(**load_file(folder_of(case, ALL, arguments) / QUERIES))
+    spaces, before = (victim.observation_space, victim.action_space), surrogate_network.LEAD
+    surrogate_network.LEAD = math.inf
     try:
-        return surrogate.fit(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
+        return surrogate_network.fit(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
     finally:
-        surrogate.LEAD = before
+        surrogate_network.LEAD = before
 
 
 def same_gradient_direction(victim: adv.Victim, other: adv.Victim, seen: torch.Tensor) -> float | None:

@@ -25,7 +25,7 @@ from radial import FREEWAY, measured_cost, predicted
 from radial_paper import AGENTS, TABLE_1, table_1
 
 import adv_wrappers as adv
-from adv_wrappers.certification.state_boxes import certify_all_starts
+from adv_wrappers.certification.certificate_of_all_starts import certify_all_starts
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.training.robust_dqn import SADQN, RadialDQN

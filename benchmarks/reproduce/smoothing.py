@@ -28,9 +28,9 @@ import adv_wrappers as adv
 from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
 from adv_wrappers.core.context import Context
 from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.rendering.figures import bottom_spine_only, new_figure, save_png
-from adv_wrappers.rendering.pixels import GRID, INK, MUTED
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure, save_png
+from adv_wrappers.rendering.observation_pixels import GRID, INK, MUTED
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 
 COLOURS = ("#2563eb", "#0f766e", "#d97706", "#b91c1c", "#7c3aed")

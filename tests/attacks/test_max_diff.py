@@ -8,10 +8,10 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import MaxDiff
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import L2, Linf
+from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.networks.extra_layers import AppendLogStd
+from adv_wrappers.networks.layers_torch_lacks import AppendLogStd
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 

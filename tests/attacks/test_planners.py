@@ -12,14 +12,14 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.cem import cem, mppi
-from adv_wrappers.attacks.lqr import lqr
-from adv_wrappers.attacks.planning import descend
-from adv_wrappers.attacks.targets import Fall, Reach
+from adv_wrappers.attacks.lqr_planner import lqr
+from adv_wrappers.attacks.planning_problem import descend
+from adv_wrappers.attacks.sampling_planners import cem, mppi
+from adv_wrappers.attacks.target_states import Fall, Reach
 from adv_wrappers.errors import SnapshotError, ValueRangeError
-from adv_wrappers.wrappers.dmc import dmc
-from adv_wrappers.wrappers.dmc_vector import DmcVectorEnv
-from adv_wrappers.wrappers.observation import VectorPerturbObservation
+from adv_wrappers.wrappers.dmc_env import dmc
+from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv
+from adv_wrappers.wrappers.perturb_observation import VectorPerturbObservation
 from tests.attacks.test_model_based import (
     GAIN,
     LARGE,

@@ -15,7 +15,7 @@ from adv_wrappers.bounds.activation_relaxations import (
     lines,
     loose,
 )
-from adv_wrappers.networks.extra_layers import Clip
+from adv_wrappers.networks.layers_torch_lacks import Clip
 from tests.core.helpers import randn
 
 CURVES = {

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.bounds.affine_layers import is_affine, pull_back, pull_back_vectors
-from adv_wrappers.networks.extra_layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
+from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize, QuantileMean, TwoLogits
 from tests.core.helpers import linear, randn
 
 VECTORS = {

@@ -16,11 +16,10 @@ from adv_wrappers.bounds import (
     graph_network,
     interval,
     layer_norm,
-    linear,
     rule,
 )
-from adv_wrappers.bounds.bisect import decide
-from adv_wrappers.bounds.rounding import rounding
+from adv_wrappers.bounds.largest_outputs_by_bisection import decide
+from adv_wrappers.bounds.rounding_error_estimate import rounding
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Join
 from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of
@@ -69,23 +68,23 @@ def test_no_point_lies_outside_of_bounds_on_random_graphs(seed):
 
 
 def product_without_error(patch):
-    real = linear._pull_product
+    real = crown._pull_product
 
     def middles(step, *rest):
         return real(replace(step, boxes=tuple((torch.lerp(*box, 0.5),) * 2 for box in step.boxes)), *rest)
 
-    patch.setattr(linear, "_pull_product", middles)
+    patch.setattr(crown, "_pull_product", middles)
     return "forward: gate"
 
 
 def windows_all_certain(patch):
-    real = linear._pool_step
+    real = crown._pool_step
 
     def certain(*given):
         step = real(*given)
         return replace(step, certain=torch.ones_like(step.certain), most=torch.zeros_like(step.most))
 
-    patch.setattr(linear, "_pool_step", certain)
+    patch.setattr(crown, "_pool_step", certain)
     return "impala"
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 
 from adv_wrappers.bounds import interval, joined, known, monotone, rule
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.extra_layers import ActionValue, AppendLogStd, Normalize
+from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Normalize
 from tests.core.helpers import linear, mlp, randn
 
 ROUNDING = 1e-10  # bounds are not rounded outwards

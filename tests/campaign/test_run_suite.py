@@ -713,7 +713,7 @@ def test_settings_of_critics_that_cannot_work():
 def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     monkeypatch.delitem(sys.modules, "adv_wrappers.training.train_adversary", raising=False)
-    monkeypatch.delitem(sys.modules, "adv_wrappers.training.algorithms", raising=False)
+    monkeypatch.delitem(sys.modules, "adv_wrappers.training.check_sb3_settings", raising=False)
     with pytest.raises(adv.AdvWrappersError, match=r"pip install 'adv_wrappers\[sb3\]'"):
         standard(balancing(), Unplayed, 0.05)
     report = standard(balancing(), "CartPole-v1", 0.05, attacks=("noise", "max-diff"), episodes=1)

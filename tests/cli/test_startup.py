@@ -10,12 +10,12 @@ import pytest
 
 from adv_wrappers.campaign import SUITES
 from adv_wrappers.cli import main
-from adv_wrappers.daylight.game_parameters import TRANSFORM_CLASSES
-from adv_wrappers.daylight.paper_tables import SETTINGS
-from adv_wrappers.option_values import ROBUST, SUITE_NAMES
+from adv_wrappers.cli_option_choices import ROBUST, SUITE_NAMES
+from adv_wrappers.daylight.paper_parameter_tables import SETTINGS
+from adv_wrappers.daylight.transform_by_game import TRANSFORM_CLASSES
 from adv_wrappers.preset_names import NAMES
 from adv_wrappers.presets import presets
-from adv_wrappers.registered_ids import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS
+from adv_wrappers.register_ids_on_import import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS
 
 SLOW = ("torch", "stable_baselines3", "matplotlib", "rich")
 CODE = f"""
@@ -79,7 +79,7 @@ def test_names_that_are_known_without_importing_are_those_of_the_modules() -> No
 
 def test_robust_losses_that_are_known_without_importing_are_those_of_the_modules() -> None:
     pytest.importorskip("stable_baselines3")
-    from adv_wrappers.training.radial import METHODS
     from adv_wrappers.training.robust_dqn import Q_METHODS
+    from adv_wrappers.training.robust_policy_losses import METHODS
 
     assert [*ROBUST] == [*METHODS] == [*Q_METHODS]

@@ -17,9 +17,9 @@ from adv_wrappers import daylight
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
 from adv_wrappers.daylight.brightness import table
-from adv_wrappers.daylight.images import _plan
+from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS, affine_map, perspective_map, warp
+from adv_wrappers.daylight.observations_as_images import _plan
 from adv_wrappers.daylight.perspective import PATTERNS
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, affine_map, perspective_map, warp
 from tests.daylight.helpers import at_step, force_torch, pictures
 from tests.triton_tools import interpreted, needs_triton
 

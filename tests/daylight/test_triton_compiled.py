@@ -10,8 +10,8 @@ import torch
 
 from adv_wrappers import daylight
 from adv_wrappers.daylight.brightness import table, tables
+from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.daylight.sorting_networks import MEDIAN, MIDDLE, SORTED
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from tests.daylight.helpers import pictures
 from tests.daylight.test_triton import STACKS, code_of, kernels, twin
 from tests.triton_tools import compiled, compiling, needs_triton, resources

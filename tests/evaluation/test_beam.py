@@ -15,9 +15,9 @@ from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ThreatEr
 from adv_wrappers.evaluation import beam
 from adv_wrappers.evaluation.beam import BeamSearch, RankedStates, beam_search
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.forceable_actions import TargetedAttacks
+from adv_wrappers.evaluation.targeted_attack_per_action import TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 from tests.evaluation.test_optimal_timing import Drifting, Handle, Recurrent, Walk, agent
 

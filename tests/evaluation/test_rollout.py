@@ -13,8 +13,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, StandingEnv, play_episodes
-from adv_wrappers.wrappers.recorder import VectorActionRecorder
-from adv_wrappers.wrappers.stack import wrap
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
+from adv_wrappers.wrappers.wrap_in_layers import wrap
 from tests.evaluation.agents import balancing, short
 from tests.rigs import RIGS
 

@@ -25,14 +25,14 @@ from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
-from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
+from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.errors import AdvWrappersError, VictimError
-from adv_wrappers.formatting import text_of
+from adv_wrappers.format_threat_text import text_of
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.timing import Timing
-from adv_wrappers.victims.dynamics import Dynamics, TransitionModel
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.victims.saved_dynamics import Dynamics, TransitionModel
 from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
 BUDGETS = ("linf", "scaled", "l2", "l0", "sparse", "valid", "newest")

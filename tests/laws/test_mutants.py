@@ -12,21 +12,22 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 import adv_wrappers as adv
+from adv_wrappers import format_threat_text
 from adv_wrappers.adversaries import Learned
 from adv_wrappers.attacks.restarts import BestPoints
 from adv_wrappers.core import which_rows_to_attack
-from adv_wrappers.core.arithmetic import clamp
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.episode_clock import Clock
 from adv_wrappers.core.frame_stack_budget import FrameHistory
+from adv_wrappers.core.numpy_and_torch_arithmetic import clamp
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.timing import Bernoulli, Never
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.env import EnvLayer
+from adv_wrappers.wrappers.env_layer import EnvLayer
 from tests.laws import checks
 from tests.laws import test_law_11_mirror as mirror
 from tests.laws.checks import Case, Remembering
@@ -234,16 +235,15 @@ def test_law_9_a_dictionary_that_loses_a_field(monkeypatch, field):
 
 @pytest.mark.parametrize("fault", ["digits", "arguments", "timing", "quotes"])
 def test_law_9_a_text_that_loses_something(monkeypatch, fault):
-    from adv_wrappers import formatting
 
     if fault == "digits":
-        monkeypatch.setattr(formatting, "_number_text", lambda value: f"{value:g}")
+        monkeypatch.setattr(format_threat_text, "_number_text", lambda value: f"{value:g}")
     elif fault == "arguments":
-        monkeypatch.setattr(formatting, "_not_in_preset", lambda how, preset, names: [])
+        monkeypatch.setattr(format_threat_text, "_not_in_preset", lambda how, preset, names: [])
     elif fault == "timing":
-        monkeypatch.setattr(formatting, "_timing_text", lambda when, victim, open_too: "every(3)")
+        monkeypatch.setattr(format_threat_text, "_timing_text", lambda when, victim, open_too: "every(3)")
     else:
-        monkeypatch.setattr(formatting, "_string_text", lambda value, read: value)
+        monkeypatch.setattr(format_threat_text, "_string_text", lambda value, read: value)
     fails(checks.check_text, Case("noise", _odd_keys()) if fault == "quotes" else case("max-diff", "dict"))
 
 

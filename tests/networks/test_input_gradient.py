@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
 from adv_wrappers.networks import input_gradient
-from adv_wrappers.networks.extra_layers import Clip
 from adv_wrappers.networks.graph import Arithmetic, Join, Mean, Node, Permute, Reshape, Slice, chain, needed
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
+from adv_wrappers.networks.layers_torch_lacks import Clip
 from tests.core.helpers import context
 
 WIDTH = 6

@@ -23,7 +23,7 @@ from adv_wrappers.snapshots import (
     random_states,
     record_for_replay,
 )
-from adv_wrappers.snapshots.repeats import difference
+from adv_wrappers.snapshots.repeats_after_restore import difference
 from adv_wrappers.snapshots.replay import recorders_of
 from tests.box2d import needs_box2d
 

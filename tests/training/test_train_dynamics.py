@@ -16,7 +16,7 @@ from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.train_dynamics import _errors, train_dynamics
 from adv_wrappers.training.trajectories import Trajectories, collect
-from adv_wrappers.wrappers.dmc import dmc
+from adv_wrappers.wrappers.dmc_env import dmc
 
 A = np.array([[1.0, 0.2], [-0.1, 0.95]])
 B = np.array([[0.1], [0.4]])

@@ -17,14 +17,14 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers import RobustSarsa, from_module
-from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.networks.extra_layers import Normalize
+from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.training.sarsa import ReturnStatistics, TransitionCollector, exploring_victim
+from adv_wrappers.training.robust_sarsa_learner import ReturnStatistics, TransitionCollector, exploring_victim
 from adv_wrappers.training.train_one_critic import train_one_critic
 from adv_wrappers.training.training_folder import described_victim
+from adv_wrappers.victims.saved_critic import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 
 # its environments and agents are functions, which folders cannot tell apart

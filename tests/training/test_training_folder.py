@@ -18,7 +18,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.training import training_folder
-from adv_wrappers.training.agent_models import AdversarySpec
+from adv_wrappers.training.train_agent_setup import AdversarySpec
 from adv_wrappers.training.training_folder import (
     TrainingFolder,
     check_counts,

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.utils.untrusted import parse_tensors, read_bytes
+from adv_wrappers.utils.untrusted_files import parse_tensors, read_bytes
 from adv_wrappers.victims.card_reader import environment_of, load_card
 
 OBS, ACT, HID = 5, 2, 6

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import adv_wrappers as adv
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.extra_layers import ActionValue, Normalize
+from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
 from adv_wrappers.victims.card_reader import load_card
 from tests.victims.test_card_reader import CARDS, observations, write
 

@@ -8,13 +8,13 @@ import pickle
 
 import pytest
 import torch
+from tests.victims.test_dynamics import model
 from torch import nn
 
-from adv_wrappers.attacks.critic import Critic
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import CardError, ThreatError
-from adv_wrappers.networks.extra_layers import ActionValue, Normalize
-from tests.victims.test_dynamics import model
+from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
+from adv_wrappers.victims.saved_critic import Critic
 
 
 def critic():

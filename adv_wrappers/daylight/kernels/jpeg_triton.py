@@ -18,8 +18,8 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight import jpeg_colour
-from adv_wrappers.daylight.images import split
 from adv_wrappers.daylight.kernels.dct_triton import through
+from adv_wrappers.daylight.observations_as_images import split
 
 _TO_YCC, _TO_RGB = tl.constexpr(jpeg_colour.TO_YCC), tl.constexpr(jpeg_colour.TO_RGB)
 _ROWS, _COLUMNS = 16, 32  # of a program

@@ -12,9 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.daylight import warp as plain
-from adv_wrappers.daylight.images import aligned
+from adv_wrappers.daylight import fixed_point_warp as plain
 from adv_wrappers.daylight.kernels.shift_triton import inside
+from adv_wrappers.daylight.observations_as_images import aligned
 
 _BLOCK = 256
 _MOST = tl.constexpr(2147483647.0)

@@ -11,9 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.daylight.images import aligned
+from adv_wrappers.daylight.fixed_point_warp import BORDERS
+from adv_wrappers.daylight.observations_as_images import aligned
 from adv_wrappers.daylight.shift import shift as plain
-from adv_wrappers.daylight.warp import BORDERS
 
 _BLOCK = 1024
 _PIXELS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a pixel that are moved as one

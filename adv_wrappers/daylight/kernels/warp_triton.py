@@ -16,8 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
-from adv_wrappers.daylight import warp as plain
-from adv_wrappers.daylight.images import aligned
+from adv_wrappers.daylight import fixed_point_warp as plain
+from adv_wrappers.daylight.observations_as_images import aligned
 
 _BLOCK = 256
 _IMAGES, _PROGRAMS = 8, 1 << 12  # so many images a program, where that leaves a large GPU so many programs
@@ -144,7 +144,7 @@ def _codes(at: plain.Map, border: str, interpolation: str, device: torch.device)
 
 
 def warp(images: Tensor, at: plain.Map, border: str, interpolation: str) -> Tensor:
-    """As :func:`adv_wrappers.daylight.warp.warp`, of uint8 images."""
+    """As :func:`adv_wrappers.daylight.fixed_point_warp.warp`, of uint8 images."""
     return gather(images, *_codes(at, border, interpolation, images.device))
 
 

@@ -1,0 +1,82 @@
+"""What the context and the computation of an attack know of the layer that it is for: its engine, seen from below."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.accel.cuda_graphs import GraphCache
+from adv_wrappers.accel.host_device_transfer import Transfer
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.episode_clock import Clock
+from adv_wrappers.core.session import Session
+from adv_wrappers.core.simulator_protocols import MakesSimulators
+from adv_wrappers.core.spaces import Field, Labelled
+from adv_wrappers.core.types import Batch, Chance, Counter, Leaves, Rows, Space
+
+
+class AttackedLayer(Protocol):
+    """The engine of a layer (:class:`adv_wrappers.core.engine.Engine`).
+
+    Attributes:
+        rows, batched: number of rows of a vector environment, None for a single environment; whether it is one.
+        stream: number of layers beneath, which tells this layer's draws from theirs.
+        how, when, gates: the perturbation, the timing and the timings around it.
+        blind: whether the timing looks at nothing but the clock and draws.
+        victims: those that the threat looks at.
+        on_action, native, unbounded: what is perturbed; whether in its own dtype; whether without any projection.
+        writes_nothing: whether the perturbation writes to nothing that it is given, as far as that is known.
+        framed, free: whether the budget is :class:`.Newest`; then the elements that may change, bool ``[B, *S]``.
+        dtype, device: of the computation.
+        home: the device of true values; None for where they are.
+        transfer, graphs: what copies batches to the device and back, and what records attacks; None for nothing.
+        look: whether answers of victims are checked, which waits for their device.
+        memory: what the perturbation remembers.
+    """
+
+    rows: int | None
+    batched: bool
+    stream: int
+    how: Any
+    when: Any
+    blind: bool
+    on_action: bool
+    native: bool
+    unbounded: bool
+    writes_nothing: bool
+    framed: bool
+    free: Tensor | None
+    budget: Budget
+    field: Field
+    dtype: torch.dtype
+    device: torch.device | None
+    home: torch.device | None
+    transfer: Transfer | None
+    graphs: GraphCache | None
+    look: bool
+    memory: Leaves | None
+    observation_space: Space
+    clock: Clock
+    session: Session
+    simulators: MakesSimulators | None
+
+    @property
+    def threat(self) -> Labelled: ...
+    @property
+    def victims(self) -> list[Any]: ...
+    @property
+    def gates(self) -> list[Any]: ...
+    @property
+    def reads(self) -> str | None: ...
+    @property
+    def on_host(self) -> bool: ...
+    @property
+    def t(self) -> Counter: ...
+    @property
+    def spent(self) -> Counter: ...
+    def chance(self, path: int, stream: int | None = None) -> Chance: ...
+    def part_of(self, value: Any) -> Batch: ...
+    def lift(self, leaf: Any, rows: Rows = None) -> Any: ...
+    def remember(self, new: Leaves, attacked: Any) -> None: ...

@@ -1,0 +1,68 @@
+"""Algorithms of Stable-Baselines3 with settings of a user's: what they take, and errors that say so."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from adv_wrappers.core.json_values import construct
+from adv_wrappers.errors import AdvWrappersError, ThreatError
+from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+from adv_wrappers.utils.check_numbers import check_number
+
+ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
+_OWN = {"policy", "env", "seed", "device", "tensorboard_log", "_init_setup_model"}  # which trainings set themselves
+_NO_NAMES = {"self", "args", "kwargs", "settings"}
+_SHARES = ("gamma", "gae_lambda")
+Model = TypeVar("Model", bound=BaseAlgorithm)
+
+
+def setting_names(algorithm: str) -> set[str]:
+    """The names of the settings of an algorithm, beside those that a training sets itself."""
+    bases = [base for base in ALGORITHMS[algorithm].__mro__ if issubclass(base, BaseAlgorithm)]
+    return {name for base in bases for name in inspect.signature(base).parameters} - _OWN - _NO_NAMES
+
+
+def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
+    """Raise :class:`ThreatError` unless an algorithm takes these settings, beside those that a training sets itself.
+
+    Args:
+        algorithm: a name of ``ALGORITHMS``.
+        settings: by name.
+    """
+    if not isinstance(settings, Mapping):
+        raise ThreatError(f"settings are a dictionary, got {settings!r:.80}")
+    kind, known = ALGORITHMS[algorithm], setting_names(algorithm)
+    if taken := sorted({*settings} & _OWN):
+        raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
+    if unknown := sorted({*settings} - known):
+        raise ThreatError(f"{kind.__name__}: no setting is called {', '.join(unknown)}: {', '.join(sorted(known))}")
+    if not isinstance(settings.get("policy_kwargs", {}), Mapping):
+        raise ThreatError(f"policy_kwargs are a dictionary, got {settings['policy_kwargs']!r:.80}")
+    for name in _SHARES:
+        if name in settings:
+            check_number(name, settings[name], 0, 1)
+    for name in ("n_steps", "batch_size", "n_epochs"):
+        value = settings.get(name, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ThreatError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
+
+
+def made_model(kind: type[Model], arguments: Mapping[str, object], settings: Mapping[str, object]) -> Model:
+    """A model of an algorithm; :class:`ThreatError` where it refuses its settings.
+
+    Args:
+        kind: the class of the algorithm.
+        arguments: those that a training sets itself.
+        settings: all others.
+    """
+    try:
+        return construct(kind, **arguments, **settings)
+    except AdvWrappersError:
+        raise
+    except (AssertionError, ValueError, ZeroDivisionError, RuntimeError, AttributeError) as error:
+        raise ThreatError(f"{kind.__name__} cannot take these settings: {type(error).__name__}: {error}") from error

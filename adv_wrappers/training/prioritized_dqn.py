@@ -1,0 +1,216 @@
+"""The DQN of Behzadan and Hsu (2019), Tables 2 and 5: prioritised replay and parameter-space noise.
+
+Stable-Baselines3's DQN has neither, so :class:`PrioritizedDQN` adds the two to it.
+
+The tables give: learning rate 1e-3, 50 000 transitions, the first learning step at 1000, a new target network every 500
+steps, gamma 0.99, and an exploration rate that falls to 0.02 within the first tenth of the training. Their names and
+figures are those of OpenAI Baselines' deepq, of Stable-Baselines 2 and of RL Baselines Zoo's entry for CartPole. What
+they leave out is taken from there: an update of 32 transitions at every step, alpha 0.6, beta from 0.4 to 1, double
+Q-learning, gradients of at most 10, one hidden layer of 64 with layer normalisation. The rest is as in
+Stable-Baselines3: a step at which the time ran out is not terminal, the first 1000 actions are random, and the limit of
+10 is that of the whole gradient. The networks are not dueling ones, as theirs are: a card holds layers in a row.
+
+Transitions are drawn as :mod:`adv_wrappers.training.prioritized_replay` says, and the agent explores as
+:mod:`adv_wrappers.training.parameter_noise_exploration` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import create_mlp
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parameters_to_vector
+
+from adv_wrappers.core.types import Array, Info
+from adv_wrappers.training import sb3_default_settings
+from adv_wrappers.training.parameter_noise_exploration import ParameterNoise
+from adv_wrappers.training.prioritized_replay import PrioritizedReplayBuffer
+from adv_wrappers.utils.check_numbers import check_number
+
+
+class LayerNormQPolicy(DQNPolicy):
+    """SB3's policy of DQN with layer normalisation before every activation; by default one hidden layer of 64.
+
+    Noise of one standard deviation then means about as much in every layer (Plappert et al. 2018, section 3).
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[object],
+        action_space: spaces.Discrete,
+        lr_schedule: Schedule,
+        net_arch: list[int] | None = None,
+        optimizer_kwargs: dict[str, object] | None = None,
+        **settings: Any,
+    ) -> None:
+        net_arch = [64] if net_arch is None else net_arch
+        optimizer_kwargs = {"fused": True} if optimizer_kwargs is None else optimizer_kwargs  # a quarter of the time
+        super().__init__(
+            observation_space, action_space, lr_schedule, net_arch, optimizer_kwargs=optimizer_kwargs, **settings
+        )
+
+    def make_q_net(self) -> QNetwork:
+        net = super().make_q_net()
+        shape = net.features_dim, int(net.action_space.n), net.net_arch, net.activation_fn
+        net.q_net = nn.Sequential(*create_mlp(*shape, post_linear_modules=[nn.LayerNorm])).to(self.device)
+        return net
+
+
+def error(value: Tensor, target: Tensor) -> Tensor:
+    """The loss of values for their targets: the square, halved, up to a distance of 1, and from there on a line."""
+    return functional.smooth_l1_loss(value, target, reduction="none")
+
+
+@dataclass
+class QBatch:
+    """A minibatch of transitions, as losses of Q-networks see it.
+
+    Attributes:
+        observations: as the replay buffer gives them, ``[B, *S]``.
+        values: the network's Q-values there, ``[B, A]``.
+        actions: the actions that were taken, int64 ``[B]``.
+        target: what the values of these actions should be, ``[B]``, without a gradient.
+    """
+
+    observations: Tensor
+    values: Tensor
+    actions: Tensor
+    target: Tensor
+
+    @property
+    def value(self) -> Tensor:
+        """Q-values of the actions that were taken, ``[B]``."""
+        return self.values.gather(1, self.actions[:, None])[:, 0]
+
+
+class PrioritizedDQN(DQN):
+    """SB3's DQN with prioritised replay, double Q-learning and parameter-space noise; see the head of this file.
+
+    Several environments share one noisy copy, which is drawn anew when an episode of any of them ends.
+
+    Args:
+        policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"`` or a policy of DQN's;
+            ``"MlpPolicy"`` is :class:`LayerNormQPolicy` with one hidden layer of 64.
+        env: the environment, or its id.
+        alpha, beta: exponents of the priorities, and of the importance weights at the beginning.
+        param_noise: whether to explore by parameter-space noise; otherwise eps-greedily.
+        **settings: further arguments of SB3's DQN; their defaults are those of the paper, or of OpenAI Baselines where
+            the paper has none (:data:`adv_wrappers.training.sb3_default_settings.DQN`).
+
+    Raises:
+        ValueRangeError: for exponents out of [0, 1].
+
+    >>> from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+    >>> model = PrioritizedDQN("MlpPolicy", "CartPole-v1", learning_starts=10, seed=0).learn(20)
+    >>> model.predict([0.0, 0.0, 0.0, 0.0], deterministic=True)[0].shape
+    ()
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {**DQN.policy_aliases, "MlpPolicy": LayerNormQPolicy}
+    replay_buffer: PrioritizedReplayBuffer
+
+    def __init__(
+        self,
+        policy: str | type[DQNPolicy],
+        env: GymEnv | str,
+        *,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        param_noise: bool = True,
+        **settings: Any,
+    ) -> None:
+        check_number("beta", beta, 0, 1)
+        self.beta, self.param_noise = beta, param_noise
+        self.parameter_noise: ParameterNoise | None = None
+        super().__init__(
+            policy,
+            env,
+            replay_buffer_class=PrioritizedReplayBuffer,
+            replay_buffer_kwargs={"alpha": alpha},
+            **{**sb3_default_settings.DQN, **settings},
+        )
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self.parameter_noise = ParameterNoise(self.q_net) if self.param_noise else None
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[Array, Array]:
+        noise, starts = self.parameter_noise, 0 if self._n_updates else learning_starts  # after refill, no random ones
+        if noise is None or self.num_timesteps < starts:
+            return super()._sample_action(starts, action_noise, n_envs)
+        assert self._last_obs is not None
+        observations: Any = self.policy.obs_to_tensor(self._last_obs)[0]
+        noise.adapt(observations, self.exploration_rate)
+        actions = noise.act(observations)
+        return actions, actions
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: Array,
+        new_obs: Any,
+        reward: Array,
+        dones: Array,
+        infos: list[Info],
+    ) -> None:
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
+        if self.parameter_noise is not None and dones.any():
+            self.parameter_noise.perturb()
+
+    def train(self, gradient_steps: int, batch_size: int = 32) -> None:
+        self.policy.set_training_mode(True)
+        optimizer, buffer = self.policy.optimizer, self.replay_buffer
+        self._update_learning_rate(optimizer)
+        beta = 1 - (1 - self.beta) * self._current_progress_remaining
+        losses = []
+        for _ in range(gradient_steps):
+            found, importance = buffer.draw(batch_size, beta)
+            data = buffer.transitions(found, self._vec_normalize_env)
+            with torch.no_grad():
+                best = self.q_net(data.next_observations).argmax(1, keepdim=True)
+                future = self.q_net_target(data.next_observations).gather(1, best)
+                target = data.rewards + self.gamma * (1 - data.dones) * future
+            values = self.q_net(data.observations)
+            batch = QBatch(data.observations, values, data.actions[:, 0].long(), target[:, 0])
+            loss = torch.as_tensor(importance, device=self.device).dot(self.losses(batch)) / batch_size
+            # what zero_grad, backward and clip_grad_norm_ do, in half of their time
+            weights = optimizer.param_groups[0]["params"]
+            gradient = torch.autograd.grad(loss, weights)
+            excess = float(parameters_to_vector(gradient).norm()) / self.max_grad_norm
+            for weight, part in zip(weights, gradient, strict=True):
+                weight.grad = part / excess if excess > 1 else part
+            optimizer.step()
+            buffer.update(found, (batch.target - batch.value.detach()).cpu().numpy())
+            losses.append(float(loss.detach()))
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/loss", np.mean(losses))
+
+    def losses(self, batch: QBatch) -> Tensor:
+        """The loss of each transition of a minibatch, ``[B]``."""
+        return error(batch.value, batch.target)
+
+    def refill(self) -> None:
+        """Play ``learning_starts`` steps before learning on, for a model that was restored without a replay buffer."""
+        self.learning_starts += self.num_timesteps
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        states, tensors = super()._get_torch_save_params()
+        return [*states, *(["parameter_noise"] if self.param_noise else [])], tensors
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "parameter_noise"]

@@ -1,0 +1,214 @@
+"""Robust training by bounds: RADIAL (Oikarinen et al. 2020) and the regularizer of SA-PPO (Zhang et al. 2020).
+
+Both ask what a policy can answer anywhere in a box around an observation, ``train_agent(..., robust=...)``.
+
+RADIAL minimises ``kappa L + (1 - kappa) L_wc`` (equation 4), where ``L`` is the loss of the algorithm and ``L_wc`` an
+upper bound of it over the box (equation 6): the log-probability of the action that was taken is replaced by its lower
+bound where the advantage is positive, and by its upper bound where it is negative. Advantages, the value's loss and
+the entropy stay as they are. SA-PPO adds the largest divergence of the policy inside the box, times a weight.
+
+Choices where the papers leave one open, or where this differs:
+
+- Bounds are interval bounds of the DIFFERENCES of the logits to the action's own, with the difference multiplied into
+  the last layer. They are tighter than differences of bounds, and a constant that all logits share costs nothing.
+- PPO has a ratio where equation 6 has a log-probability. ``form="ratio"`` bounds the clipped surrogate itself, which
+  never rises in the ratio where the advantage is positive and never falls where it is negative. Its gradient vanishes
+  with the lower bound of the probability, so where bounds are wide (images, an agent that was not trained for them)
+  ``form="log"`` takes equation 6's logarithm and leaves out the rows that PPO would have clipped.
+- ``imitate`` is ours: equation 6 alone made a Pong agent uniform: one that wins learns nothing from its advantages,
+  and bounds are narrowest where all logits are the same. It adds to ``L`` the cross-entropy to the policy of the victim
+  that the training started from, and to ``L_wc`` the same with the lower bounds of all log-probabilities.
+  ``sharpness`` raises the victim's probabilities to a power first: at 1 the agent learns its doubts as well, and its
+  bounds decide little; at infinity, its most likely action, which between two equally good ones is chance, and costs
+  what the network could have learned instead.
+- Actions in a Box: the policy is Gaussian, the box of its means bounds the log-probability.
+- The schedules give kappa, and the share of the budget that is used, as functions of the share of the training that is
+  done. Appendix B has kappa 0.5, and eps from 0 to its full value over the first two thirds; the authors' later code
+  has kappa 0.8.
+- Training takes boxes in floats, certificates and attacks round inwards. So a budget of 1.5 grey levels is one of 1 to
+  these; below one it is refused, as attacks do.
+- ``Linf(eps, scale="victim")`` means the unit of the normaliser at every minibatch, as in SA-PPO's code, whose boxes
+  lie around normalised observations. Before the first rollout that unit is the environment's own, in which eps 0.075 is
+  1.2 standard deviations of the angle of Hopper's torso, and 0.014 of the angular velocity of its foot.
+- SA-PPO's code (github.com/huanzhang12/SA_PPO) adds ``kappa * sum((mean(y) - mean(x))**2 / std**2)``, twice the
+  divergence: its kappa of 0.03 (convex relaxation) and 0.1 (SGLD) on Hopper are a ``weight`` of 0.06 and 0.2 here. Its
+  relaxation goes from CROWN's bounds to interval bounds while eps rises; ``form="interval"`` has the latter alone. Its
+  eps rises over three quarters of 2M steps, and SGLD holds the clean mean constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
+from adv_wrappers.training.schedules import LinearSchedule, Number, SmoothSchedule, at, check_share, check_weight
+from adv_wrappers.utils.check_numbers import check_integer, check_number
+
+Surrogate = Callable[[Tensor], Tensor]  # of log-probabilities [B] to losses [B]
+
+
+@dataclass
+class PolicyBatch:
+    """A minibatch, as the losses of policies see it.
+
+    Attributes:
+        observations: of the rollout buffer, ``[B, *S]``.
+        actions: int64 ``[B]``, or float ``[B, D]``.
+        advantages: ``[B]``, as the algorithm uses them.
+        log_prob: log-probabilities of the actions now, ``[B]``.
+        surrogate: the algorithm's loss of each row ``[B]`` from log-probabilities ``[B]``.
+        clipped: rows ``[B]`` that the algorithm would not move further, from log-probabilities ``[B]``.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    advantages: Tensor
+    log_prob: Tensor
+    surrogate: Surrogate
+    clipped: Callable[[Tensor], Tensor]
+
+
+class RobustMethod(Value):
+    """How the loss of a policy is made robust."""
+
+    def check(self, policy: BoundedPolicy) -> None:
+        """Raise :class:`ThreatError` for a policy that the method is not for."""
+
+    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+        """The mean loss of a minibatch when ``done`` of the training, in [0, 1], is done."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Radial(RobustMethod):
+    """RADIAL (Oikarinen et al. 2020, equations 4 and 6).
+
+    Args:
+        kappa: the weight of the standard loss, a number in [0, 1] or a schedule.
+        eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        form: ``"ratio"`` or ``"log"``, as the head of this file has it; A2C has the logarithm in either.
+        imitate: the weight of a further term of both losses, at least 0, a number or a schedule: the cross-entropy to
+            the policy of the victim that the training started from. Not in the paper; see the head of this file.
+        sharpness: the power, above 0, to which that victim's probabilities are raised, before they are normalised.
+
+    Raises:
+        ValueRangeError: for another form, and numbers out of range.
+    """
+
+    name: ClassVar[str] = "radial"
+    kappa: Number = 0.8
+    eps: Number = field(default=SmoothSchedule(0.0, 1.0, end=2 / 3))
+    form: Literal["ratio", "log"] = "log"
+    imitate: Number = 0.0
+    sharpness: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_share("kappa", self.kappa)
+        check_weight("imitate", self.imitate)
+        check_number("sharpness", self.sharpness, 0, above=True)
+        check_share("eps", self.eps)
+        if self.form not in ("ratio", "log"):
+            raise ValueRangeError(f"form must be 'ratio' or 'log', got {self.form!r:.80}")
+
+    def check(self, policy: BoundedPolicy) -> None:
+        if self.imitate != 0.0 and not policy.count:
+            raise ThreatError("imitate is for discrete actions: it raises the probability of one of them")
+        if self.imitate != 0.0 and policy.first is None:
+            raise ThreatError("imitate needs a victim to start from: victim=")
+
+    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+        standard = batch.surrogate(batch.log_prob).mean()
+        kappa, share, imitate = (at(number, done) for number in (self.kappa, self.eps, self.imitate))
+        if imitate == 0 and (kappa == 1 or share == 0):  # then both losses are one
+            return standard
+        if not imitate:
+            low, high = policy.log_probability(batch.observations, share, batch.actions)
+        else:
+            lows, highs = policy.log_probabilities(batch.observations, share)
+            low, high = (end.gather(1, batch.actions[:, None])[:, 0] for end in (lows, highs))
+        worst = torch.where(batch.advantages >= 0, low, high)
+        if self.form == "log":
+            losses = torch.where(batch.clipped(worst), 0.0, -batch.advantages * worst)
+        else:
+            losses = batch.surrogate(worst)
+        worst_case = losses.mean()
+        if imitate:
+            target = policy.first_probabilities(batch.observations, self.sharpness)
+            standard = standard - imitate * (target * policy.log_policy(batch.observations)).sum(-1).mean()
+            worst_case = worst_case - imitate * (target * lows).sum(-1).mean()
+        return kappa * standard + (1 - kappa) * worst_case
+
+
+@dataclass(frozen=True)
+class SARegularizer(RobustMethod):
+    """The regularizer of SA-PPO (Zhang et al. 2020): the largest ``KL(pi(x), pi(y))`` for ``y`` in the box.
+
+    Args:
+        weight: of the divergence in the loss, at least 0, a number or a schedule.
+        eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        form: ``"interval"``, an upper bound of the divergence; or ``"sgld"``, a lower one, by ``steps`` steps of
+            stochastic gradient Langevin dynamics along signs, as in the authors' code.
+        steps: of ``"sgld"``.
+        noise: the standard deviation of its noise, for a gradient of length one.
+
+    Raises:
+        ValueRangeError: for another form, and numbers out of range.
+    """
+
+    name: ClassVar[str] = "sa"
+    weight: Number = 0.1
+    eps: Number = field(default=LinearSchedule(0.0, 1.0, end=2 / 3))
+    form: Literal["interval", "sgld"] = "interval"
+    steps: int = 10
+    noise: float = 1e-5
+
+    def __post_init__(self) -> None:
+        check_weight("weight", self.weight)
+        check_share("eps", self.eps)
+        check_integer("steps", self.steps, 1)
+        check_number("noise", self.noise, 0)
+        if self.form not in ("interval", "sgld"):
+            raise ValueRangeError(f"form must be 'interval' or 'sgld', got {self.form!r:.80}")
+
+    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+        standard = batch.surrogate(batch.log_prob).mean()
+        weight, share = at(self.weight, done), at(self.eps, done)
+        if weight == 0 or share == 0:
+            return standard
+        if self.form == "interval":
+            largest = policy.divergence(batch.observations, share)
+        else:
+            points = self._ascend(policy, *policy.boxes(batch.observations, share), batch.observations)
+            largest = policy.divergence_at(points, batch.observations)
+        return standard + weight * largest.mean()
+
+    def _ascend(self, policy: BoundedPolicy, low: Tensor, high: Tensor, observations: Tensor) -> Tensor:
+        """Points of the boxes with a large divergence, ``[B, *S]``."""
+        step = (high - low) / (2 * self.steps)
+        scale = self.noise * (2 / self.steps) ** 0.5
+        y = torch.clamp((low + high) / 2 + torch.randn_like(low).sign() * step, low, high)
+        for i in range(self.steps):
+            y = y.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(policy.divergence_at(y, observations).sum(), y)
+            moved = y + (gradient + scale / (i + 2) * torch.randn_like(y)).sign() * step
+            y = torch.clamp(moved, low, high)
+        return y.detach()
+
+
+PAPER: dict[str, dict[str, object]] = {
+    "a3c": {
+        "robust": Radial(0.5, LinearSchedule(0.0, 1.0, end=2 / 3)), "steps": 10_000_000, "standard_steps": 20_000_000,
+        "learning_rate": 1e-4, "betas": (0.9, 0.999), "amsgrad": True, "entropy": 0.01, "n_steps": 20, "workers": 16,
+        "clip_rewards": True, "eps": 1.0,  # grey levels: 1/255 of their range, as the paper has it
+    },
+}  # fmt: skip
+"""The settings of Appendix B, as data: those that were published, of which ``train_agent`` takes those it has."""
+
+METHODS: dict[str, type[RobustMethod]] = {"radial": Radial, "sa": SARegularizer}

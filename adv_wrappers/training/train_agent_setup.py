@@ -1,0 +1,317 @@
+"""What ``train_agent`` begins with: the adversary that is meant, the settings of the algorithms, and both models."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.dqn.policies import DQNPolicy
+
+from adv_wrappers.adversaries.actor import ActionActor, Actor
+from adv_wrappers.cli_option_choices import Rewards
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.errors import EPS_OR_WITHIN, Argument, Message, SpaceError, ThreatError, VictimError, Words
+from adv_wrappers.parse_threat_text import parse_when
+from adv_wrappers.presets import as_threat, presets
+from adv_wrappers.training.alternating import (
+    AdversaryTrainer,
+    AgentTrainer,
+    DirectorSnapshot,
+    SnapshotAdversary,
+    hold_statistics,
+)
+from adv_wrappers.training.check_sb3_settings import ALGORITHMS, made_model
+from adv_wrappers.training.checkpoints import restore_model
+from adv_wrappers.training.director_networks import policy_kwargs
+from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
+from adv_wrappers.training.prioritized_dqn import LayerNormQPolicy, PrioritizedDQN
+from adv_wrappers.training.robust_dqn import Q_METHODS, RobustDQN, RobustQMethod
+from adv_wrappers.training.robust_policy_losses import METHODS, RobustMethod
+from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO
+from adv_wrappers.training.sb3_default_settings import agent_settings
+from adv_wrappers.training.sb3_image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
+from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
+from adv_wrappers.training.training_folder import described, later_seed
+from adv_wrappers.training.training_settings import Training
+from adv_wrappers.training.victims_as_sb3_agents import (
+    MLPPolicy,
+    load_q_weights,
+    load_weights,
+    policy_kwargs_of,
+    q_policy_kwargs_of,
+)
+from adv_wrappers.victims import Victim, from_sb3, load_victim
+from adv_wrappers.wrappers.adversary_config import as_actor
+from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+
+AgentNetworks = MLPPolicy | ImageNetworks
+ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN]] = {
+    "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN,
+}  # fmt: skip
+ADVERSARY_SEED = 1_000_003  # between the seeds of the two sides
+
+
+@dataclass(frozen=True)
+class AdversarySpec:
+    """What an agent is trained against: an adversary that learns, a threat that is computed, or nothing.
+
+    Attributes:
+        actor: the actor of an adversary that learns, its name or its dictionary; None where none learns.
+        within, when: budget and timing.
+        threat: the threat that the agent is evaluated under, its victim open; None for an adversary that learns, whose
+            perturbation is not there yet.
+    """
+
+    actor: Actor | str | Mapping[str, Any] | None = None
+    within: Budget | None = None
+    when: When | Callable[..., Any] | None = None
+    threat: ThreatModel | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether the adversary learns."""
+        return self.actor is not None
+
+    @staticmethod
+    def parse(adversary: Any, eps: float | None, scale: Any, within: Budget | None, when: Any) -> AdversarySpec:
+        """The adversary that the arguments of :func:`adv_wrappers.train_agent` describe.
+
+        Raises:
+            AdvWrappersError: one of its kinds, for arguments that describe none.
+        """
+        if eps is not None and within is not None:
+            raise ThreatError(Message("give ", Argument("eps", ...), " or within=, not both"))
+        budget = within if eps is None else Linf(eps, scale)
+        when = parse_when(when) if isinstance(when, str) else when
+        if adversary is None:
+            return AdversarySpec()
+        named = Value.kinds.get(adversary) if isinstance(adversary, str) else None
+        if isinstance(adversary, Mapping):
+            named = Value.kinds.get(str(adversary.get("type")))
+        if isinstance(adversary, Actor) or (named is not None and issubclass(named, Actor)):
+            kind = type(adversary) if named is None else named
+            if issubclass(kind, ActionActor) or getattr(adversary, "on", "observation") == "action":
+                raise ThreatError(
+                    f"agents are trained against actors on observations, got one on actions: {adversary!r}"
+                )
+            if budget is None:
+                raise ThreatError(Message(f"{adversary!r:.40} needs a budget: ", EPS_OR_WITHIN))
+            return AdversarySpec(adversary, budget, when)
+        if isinstance(adversary, str) and adversary.partition(":")[0].strip() not in presets:
+            known = ", ".join(presets)
+            expected = f"expected 'pa-ad', 'sa-rl', an actor, a threat ({known}) or "
+            raise ThreatError(Message(f"unknown adversary {adversary!r:.80}: {expected}", Words("None", "none")))
+        threat = as_threat(adversary, within=budget, when=when)
+        return AdversarySpec(within=threat.budget, when=threat.when, threat=threat)
+
+    def describe(self) -> dict[str, Any] | None:
+        """A JSON form, as far as there is one, that distinguishes one training from another."""
+        if self.threat is not None:
+            return dict(described(self.threat))
+        if self.actor is None:
+            return None
+        assert self.within is not None
+        actor = self.actor.to_dict() if isinstance(self.actor, Actor) else self.actor
+        when = self.when.to_dict() if isinstance(self.when, Value) else self.when and repr(self.when)
+        return {"actor": actor, "within": self.within.to_dict(), "when": when}
+
+
+def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> RobustMethod | RobustQMethod | None:
+    """The method that ``robust=`` of :func:`adv_wrappers.train_agent` describes: a name, a value, or None.
+
+    Raises:
+        ThreatError: for another, one for other algorithms, and without a budget.
+    """
+    if robust is None:
+        return None
+    named: Mapping[str, type[RobustMethod | RobustQMethod]] = Q_METHODS if algorithm == "dqn" else METHODS
+    found = named[robust]() if isinstance(robust, str) and robust in named else robust
+    if not isinstance(found, RobustQMethod if algorithm == "dqn" else RobustMethod):
+        known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
+        expected = f" must be {known}, or a value such as {example}(kappa=0.5) for {algorithm}, got {robust!r:.80}"
+        raise ThreatError(Message(Argument("robust"), expected))
+    if budget is None:
+        raise ThreatError(Message(Argument("robust", found.name), " needs a budget: ", EPS_OR_WITHIN))
+    return found
+
+
+def initial_victim(victim: Any, algorithm: str) -> Victim | None:
+    """The victim that the agent's training starts from: an SB3 model, a reference, a victim, or None.
+
+    Raises:
+        VictimError: for a victim that is no agent of the algorithm: without Q-values for DQN, with them for the others.
+    """
+    if victim is None:
+        return None
+    is_model = not isinstance(victim, (Victim, str)) and hasattr(victim, "policy")
+    found = from_sb3(victim) if is_model else load_victim(victim)
+    kinds, expected = (("q",), "DQN") if algorithm == "dqn" else (("logits", "gaussian"), "PPO or A2C")
+    if found.kind not in kinds:
+        raise VictimError(f"expected an agent of {expected} to begin from, got one of kind {found.kind!r}")
+    return found
+
+
+def check_spaces(make_env: Callable[[], gym.Env[Any, Any]], initial: Victim | None, algorithm: str) -> bool:
+    """Whether observations are images.
+
+    Raises:
+        SpaceError: unless an agent of the algorithm, or the ``initial`` one, can be trained in this environment.
+    """
+    env = make_env()
+    observations, actions = env.observation_space, env.action_space
+    env.close()
+    one_dimension = isinstance(observations, spaces.Box) and len(observations.shape) == 1
+    if not (one_dimension and np.dtype(observations.dtype).kind == "f") and not is_stack(observations):
+        expected = "observations of float [n], or images of uint8 [C, H, W] from 0 to 255"
+        raise SpaceError(Message(Words("train_agent", "train-agent"), f" takes {expected}, got {observations}"))
+    from_zero = isinstance(actions, spaces.Discrete) and actions.start == 0
+    if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
+        expected = f" takes actions Discrete(n) from 0, or Box [n], got {actions}"
+        raise SpaceError(Message(Words("train_agent", "train-agent"), expected))
+    if algorithm == "dqn" and not from_zero:
+        raise SpaceError(f"dqn chooses among discrete actions, and this environment has {actions}: use ppo or a2c")
+    if initial is not None:
+        fits(initial, observations, actions)
+    return is_stack(observations)
+
+
+def _linear_schedule(rate: float, remaining: float) -> float:
+    return rate * remaining
+
+
+def algorithm_settings(
+    algorithm: str,
+    rows: int,
+    given: Mapping[str, Any],
+    parts: AgentNetworks | None,
+    images: bool = False,
+) -> dict[str, Any]:
+    """The given settings of an agent's algorithm, completed with the defaults and the networks.
+
+    Args:
+        algorithm: ``"ppo"``, ``"a2c"`` or ``"dqn"``.
+        rows: the number of environments.
+        given: settings that take precedence.
+        parts: the networks that the agent starts from; None for new ones.
+        images: whether observations are images.
+    """
+    kwargs: dict[str, Any]
+    if parts is not None:
+        kwargs = q_policy_kwargs_of(parts) if algorithm == "dqn" else policy_kwargs_of(parts)
+    elif images:
+        kwargs = image_policy_kwargs()
+    else:
+        kwargs = {"net_arch": [64, 64], **({} if algorithm == "dqn" else {"activation_fn": torch.nn.Tanh})}
+    if algorithm != "a2c":
+        kwargs["optimizer_kwargs"] = {"fused": True, **({"eps": 1e-5} if algorithm == "ppo" else {})}
+    own = {**kwargs, **given.get("policy_kwargs", {})}
+    return {**agent_settings(algorithm, rows, images, given), "policy_kwargs": own}
+
+
+def make_agent(
+    env: RowsVectorEnv,
+    training: Training,
+    parts: AgentNetworks | None,
+    checkpoint: Path | None,
+    rewards: Rewards = "normalized",
+    robust: bool = False,
+    normalize: bool = True,
+) -> BaseAlgorithm:
+    """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
+
+    Args:
+        env: the agent's environments.
+        training: how it is trained, with all settings of the algorithm.
+        parts: the networks that the agent starts from; None for new ones.
+        checkpoint: the folder of a checkpoint to restore, or None.
+        rewards: what the agent learns from, see :func:`adv_wrappers.train_agent`.
+        robust: whether the model takes a robust loss.
+        normalize: whether a new agent normalises observations.
+    """
+    algorithm, settings = training.algorithm, dict(training.settings)
+    if not callable(settings["learning_rate"]):
+        settings["learning_rate"] = functools.partial(_linear_schedule, float(settings["learning_rate"]))
+    images = is_stack(env.single_observation_space)
+    # values of the target network would move with the statistics: from scratch, DQN sees observations as they are
+    norm = not images and (normalize and algorithm != "dqn" if parts is None else parts.normalise is not None)
+    inner = AgentVecEnv(env, clip_rewards=rewards == "clipped")
+    normal = VecNormalize(inner, norm_obs=norm, norm_reward=rewards == "normalized", gamma=settings["gamma"])
+    if isinstance(parts, MLPPolicy) and parts.normalise is not None:
+        std = parts.normalise.std.double().numpy()
+        statistics: Any = normal.obs_rms
+        statistics.mean, statistics.var = parts.normalise.mean.double().numpy(), std**2 - normal.epsilon
+        normal.clip_obs = math.inf if parts.normalise.clip is None else parts.normalise.clip
+    hold_statistics(normal, fixed=parts is not None)
+    norms = isinstance(parts, MLPPolicy) and bool(parts.norms)
+    q_policy = LayerNormQPolicy if norms else DQNPolicy
+    policy = q_policy if algorithm == "dqn" else ImagePolicy if images else "MlpPolicy"
+    own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
+    arguments = {"policy": policy, "env": normal, **own}
+    kind = ROBUST_ALGORITHMS[algorithm] if robust else ALGORITHMS[algorithm]
+    model = made_model(kind, arguments, settings)
+    if checkpoint is not None:
+        restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
+        if isinstance(model, PrioritizedDQN):
+            model.refill()
+    elif parts is not None and isinstance(model, PrioritizedDQN):
+        load_q_weights(model.policy, parts)
+    elif parts is not None:
+        assert isinstance(model.policy, ActorCriticPolicy)
+        load_weights(model.policy, parts)
+    return model
+
+
+def make_adversary(
+    agent: AgentTrainer,
+    spec: AdversarySpec,
+    make_rows: Callable[[], RowsVectorEnv],
+    sampled: bool,
+    training: Training,
+    checkpoint: Path | None,
+) -> AdversaryTrainer | None:
+    """The adversary that learns against the live agent; None where none does.
+
+    Args:
+        agent: the agent's side.
+        spec: what the agent is trained against.
+        make_rows: makes the adversary's environments.
+        sampled: whether the adversary explores in the agent's phase.
+        training: how the adversary is trained, with all settings of the algorithm.
+        checkpoint: as for :func:`make_agent`.
+    """
+    if spec.actor is None or spec.within is None:
+        return None
+    actor = as_actor(spec.actor, agent.victim)
+    assert isinstance(actor, Actor)
+    within = spec.within.resolve(agent.victim)
+    # float64: the adversary's reward is made of the victim's before that is rounded
+    env = VecAdversaryEnv(Sb3Adapter(make_rows(), np.float64), agent.victim, actor, within, spec.when)
+    settings = training.settings
+    normal = VecNormalize(env, norm_reward=True, gamma=settings["gamma"])
+    networks = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
+    own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
+    arguments = {"policy": "MlpPolicy", "env": normal, **own}
+    model = made_model(PPO, arguments, {**settings, "policy_kwargs": networks})
+    if checkpoint is not None:
+        restore_model(model, checkpoint / "adversary.zip", checkpoint / "adversary-normaliser.json")
+        normal.seed(later_seed(training.seed, int(model.num_timesteps)))
+    snapshot = DirectorSnapshot(sampled)
+    snapshot.update(model)
+    deployed = actor.open() if actor.victim is agent.victim else actor
+    threat = ThreatModel("observation", SnapshotAdversary(actor, snapshot), spec.within, spec.when)
+    return AdversaryTrainer(model, env, snapshot, deployed, threat)

@@ -1,0 +1,243 @@
+"""What a module takes and returns, found out by calling it with two rows of zeros before a victim is made of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers.core.spaces import advice
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.trees import tensors
+from adv_wrappers.victims.distributions import params_of
+from adv_wrappers.victims.numpy_policies import answers_arrays, to_arrays
+from adv_wrappers.victims.victim import RecurrentState
+
+Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
+InitialState = Callable[[int], RecurrentState]  # rows to a hidden state with leaves [rows, ...]
+
+
+def action_width(space: spaces.Space[object]) -> int:
+    """How many numbers per row describe an action of this space: a mean, or logits of every choice."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.MultiBinary):
+        return 2 * int(torch.tensor(space.shape).prod())
+    if isinstance(space, spaces.Box) and space.shape is not None and len(space.shape) == 1:
+        return int(space.shape[0])
+    raise VictimError(f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}")
+
+
+def _zeros(space: spaces.Space[object], device: torch.device, dtype: torch.dtype, top: bool = True) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _zeros(value, device, dtype, False) for key, value in space.spaces.items()}
+    if not top:
+        if isinstance(space, spaces.Discrete):
+            return torch.full((2,), int(space.start), device=device)
+        if isinstance(space, spaces.MultiDiscrete):
+            return torch.as_tensor(np.stack([space.start] * 2), device=device)
+        if isinstance(space, spaces.MultiBinary):
+            return torch.zeros(2, *space.shape, device=device, dtype=torch.int8)
+        if isinstance(space, spaces.Text):
+            return np.array([str(space.character_list[0]) * int(space.min_length)] * 2, dtype=object)
+    if not isinstance(space, spaces.Box):
+        raise VictimError(
+            f"expected Box observations (or a Dict of these, Discrete, MultiDiscrete, MultiBinary and Text), got "
+            f"{space}: {advice(space)}"
+        )
+    return torch.zeros(2, *space.shape, device=device, dtype=dtype)
+
+
+def input_form(
+    net: Net, space: spaces.Space[object], start: InitialState | None, device: torch.device, dtype: torch.dtype
+) -> Literal["gradients", "tensors", "arrays"]:
+    """Whether a module or function works on tensors, with or without gradients, or on numpy arrays.
+
+    A function is tried on tensors that require a gradient, then on arrays (NumPy's own functions take tensors too, and
+    return them without a gradient), then on plain tensors. A module is expected to take tensors.
+
+    Raises:
+        VictimError: for a function that takes none of them.
+    """
+
+    def call(arrays: bool, gradient: bool) -> object:
+        obs, state = _zeros(space, device, dtype), (start(2),) if start else ()
+        if arrays:
+            return net(to_arrays(obs), *to_arrays(state))
+        with torch.set_grad_enabled(gradient):
+            return net(_requiring_gradient(obs) if gradient else obs, *state)
+
+    faults: list[Exception] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
+        plain = isinstance(net, nn.Module)
+        for arrays, gradient in [(False, False)] if plain else [(False, True), (True, False), (False, False)]:
+            try:
+                out = call(arrays, gradient)
+            except Exception as error:
+                faults.append(error)
+                continue
+            if answers_arrays(out):
+                return "arrays"
+            if not arrays:
+                return "gradients" if plain or (gradient and _differentiable(out)) else "tensors"
+    if plain:
+        return "gradients"  # inspect_output says what is wrong with it
+    raise VictimError(
+        f"the module does not take observations of {space}: as tensors {faults[0]}; as numpy arrays {faults[1]}"
+        if len(faults) > 1
+        else f"the module does not take observations of {space}: {faults[0]}"
+    )
+
+
+def _requiring_gradient(obs: object) -> object:
+    """Observations that require a gradient; copies, because a function may well scale its input in place."""
+    if isinstance(obs, dict):
+        return {key: _requiring_gradient(value) for key, value in obs.items()}
+    return obs.requires_grad_().clone() if isinstance(obs, Tensor) and obs.is_floating_point() else obs
+
+
+def _differentiable(out: object) -> bool:
+    out = out[0] if isinstance(out, tuple) and out else out
+    if isinstance(out, torch.distributions.Distribution):
+        try:
+            out = params_of(out)[1]
+        except TypeError:  # inspect_output raises for it
+            return True
+    return not isinstance(out, Tensor) or out.requires_grad
+
+
+Form = Literal["tensor", "pair", "first", "distribution"]
+
+
+@dataclass(frozen=True)
+class ModuleOutput:
+    """What a module was found to return.
+
+    Attributes:
+        form: "tensor", "pair" (a mean and a log-std), "distribution" or "first" (a tensor, and beside it something
+            else such as a hidden state, which is ignored).
+        kind: the kind of a distribution; None otherwise.
+        width: how many numbers a row has, in both halves of a pair together.
+        writes: whether the module writes to its input.
+    """
+
+    form: Form
+    kind: Literal["logits", "gaussian"] | None
+    width: int
+    writes: bool
+
+
+def inspect_output(
+    net: Net,
+    space: spaces.Space[object],
+    start: InitialState | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    kind: str | None = None,
+) -> ModuleOutput:
+    """What the module returns for two rows of zeros.
+
+    Args:
+        net: the module, which takes observations, and with ``start`` a hidden state.
+        space: the space of one observation.
+        start: the function from rows to a hidden state, or None.
+        kind: the kind that the user gave; two tensors are a mean and a log-std unless it has no log-std.
+
+    Raises:
+        VictimError: for a module that fails on such observations, or returns what no victim can be made of.
+    """
+    given = (_zeros(space, device, dtype), start(2)) if start else (_zeros(space, device, dtype),)
+    before = [leaf._version for leaf in tensors(given)]
+    try:
+        with torch.no_grad():
+            out = net(*given)
+            out = out[0] if start else out
+    except Exception as error:
+        raise VictimError(f"the module does not take observations of {space}: {error}") from error
+    writes = [leaf._version for leaf in tensors(given)] != before
+    if isinstance(out, torch.distributions.Distribution):
+        try:
+            found, params = params_of(out)
+        except TypeError as error:
+            raise VictimError(str(error)) from error
+        return ModuleOutput("distribution", found, int(_checked(params).shape[-1]), writes)
+    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor):
+        if not isinstance(out[1], Tensor) or kind not in (None, "gaussian"):
+            return ModuleOutput("first", None, int(_checked(out[0]).shape[-1]), writes)
+        _checked(out[1], rows=False)
+        return ModuleOutput("pair", None, 2 * int(_checked(out[0]).shape[-1]), writes)
+    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], tuple):
+        raise VictimError(
+            "the module returns a pair within a pair, and whether that is a mean with a standard deviation or with its "
+            "logarithm nothing says: give a function that returns (mean, log_std)"
+        )
+    return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
+
+
+def check_forward(module: Net) -> None:
+    """Raise :class:`VictimError` for a module without ``forward``, with what to give of one made as CleanRL's."""
+    if not isinstance(module, nn.Module) or type(module).forward is not nn.Module.forward or "forward" in vars(module):
+        return
+    value = ", value=agent.critic" if hasattr(module, "critic") else ""
+    if hasattr(module, "actor_mean") and hasattr(module, "actor_logstd"):
+        given = f"lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., 'gaussian', clip=True{value}"
+    elif hasattr(module, "actor") and hasattr(module, "network"):
+        given = "lambda x: agent.actor(agent.network(x / 255.0)), ..., 'logits'"
+    elif hasattr(module, "actor"):
+        given = f"agent.actor, ..., 'logits'{value}"
+    else:
+        given = "lambda x: agent.PART(x), ..., KIND"
+    parts = ", ".join(name for name, _ in module.named_children()) or "none"
+    raise VictimError(
+        f"{type(module).__name__} has no forward, by which a victim computes: give the part of it that maps "
+        f"observations to logits, Q-values or means, as in from_module({given}); its parts are {parts}"
+    )
+
+
+def _is_batch(out: object) -> bool:
+    return isinstance(out, Tensor) and out.dim() == 2 and len(out) == 2
+
+
+def _described(out: object) -> str:
+    """What something is, with the shapes of the tensors in it: ``a tuple of (int64 [2], float32 [2, 1])``."""
+    if isinstance(out, Tensor):
+        return f"{str(out.dtype).removeprefix('torch.')} {list(out.shape)}"
+    if isinstance(out, (tuple, list)):
+        return f"a {type(out).__name__} of ({', '.join(map(_described, out))})"
+    if isinstance(out, dict):
+        return f"a dictionary of ({', '.join(f'{key!r}: {_described(part)}' for key, part in out.items())})"
+    return type(out).__name__
+
+
+def _chosen(out: object) -> str:
+    """How the part of an output that could be meant is given, or nothing where there is none."""
+    pairs = out.items() if isinstance(out, dict) else enumerate(out) if isinstance(out, (tuple, list)) else ()
+    parts = {key: part for key, part in pairs if _is_batch(part) and part.is_floating_point()}
+    if not parts:
+        return ""
+    widest = max(parts, key=lambda key: parts[key].shape[1])  # values of states are [B, 1]
+    return f". Give a function of the part that is meant, as in from_module(lambda x: net(x)[{widest!r}], ...)"
+
+
+def _checked(out: object, rows: bool = True) -> Tensor:
+    """``out``, if it is a batch of floats of two rows."""
+    if not isinstance(out, Tensor) or (rows and not _is_batch(out)):
+        raise VictimError(
+            "the module must return [B, K], a (mean, log_std) pair, a Distribution or one of [B, K] with a state, "
+            f"got {_described(out)} for a batch of 2{_chosen(out)}"
+        )
+    if not out.is_floating_point():
+        raise VictimError(
+            f"the module must return floats that depend smoothly on the observation (Q-values, logits, or means), got "
+            f"{out.dtype}: an action that was already chosen has no gradient"
+        )
+    return out

@@ -1,0 +1,103 @@
+"""A layer around a single environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium.utils import RecordConstructorArgs
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.episode_clock import row_seeds
+from adv_wrappers.core.perturbation import How, When
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Info
+from adv_wrappers.errors import SpaceError
+from adv_wrappers.victims import Victim
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, Layer, floated, recorded
+
+
+class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """A layer around a :class:`gymnasium.Env`; its subclasses say whether it perturbs observations or actions."""
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        how: How | ThreatModel | str | Info,
+        within: Budget | None = None,
+        when: When | str | None = None,
+        at: str | tuple[str, ...] | None = None,
+        *,
+        victim: Victim | str | None = None,
+        quantize: bool = True,
+        keep_true: bool = False,
+        eps: float | None = None,
+        norm: str | None = None,
+        scale: object = None,
+    ) -> None:
+        if not isinstance(env, gym.Env):
+            raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
+        gym.Wrapper.__init__(self, env)
+        threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
+        self.env = self._install(
+            env, how, threat, victim, None, (env.observation_space, env.action_space), quantize, keep_true
+        )
+        if not quantize:
+            self.observation_space = self.perturbed_space
+        self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
+        self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
+        self._action_mask: torch.Tensor | None = None
+        self._takes = self.on == "action" or not quantize
+
+    @property
+    def _saved_kwargs(self) -> Info:  # type: ignore[override]
+        """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
+        arguments: Info = {"how": recorded(self.threat)}
+        if not self.quantize:
+            arguments["quantize"] = False
+        if self.keep_true:
+            arguments["keep_true"] = True
+        return arguments
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment with this layer added; a registered id's own spec is left as it is."""
+        self._cached_spec = None
+        return self.env.unwrapped.spec if self.whole_spec else super().spec
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset; a seed restarts this layer's randomness, without one its next episode begins."""
+        row_seeds(seed)
+        obs, info = self.env.reset(seed=seed, options=options)
+        self.engine.begin_episode(seed)
+        return self._receive(obs, info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """One step under attack."""
+        engine = self.engine
+        obs, reward, terminated, truncated, info = self.env.step(engine.act(action, self._action_mask))
+        engine.end_step(bool(terminated or truncated))
+        obs, info = self._receive(obs, info)
+        return obs, reward, terminated, truncated, info
+
+    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
+        """What the environment returned, as the next layer or the agent gets it."""
+        engine = self.engine
+        if self._takes:
+            obs = self._take(obs, info)
+        obs = engine.observe(obs)
+        entry: Info = {"attacked": bool(engine.attacked)}
+        if self.keep_true and engine.true is not None:
+            entry["true"] = engine.true
+        if "adv_wrappers" in info:
+            return obs, {**info, "adv_wrappers": {**info["adv_wrappers"], self.key: entry}}
+        return obs, {**info, "adv_wrappers": {self.key: entry}}
+
+    def _take(self, obs: Any, info: Info) -> Any:
+        """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
+        if self.on == "observation":
+            return floated(obs, self.threat.at)
+        mask = info.get("action_mask")
+        self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
+        return obs

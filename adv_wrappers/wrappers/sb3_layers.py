@@ -1,0 +1,144 @@
+"""A layer around a Stable-Baselines3 ``VecEnv``: a class of its own, which always resets in the same step."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.perturbation import How, On, When
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Info
+from adv_wrappers.errors import SpaceError
+from adv_wrappers.utils import trees
+from adv_wrappers.victims import Victim
+from adv_wrappers.wrappers.layer import GATES, Layer, counts, floated, gate
+
+
+class VecLayer(Layer, VecEnvWrapper):
+    """A layer around an SB3 ``VecEnv``. ``venv.seed(s)`` gives row i the seed s + i, at the next reset."""
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        how: How | ThreatModel | str | dict[str, Any],
+        within: Budget | None = None,
+        when: When | str | None = None,
+        at: str | tuple[str, ...] | None = None,
+        *,
+        victim: Victim | str | None = None,
+        quantize: bool = True,
+        keep_true: bool = False,
+        eps: float | None = None,
+        norm: str | None = None,
+        scale: Any = None,
+    ) -> None:
+        if not isinstance(venv, VecEnv):
+            raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
+        VecEnvWrapper.__init__(self, venv)
+        threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
+        self._install(
+            venv,
+            how,
+            threat,
+            victim,
+            venv.num_envs,
+            (venv.observation_space, venv.action_space),
+            quantize,
+            keep_true,
+            autoreset="same step",
+        )
+        if not quantize:
+            self.observation_space = self.perturbed_space
+        self._masks: torch.Tensor | None = None
+
+    def reset(self) -> Any:
+        """Reset all rows."""
+        obs, _ = self._restart()
+        self._masks = _masks(self.reset_infos)
+        return self.engine.observe(self._received(obs))
+
+    def _restart(self) -> tuple[Any, list[int | None]]:
+        """Reset the environments and the engine: what the former return, and the seeds that they were given."""
+        seeds = list(getattr(self.venv.unwrapped, "_seeds", [None] * self.num_envs))
+        obs = self.venv.reset()
+        self.engine.begin_episode(seeds)
+        return obs, seeds
+
+    def step_async(self, actions: Any) -> None:
+        """Send the (perturbed) actions."""
+        self.venv.step_async(self.engine.act(actions, self._masks))
+
+    def step_wait(self) -> Any:
+        """Receive the (perturbed) observations."""
+        obs, rewards, dones, infos = self.venv.step_wait()
+        dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
+        engine, infos = self.engine, self._end_step(obs, dones, list(infos))
+        self._masks = _masks(infos)
+        obs = engine.observe(self._received(obs))
+        attacked = np.broadcast_to(engine.attacked, (self.num_envs,))
+        true = engine.true if self.keep_true else None
+        infos = [
+            self._note(info, bool(attacked[i]), None if true is None else trees.row(true, i))
+            for i, info in enumerate(infos)
+        ]
+        return obs, rewards, dones, infos
+
+    def _end_step(self, obs: Any, dones: NDArray[np.bool_], infos: list[Info]) -> list[Info]:
+        """End the engine's step; dictionaries with the last observations as the next layer or the agent gets them."""
+        # agents of one game may be done before it is over: those have no terminal observation
+        over = [i for i in np.flatnonzero(dones).tolist() if "terminal_observation" in infos[i]]
+        if not over or self.on == "action":
+            self.engine.end_step(dones)
+            return infos
+        final = trees.copy(obs)
+        for i in over:
+            trees.put(final, i, infos[i]["terminal_observation"])
+        final = self.engine.end_step(dones, self._received(final))
+        for i in over:
+            infos[i] = {**infos[i], "terminal_observation": trees.row(final, i)}
+        return infos
+
+    def _received(self, obs: Any) -> Any:
+        """Observations as this layer takes them."""
+        return obs if self.quantize or self.on == "action" else floated(obs, self.threat.at)
+
+
+def _masks(infos: Any) -> torch.Tensor | None:
+    if infos and all("action_mask" in info for info in infos):
+        return torch.as_tensor(np.stack([info["action_mask"] for info in infos]))
+    return None
+
+
+class VecPerturbObservation(VecLayer):
+    """:class:`adv_wrappers.PerturbObservation` for an SB3 ``VecEnv``."""
+
+    on: ClassVar[On] = "observation"
+
+
+class VecPerturbAction(VecLayer):
+    """:class:`adv_wrappers.PerturbAction` for an SB3 ``VecEnv``."""
+
+    on: ClassVar[On] = "action"
+
+
+class VecProbabilisticTiming(VecEnvWrapper):
+    """:class:`adv_wrappers.ProbabilisticTiming` for an SB3 ``VecEnv``."""
+
+    def __init__(self, venv: VecEnv, p: float) -> None:
+        VecEnvWrapper.__init__(self, venv)
+        gate(venv, p)
+        below = counts(venv)
+        self.beneath = {**below, GATES: below[GATES] + 1}
+
+    def reset(self) -> Any:
+        """Reset all rows."""
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:
+        """Receive the observations."""
+        return self.venv.step_wait()

@@ -1,0 +1,67 @@
+"""Several layers in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import ThreatError
+from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
+from adv_wrappers.utils.parse_values import split_stack
+from adv_wrappers.victims import load_victim
+from adv_wrappers.wrappers.check_wrapper_order import check_order
+from adv_wrappers.wrappers.perturb_action import PerturbAction
+from adv_wrappers.wrappers.perturb_observation import PerturbObservation
+
+
+def wrap(
+    env: Any,
+    *threats: ThreatModel | Perturbation | str | dict[str, Any] | list[Any],
+    victim: Any = None,
+    **options: Any,
+) -> Any:
+    """The environment under several threats, left to right: the last is outermost, nearest the agent.
+
+    The last acts last on observations and first on actions. Each budget is relative to what its layer receives.
+
+    Args:
+        env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``.
+        *threats: threat models, perturbations that bring a budget, texts (also with `` + `` between them) or
+            dictionaries; and lists of these.
+        victim: fills in threats that were left open; a reference such as ``"zoo:hopper-ppo"`` will do.
+        **options: ``quantize`` and ``keep_true`` of the layers.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for a threat that cannot work here; :class:`OrderError` for one that could
+            never reach the agent.
+
+    >>> import gymnasium as gym
+    >>> env = wrap(gym.make("CartPole-v1"), "noise:eps=0.01", "action-flip:p=0.1")
+    """
+    victim = None if victim is None else load_victim(victim)
+    for item in _flat(threats):
+        with preset_in_errors(item):
+            threat = as_threat(item)
+            threat = threat.against(victim) if victim is not None else threat
+            for part in threat_layers(threat):
+                if part.on == "observation":
+                    env = PerturbObservation(env, part, **options)
+                else:  # quantize is about observations
+                    more = {key: value for key, value in options.items() if key != "quantize"}
+                    env = PerturbAction(env, part, **more)
+    check_order(env)
+    return env
+
+
+def _flat(threats: Iterable[Any]) -> Iterator[Any]:
+    for item in threats:
+        if isinstance(item, str):
+            yield from split_stack(item)
+        elif isinstance(item, (list, tuple)):
+            if not item:
+                raise ThreatError(f"a stack needs at least one threat, got {item!r}")
+            yield from _flat(item)
+        else:
+            yield item
