@@ -22,7 +22,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight import Daylight
-from adv_wrappers.daylight.transform_by_game import transform_of
+from adv_wrappers.daylight.game_specific_transform import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.parse_threat_text import norm_of, parse_when
 from adv_wrappers.presets import TEXTS, Preset, presets

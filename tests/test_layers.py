@@ -47,7 +47,7 @@ FLOORS = [
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}
 SIBLINGS = {"attacks", "daylight", "actions"}
-SB3 = ("victims/sb3", "wrappers/sb3_layers", "training/")
+SB3 = ("victims/sb3", "wrappers/sb3", "training/")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
 
 

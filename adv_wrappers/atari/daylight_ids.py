@@ -16,8 +16,8 @@ from adv_wrappers.atari.check_game_kwargs import unknown_arguments
 from adv_wrappers.atari.make_games import AtariGame, AtariWrapper
 from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.daylight.game_specific_transform import Daylight
 from adv_wrappers.daylight.paper_parameter_tables import PROBABILITIES, SETTINGS
-from adv_wrappers.daylight.transform_by_game import Daylight
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import threat
 from adv_wrappers.utils.check_numbers import is_number

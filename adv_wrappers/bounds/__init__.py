@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adv_wrappers.bounds.crown import crown
+from adv_wrappers.bounds.crown_linear_bounds import crown
 from adv_wrappers.bounds.interval import interval, joined
 from adv_wrappers.bounds.layers_with_interval_bounds import graph_network, known, monotone, rule
 

@@ -3,7 +3,7 @@
 Where a function is convex, the chord between its two ends lies above it and every tangent below; where it is concave,
 the other way round. Of the tangents of a neuron any may be taken, and some make tighter bounds on the network: which
 one is a number from 0 to 1, by default the one that encloses the least area, and what
-:func:`adv_wrappers.bounds.crown.crown` optimises when it refines (alpha-CROWN, Xu et al. 2021).
+:func:`adv_wrappers.bounds.crown_linear_bounds.crown` optimises when it refines (alpha-CROWN, Xu et al. 2021).
 
 GELU (Hendrycks and Gimpel 2016) and SiLU fall and rise again. Both are ``x / 2 + g(x)`` with an even ``g``:
 ``x erf(x / sqrt(2)) / 2``, and ``x tanh(p(x)) / 2`` with ``p(x) = x / 2`` for SiLU and a cubic ``p`` for GELU's

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.action_probability_bounds import difference_spec
-from adv_wrappers.bounds.crown import crown
+from adv_wrappers.bounds.crown_linear_bounds import crown
 from adv_wrappers.bounds.interval import check_box
 from adv_wrappers.errors import ValueRangeError
 
@@ -55,7 +55,7 @@ def decide(
     Every box is decided by itself: what is found does not depend on the others but for rounding.
 
     Args:
-        module: as :func:`adv_wrappers.bounds.crown` takes it; outputs are vectors.
+        module: as :func:`adv_wrappers.bounds.crown_linear_bounds` takes it; outputs are vectors.
         low, high: float tensors ``[B, *S]``, finite.
         most_boxes: limit on the boxes that are bounded for each; outputs that are open then stay undecided.
         margin: how far each output may be off by rounding: a number, or ``[B, A]``. An output is excluded where it is

@@ -4,7 +4,17 @@
 train-adversary | train-agent | train-critic | train-dynamics | victims``
 """
 
-from adv_wrappers.cli import campaign, certify, evaluation, imitate, listing, look_at_threats, resilience, suite, train
+from adv_wrappers.cli import (
+    campaign,
+    certify,
+    evaluation,
+    imitate,
+    listing,
+    look_at_threats,
+    resilience_commands,
+    suite,
+    train,
+)
 from adv_wrappers.cli.main import main
 
 __all__ = [
@@ -15,7 +25,7 @@ __all__ = [
     "listing",
     "look_at_threats",
     "main",
-    "resilience",
+    "resilience_commands",
     "suite",
     "train",
 ]

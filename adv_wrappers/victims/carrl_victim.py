@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.crown import crown
+from adv_wrappers.bounds.crown_linear_bounds import crown
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim

@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.crown import Intermediate, crown
+from adv_wrappers.bounds.crown_linear_bounds import Intermediate, crown
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.bounds.largest_outputs_by_bisection import decide
 from adv_wrappers.bounds.layers_with_interval_bounds import graph_network

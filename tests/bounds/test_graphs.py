@@ -13,6 +13,7 @@ from adv_wrappers.bounds import (
     activation_relaxations,
     affine_layers,
     crown,
+    crown_linear_bounds,
     graph_network,
     interval,
     layer_norm,
@@ -68,23 +69,23 @@ def test_no_point_lies_outside_of_bounds_on_random_graphs(seed):
 
 
 def product_without_error(patch):
-    real = crown._pull_product
+    real = crown_linear_bounds._pull_product
 
     def middles(step, *rest):
         return real(replace(step, boxes=tuple((torch.lerp(*box, 0.5),) * 2 for box in step.boxes)), *rest)
 
-    patch.setattr(crown, "_pull_product", middles)
+    patch.setattr(crown_linear_bounds, "_pull_product", middles)
     return "forward: gate"
 
 
 def windows_all_certain(patch):
-    real = crown._pool_step
+    real = crown_linear_bounds._pool_step
 
     def certain(*given):
         step = real(*given)
         return replace(step, certain=torch.ones_like(step.certain), most=torch.zeros_like(step.most))
 
-    patch.setattr(crown, "_pool_step", certain)
+    patch.setattr(crown_linear_bounds, "_pool_step", certain)
     return "impala"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight.opencv_on_batches import each
-from tests.daylight.test_images import SHAPES
+from tests.daylight.test_observations_as_images import SHAPES
 
 
 def noise(*shape: int) -> np.ndarray:

@@ -8,13 +8,13 @@ import pickle
 
 import pytest
 import torch
-from tests.victims.test_dynamics import model
 from torch import nn
 
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
 from adv_wrappers.victims.saved_critic import Critic
+from tests.victims.test_saved_dynamics import model
 
 
 def critic():

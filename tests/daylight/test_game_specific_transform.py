@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers.daylight import PROBABILITIES, SETTINGS, Daylight
+from adv_wrappers.daylight.game_specific_transform import TRANSFORM_CLASSES, transform_of
 from adv_wrappers.daylight.paper_parameter_tables import (
     FRACTIONS,
     GENERAL_IMPACTS,
@@ -15,7 +16,6 @@ from adv_wrappers.daylight.paper_parameter_tables import (
     TIMED_IMPACTS,
     TRANSFORMS,
 )
-from adv_wrappers.daylight.transform_by_game import TRANSFORM_CLASSES, transform_of
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import X, at_step
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.bounds import crown, interval
-from adv_wrappers.bounds.crown import _windows
+from adv_wrappers.bounds.crown_linear_bounds import _windows
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean
 from tests.core.helpers import linear, randn
@@ -154,7 +154,7 @@ def test_few_rows_at_once_give_the_same(monkeypatch):
     net, shape = net_of("picture", "relu", 0)
     low, high = boxes(shape, 0, 4)
     whole = crown(net, low, high, intermediate="crown")
-    monkeypatch.setattr("adv_wrappers.bounds.crown.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("adv_wrappers.bounds.crown_linear_bounds.MOST_AT_ONCE", 1)
     torch.testing.assert_close(torch.stack(crown(net, low, high, intermediate="crown")), torch.stack(whole))
 
 
