@@ -7,7 +7,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers import all_attacks
-from adv_wrappers.adversarial_env_ids import register
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid, Induce, Timed
 from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.campaign import Plan, run, run_suite
@@ -23,6 +22,7 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
+from adv_wrappers.register_adversarial_env_ids import register
 from adv_wrappers.testing import assert_robust
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.training.imitation import imitate

@@ -1,6 +1,6 @@
 """The environment ids that ``import adv_wrappers`` registers, by names alone: environments are imported when made.
 
-``adv/<preset>-v0`` for every preset (:mod:`adv_wrappers.adversarial_env_ids`), and thirty ids
+``adv/<preset>-v0`` for every preset (:mod:`adv_wrappers.register_adversarial_env_ids`), and thirty ids
 ``adv-daylight/<Game>-<Transform>-v0`` (:mod:`adv_wrappers.atari.daylight_ids`).
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from adv_wrappers.preset_names import after_load, names_without_importing
+from adv_wrappers.preset_names_before_import import after_load, names_without_importing
 
 DAYLIGHT_GAMES = ("BankHeist", "JamesBond", "Pong", "RiverRaid", "TimePilot")
 # the classes of the transforms, by which ids call them, and their presets
@@ -41,9 +41,12 @@ def register_id(id: str, kwargs: Mapping[str, Any], make: str, make_vec: str) ->
 
 
 def register_threats(id: str, kwargs: Mapping[str, Any]) -> None:
-    """Register an id of :mod:`adv_wrappers.adversarial_env_ids`: an environment under a preset, or under threats."""
+    """Register an id of :mod:`adv_wrappers.register_adversarial_env_ids`: an environment under a preset or threats."""
     register_id(
-        id, kwargs, "adv_wrappers.adversarial_env_ids:make_env", "adv_wrappers.adversarial_env_ids:make_vec_env"
+        id,
+        kwargs,
+        "adv_wrappers.register_adversarial_env_ids:make_env",
+        "adv_wrappers.register_adversarial_env_ids:make_vec_env",
     )
 
 

@@ -17,7 +17,7 @@ ROOT = Path(adv_wrappers.__file__).parent
 FLOORS = [
     "errors",
     "cli_option_choices",
-    "preset_names",
+    "preset_names_before_import",
     "utils",
     "networks",
     "bounds",
@@ -35,7 +35,7 @@ FLOORS = [
     "register_ids_on_import",
     "wrappers",
     "atari",
-    "adversarial_env_ids",
+    "register_adversarial_env_ids",
     "rendering",
     "evaluation",
     "certification",
@@ -77,7 +77,7 @@ def faults(path: Path) -> list[str]:
         parts = module.split(".")
         if parts[0] == "adv_wrappers":
             target = parts[1] if len(parts) > 1 else item
-            if top or (target.startswith("__") and LEVEL[here] >= LEVEL["adversarial_env_ids"]):
+            if top or (target.startswith("__") and LEVEL[here] >= LEVEL["register_adversarial_env_ids"]):
                 continue
             if target not in LEVEL:
                 found.append(f"{name} imports {module}.{item}")

@@ -15,7 +15,7 @@ from gymnasium.wrappers import (
 
 import adv_wrappers as adv
 from adv_wrappers.atari import atari
-from adv_wrappers.atari.make_games import make_environment
+from adv_wrappers.atari.make_game_environments import make_environment
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots import Snapshot, check_repeats, saved_object_state
 from adv_wrappers.snapshots.repeats_after_restore import difference

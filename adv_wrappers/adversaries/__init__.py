@@ -1,7 +1,7 @@
 """Adversaries that learn: actors, and directors, the trained policies that choose the adversary's action."""
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.director import Director
+from adv_wrappers.adversaries.director_policy import Director
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
 from adv_wrappers.adversaries.pa_ad_actor import PAAD, ActionPAAD

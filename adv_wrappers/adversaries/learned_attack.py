@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from adv_wrappers.adversaries.actor import Actor, check_actions
-from adv_wrappers.adversaries.director import Director, load_director, save_director
+from adv_wrappers.adversaries.director_policy import Director, load_director, save_director
 from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
 from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget, Valid

@@ -55,9 +55,9 @@ from adv_wrappers.adversaries.actor import (
     scale_to_range,
     unit_box,
 )
+from adv_wrappers.attacks.attack_objectives import Margin
 from adv_wrappers.attacks.gradient_attack import check_restarts, check_steps, pgd
-from adv_wrappers.attacks.objectives import Margin
-from adv_wrappers.attacks.restarts import search
+from adv_wrappers.attacks.random_restarts import search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ale_py.env import AtariEnv
 from ale_py.vector_env import AtariVectorEnv
 
-from adv_wrappers.atari.make_games import is_atari
+from adv_wrappers.atari.make_game_environments import is_atari
 from adv_wrappers.errors import SpaceError, ThreatError
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from adv_wrappers.atari.check_game_kwargs import unknown_arguments
-from adv_wrappers.atari.make_games import AtariGame, AtariWrapper
+from adv_wrappers.atari.make_game_environments import AtariGame, AtariWrapper
 from adv_wrappers.atari.preprocessing import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight.game_specific_transform import Daylight

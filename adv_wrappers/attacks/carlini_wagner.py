@@ -16,8 +16,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from adv_wrappers.attacks.attack_objectives import Margin, need_discrete
 from adv_wrappers.attacks.gradient_attack import MOST_STEPS, check_steps
-from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack

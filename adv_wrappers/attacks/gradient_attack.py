@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.objectives import FirstObjective
-from adv_wrappers.attacks.restarts import GradientThrough, rearranged, search
+from adv_wrappers.attacks.attack_objectives import FirstObjective
+from adv_wrappers.attacks.random_restarts import GradientThrough, rearranged, search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.victim_at_step import BoundVictim
@@ -36,7 +36,7 @@ class GradientAttack(VictimAttack):
         precision: the precision of gradients: None for the victim's own, ``"bf16"`` or ``"tf32"`` for less
             (see :mod:`adv_wrappers.victims.observation_gradient`).
         restarts: number of ascents. The first has the attack's own start; the others start at corners of the box (see
-            :class:`.restarts.RestartPoints`). The result is the best of them in every row: see ``keep``.
+            :class:`.random_restarts.RestartPoints`). The result is the best of them in every row: see ``keep``.
         keep: the result of an ascent: its ``"last"`` iterate, or the ``"best"`` of all its iterates. Best means,
             where the victim plays the mode of a discrete policy, first what the played action achieves (for most
             attacks that it is not the one of the true observation) and then the objective; else the objective alone.

@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.objectives import need_discrete
+from adv_wrappers.attacks.attack_objectives import need_discrete
 from adv_wrappers.attacks.square import MOST_QUERIES
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context

@@ -22,8 +22,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from adv_wrappers.attacks.attack_objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.attacks.gradient_attack import GradientAttack, langevin
-from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.victim_at_step import BoundVictim

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from adv_wrappers.attacks.attack_objectives import classifier, need_discrete
 from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.objectives import classifier, need_discrete
 from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.observation_gradient import Loss

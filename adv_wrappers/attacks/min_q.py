@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from adv_wrappers.attacks.attack_objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
 from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.errors import ValueRangeError, VictimError

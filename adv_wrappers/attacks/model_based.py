@@ -22,8 +22,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.attacks.gradient_planning_problem import PlanningProblem, best_of, descend, starts
 from adv_wrappers.attacks.lqr_planner import lqr
-from adv_wrappers.attacks.planning_problem import PlanningProblem, best_of, descend, starts
 from adv_wrappers.attacks.sampling_planners import cem, mppi
 from adv_wrappers.attacks.target_states import Target, TargetLike, VictimValue, as_target, target_of
 from adv_wrappers.core.budgets import Budget

@@ -19,8 +19,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from adv_wrappers.attacks.attack_objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.errors import AttackName, Message, ValueRangeError, VictimError

@@ -21,7 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.objectives import Divergence, Margin
+from adv_wrappers.attacks.attack_objectives import Divergence, Margin
 from adv_wrappers.core.budgets import L2
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack

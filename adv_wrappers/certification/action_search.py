@@ -28,7 +28,7 @@ from typing import Literal
 
 import numpy as np
 
-from adv_wrappers.certification.actions_within_budget import PossibleActions
+from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode, collection_paused
 from adv_wrappers.snapshots import StateFingerprints

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
-from adv_wrappers.certification.actions_within_budget import PossibleActions, given_budget
 from adv_wrappers.certification.certificate_of_all_starts import MOST_BOXES, StateBoxSearch
 from adv_wrappers.certification.greedy_worst_case_reward import (
     PathDeadlines,
@@ -35,6 +34,7 @@ from adv_wrappers.certification.greedy_worst_case_reward import (
     worst_possible_action,
 )
 from adv_wrappers.certification.interval_dynamics import has_dynamics
+from adv_wrappers.certification.possible_actions_under_budget import PossibleActions, given_budget
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.types import Floats, Integers

@@ -28,8 +28,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from adv_wrappers.certification.actions_within_budget import ObservationBoxes, given_budget
 from adv_wrappers.certification.interval_dynamics import LARGEST_STATE, IntervalDynamics, dynamics_of
+from adv_wrappers.certification.possible_actions_under_budget import ObservationBoxes, given_budget
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.types import Floats, Integers

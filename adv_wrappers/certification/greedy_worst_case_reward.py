@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.certification.actions_within_budget import PossibleActions
+from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import EnvFactory

@@ -87,8 +87,8 @@ def imitate_(
     agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
     from adv_wrappers.format_threat_text import text_of
     from adv_wrappers.presets import threat
+    from adv_wrappers.training.collect_victim_answers import SOURCES
     from adv_wrappers.training.imitation import RADII, imitate
-    from adv_wrappers.training.query_victim import SOURCES
 
     chosen = () if no_attacks else threats or None
     with show_progress() as move, resumable(out, kept_rounds(rounds)):

@@ -395,8 +395,8 @@ def train_critic_(
     if scale is not None and eps is None:
         raise click.UsageError("--scale goes with --eps")
     from adv_wrappers.core.budgets import Linf
+    from adv_wrappers.training.robust_sarsa_training import train_one_critic
     from adv_wrappers.training.train_critic import CRITIC_GRID, SMALL, check_scan_folder, default_budget, scan_critics
-    from adv_wrappers.training.train_one_critic import train_one_critic
 
     agent = load_agent(victim, trust, stats, select)
     many = not chosen

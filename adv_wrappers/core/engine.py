@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import cuda_graphs, host_device_transfer
+from adv_wrappers.accel import attacks_as_cuda_graphs, host_device_transfer
 from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, which_rows_to_attack
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.episode_clock import Clock, Seeds
@@ -86,7 +86,7 @@ class Engine:
         self._fresh: Any = True  # rows whose newest observation is new: after a partial reset only some
         self._over: Any = False  # rows whose newest observation ends their episode: nobody acts on it
         self._shown: Any = None  # the newest observation as the agent got it
-        self.graphs: cuda_graphs.GraphCache | None = None
+        self.graphs: attacks_as_cuda_graphs.GraphCache | None = None
         self._graphed: object = None  # the perturbation that they were made for
         self.set_threat(threat, victim)
         self.session.add(self, self.victims, self.on_action and (bool(self.victims) or self.reads is not None))
@@ -149,8 +149,10 @@ class Engine:
         self.look = host and self.transfer is None  # whether the answers of victims are checked
         able = self.writes_nothing and self.memory is None and not self.unbounded and not self.look
         able = able and not any(getattr(v, "compile", False) for v in self.victims)  # cannot be watched
-        record = cuda_graphs.recorder_for(device) if able and device is not None else None
-        self.graphs = None if record is None else cuda_graphs.GraphCache(record, self.threat.label, self.victims)
+        record = attacks_as_cuda_graphs.recorder_for(device) if able and device is not None else None
+        self.graphs = (
+            None if record is None else attacks_as_cuda_graphs.GraphCache(record, self.threat.label, self.victims)
+        )
         if self.graphs is not None and before is not None and self._graphed is self.how:
             self.graphs.fault = before.fault  # another budget does not mend an attack
         self._graphed = self.how

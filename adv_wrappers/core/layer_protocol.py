@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel.cuda_graphs import GraphCache
+from adv_wrappers.accel.attacks_as_cuda_graphs import GraphCache
 from adv_wrappers.accel.host_device_transfer import Transfer
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.episode_clock import Clock

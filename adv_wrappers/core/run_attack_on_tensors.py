@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import cuda_graphs
+from adv_wrappers.accel import attacks_as_cuda_graphs
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.context_in_cuda_graph import RecordedContext
 from adv_wrappers.core.layer_protocol import AttackedLayer
 from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
-from adv_wrappers.core.recorded_graph_context import RecordedContext
 from adv_wrappers.core.spaces import finite
 from adv_wrappers.core.types import Batch, Flags, Leaves, Rows
 from adv_wrappers.errors import ThreatError
@@ -52,7 +52,7 @@ def perturbed(
             if memory is not None:
                 engine.remember(memory, attacked if rows is None else rows)
         else:
-            rows = None if rows is None else cuda_graphs.padded(rows, engine.rows or 1)
+            rows = None if rows is None else attacks_as_cuda_graphs.padded(rows, engine.rows or 1)
             context = Context(engine, value, part, rows, final, mask)
             # attacked rows are chosen into new memory, or copied to the host; else the result leaves the engine
             keep = engine.clock.device is not None and attacked is True

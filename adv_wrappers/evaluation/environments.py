@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from adv_wrappers.atari.make_games import is_atari, make_environment
+from adv_wrappers.atari.make_game_environments import is_atari, make_environment
 from adv_wrappers.atari.preprocessing import atari
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space

@@ -26,7 +26,7 @@ from gymnasium.wrappers import (
     TimeLimit,
 )
 
-from adv_wrappers.atari.make_games import PressFire
+from adv_wrappers.atari.make_game_environments import PressFire
 from adv_wrappers.atari.raw_screen_observations import RawFrames
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
 from adv_wrappers.evaluation.environments import Environment

@@ -27,7 +27,7 @@ from adv_wrappers.rendering.observation_pixels import FrameReader
 from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.parse_values import split_stack
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.wrappers.layer import AnyEnv, layers
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 

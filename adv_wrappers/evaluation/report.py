@@ -22,10 +22,10 @@ from rich.table import Table
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of_draws import EpisodeDraws
+from adv_wrappers.evaluation.counts_for_warnings import CheckedRow
 from adv_wrappers.evaluation.distances_on_sampled_steps import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
-from adv_wrappers.evaluation.warning_inputs import CheckedRow
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.check_numbers import finite_float
 from adv_wrappers.utils.files import write

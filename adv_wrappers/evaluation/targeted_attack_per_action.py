@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.attacks.attack_objectives import CrossEntropy, Margin
 from adv_wrappers.attacks.gradient_attack import check_steps, pgd
-from adv_wrappers.attacks.objectives import CrossEntropy, Margin
-from adv_wrappers.attacks.restarts import search
+from adv_wrappers.attacks.random_restarts import search
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine

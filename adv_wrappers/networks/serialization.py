@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card_folder import Weights
+from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.graph import hooked
 from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
 from adv_wrappers.utils.check_numbers import finite_float, integer, number

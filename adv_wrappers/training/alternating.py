@@ -28,7 +28,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.director import Director
+from adv_wrappers.adversaries.director_policy import Director
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget

@@ -31,7 +31,15 @@ from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, V
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
-from adv_wrappers.training.query_victim import ATTACKED, NEARBY, SOURCES, SURROGATE, ask, ask_nearby, episode_seeds
+from adv_wrappers.training.collect_victim_answers import (
+    ATTACKED,
+    NEARBY,
+    SOURCES,
+    SURROGATE,
+    ask,
+    ask_nearby,
+    episode_seeds,
+)
 from adv_wrappers.training.surrogate_network import Labels, agreement, fit
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,

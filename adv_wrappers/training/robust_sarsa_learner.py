@@ -35,7 +35,7 @@ from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.victims.distributions import DeterministicFamily
-from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 
@@ -179,7 +179,7 @@ _CORNERS = 4  # random corners of the box that the robustness term compares with
 
 @dataclass(frozen=True)
 class SarsaSettings:
-    """What is minimised, by the arguments of :func:`adv_wrappers.training.train_one_critic.train_one_critic`."""
+    """What is minimised, by the arguments of :func:`adv_wrappers.training.robust_sarsa_training.train_one_critic`."""
 
     robust: str | None
     eps: float

@@ -28,7 +28,7 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.director import stored
+from adv_wrappers.adversaries.director_policy import stored
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
 from adv_wrappers.cli_option_choices import BOTH, FORMS

@@ -27,7 +27,7 @@ from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, V
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.rollout import side_by_side
-from adv_wrappers.networks.card_folder import Section
+from adv_wrappers.networks.card_format import Section
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
     TrainingFolder,

@@ -7,10 +7,10 @@ from adv_wrappers.victims.card_reader import environment_of, load_card
 from adv_wrappers.victims.card_writer import save_card
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.onnx import from_onnx
-from adv_wrappers.victims.references import load_victim, zoo_names
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 from adv_wrappers.victims.torchscript import from_torchscript
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.victim_references import load_victim, zoo_names
 
 set_loader(load_victim)
 

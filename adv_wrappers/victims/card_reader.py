@@ -18,12 +18,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, CardError
-from adv_wrappers.networks.card_folder import Section, Weights, read_card, section
+from adv_wrappers.networks.card_format import Section, Weights, read_card, section
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.networks.serialization import clip_of
 from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.utils.untrusted_files import most_numbers
-from adv_wrappers.victims.card_networks import VictimNetworks, networks_of
+from adv_wrappers.victims.build_card_networks import VictimNetworks, networks_of
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select, Victim
 

@@ -16,12 +16,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.card_folder import Section, write_card
+from adv_wrappers.networks.card_format import Section, write_card
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath
 from adv_wrappers.networks.serialization import describe, kinds
 from adv_wrappers.networks.tracing import layers_in_order
-from adv_wrappers.victims.card_networks import STRIDES, mlp_of
+from adv_wrappers.victims.build_card_networks import STRIDES, mlp_of
 from adv_wrappers.victims.card_reader import load_card, victim_of
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.victim import OutputKind, Select, Victim

@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.card_folder import Card, Weights, section
+from adv_wrappers.networks.card_format import Card, Weights, section
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
 from adv_wrappers.networks.serialization import clip_of
-from adv_wrappers.victims.card_networks import mlp
-from adv_wrappers.victims.saved_network import SavedNetwork
+from adv_wrappers.victims.build_card_networks import mlp
+from adv_wrappers.victims.saved_network_base import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
 

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import Argument, CardError, Message, VictimError
-from adv_wrappers.networks.card_folder import Card, Section, Weights, section
+from adv_wrappers.networks.card_format import Card, Section, Weights, section
 from adv_wrappers.utils.check_numbers import is_integer
-from adv_wrappers.victims.card_networks import mlp
-from adv_wrappers.victims.saved_network import SavedNetwork
+from adv_wrappers.victims.build_card_networks import mlp
+from adv_wrappers.victims.saved_network_base import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
 MOST_NETWORKS = 100

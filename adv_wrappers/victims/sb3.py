@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.errors import Argument, CardError, Message, VictimError, Words
 from adv_wrappers.networks.layers_torch_lacks import Normalize
-from adv_wrappers.victims.card_networks import VictimNetworks
+from adv_wrappers.victims.build_card_networks import VictimNetworks
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
 from adv_wrappers.victims.sb3_nets import (

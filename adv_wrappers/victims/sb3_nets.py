@@ -25,7 +25,7 @@ from adv_wrappers.networks.layers_torch_lacks import (
     mean_over_quantiles,
 )
 from adv_wrappers.networks.recurrent import LSTMState, lstm_step, zero_state
-from adv_wrappers.victims.card_networks import VictimNetworks
+from adv_wrappers.victims.build_card_networks import VictimNetworks
 from adv_wrappers.victims.sb3_vecnormalize_file import check_statistics
 
 

@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 
 from adv_wrappers.cli_option_choices import Select as Select
 from adv_wrappers.errors import Argument, Message, VictimError
-from adv_wrappers.networks.card_folder import digest
+from adv_wrappers.networks.card_format import digest
 from adv_wrappers.networks.input_gradient import LayerGraph
 from adv_wrappers.utils.trees import is_text, leaves
 from adv_wrappers.victims.distributions import (

@@ -27,7 +27,7 @@ from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import parse_perturbation
 from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
 from adv_wrappers.wrappers.layer import Layer, floated
 

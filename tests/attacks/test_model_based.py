@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.planning_problem import DRAWN_CORNERS, PlanningProblem, descend, starts
+from adv_wrappers.attacks.gradient_planning_problem import DRAWN_CORNERS, PlanningProblem, descend, starts
 from adv_wrappers.attacks.target_states import Reach
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context

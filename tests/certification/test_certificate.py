@@ -15,7 +15,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
 from adv_wrappers.atari import atari
-from adv_wrappers.certification import actions_within_budget, certificate, certificate_of_all_starts
+from adv_wrappers.certification import certificate, certificate_of_all_starts, possible_actions_under_budget
 from adv_wrappers.certification.certificate_of_all_starts import certify_all_starts
 from adv_wrappers.certification.certified_ranges_over_eps import certified_ranges
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
@@ -150,7 +150,7 @@ class Clock:
     def __init__(self, monkeypatch, a_box=1.0):
         self.now, self.a_box, self.boxes = 0.0, a_box, 0
         monkeypatch.setattr(deadline, "clock", lambda: self.now)
-        for module in (actions_within_budget, certificate_of_all_starts):
+        for module in (possible_actions_under_budget, certificate_of_all_starts):
             monkeypatch.setattr(module, "possible_actions", self.bounded(module.possible_actions))
 
     def bounded(self, possible_actions):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from adv_wrappers import Linf, evaluate, load_victim
-from adv_wrappers.certification.actions_within_budget import PossibleActions
 from adv_wrappers.certification.greedy_worst_case_reward import own_action, play_choices, worst_possible_action
+from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
 from tests.certification.walks import STEPS, Walk, shown, walker

@@ -188,7 +188,7 @@ def test_attacks_come_close_to_the_best_choice_of_features(k, select):
 
 def test_restarts_begin_at_other_features():
     made = context(torch.zeros(8, 6), Sparse(1, Linf(1.0)))
-    from adv_wrappers.attacks.restarts import RestartPoints
+    from adv_wrappers.attacks.random_restarts import RestartPoints
 
     starts = RestartPoints(made)
     assert starts(0) is None

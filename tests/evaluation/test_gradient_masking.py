@@ -9,8 +9,8 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation import gradient_masking
+from adv_wrappers.evaluation.counts_for_warnings import CheckedRow
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.warning_inputs import CheckedRow
 from adv_wrappers.utils.parse_values import split_outside_quotes
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 import adv_wrappers as adv
 from adv_wrappers import format_threat_text
 from adv_wrappers.adversaries import Learned
-from adv_wrappers.attacks.restarts import BestPoints
+from adv_wrappers.attacks.random_restarts import BestPoints
 from adv_wrappers.core import which_rows_to_attack
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context

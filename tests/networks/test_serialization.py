@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card_folder import Weights
+from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.networks.serialization import MOST_LAYERS, build, copy_of, describe, kind_of, kinds, output_shape

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.director import Director, save_director
+from adv_wrappers.adversaries.director_policy import Director, save_director
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
 from adv_wrappers.victims.saved_critic import Critic

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from adv_wrappers.adversaries.director import load_director
+from adv_wrappers.adversaries.director_policy import load_director
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.utils.untrusted_files import members, parse_json, read_bytes
 from adv_wrappers.victims import load_victim

@@ -14,7 +14,7 @@ from typing import cast, get_args
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card_folder import Weights
+from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.graph import flattened
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Normalize, mean_over_quantiles
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue, zero_state

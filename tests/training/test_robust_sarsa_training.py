@@ -22,7 +22,7 @@ from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatE
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.training.robust_sarsa_learner import ReturnStatistics, TransitionCollector, exploring_victim
-from adv_wrappers.training.train_one_critic import train_one_critic
+from adv_wrappers.training.robust_sarsa_training import train_one_critic
 from adv_wrappers.training.training_folder import described_victim
 from adv_wrappers.victims.saved_critic import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
@@ -305,8 +305,8 @@ class Stopped(Exception):
 
 
 def test_an_interrupted_training_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("adv_wrappers.training.train_one_critic.ROUND", 512)
-    monkeypatch.setattr("adv_wrappers.training.train_one_critic.EPOCHS", 4)
+    monkeypatch.setattr("adv_wrappers.training.robust_sarsa_training.ROUND", 512)
+    monkeypatch.setattr("adv_wrappers.training.robust_sarsa_training.EPOCHS", 4)
     how = {"steps": 1200, "num_envs": 4, "lr": 3e-3, "out": tmp_path}
     received = []
 

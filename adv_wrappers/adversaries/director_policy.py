@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import CardError, SpaceError
-from adv_wrappers.networks.card_folder import Weights, digest, read_card, write_card
+from adv_wrappers.networks.card_format import Weights, digest, read_card, write_card
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.networks.serialization import WrittenLayer, build, describe
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from adv_wrappers import APGD, MaxDiff, MaxWorst, MinBest, MinQ, MinValue, Momentum, MultiTargeted, ThreatModel
-from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin
-from adv_wrappers.attacks.restarts import BestPoints, RestartPoints
+from adv_wrappers.attacks.attack_objectives import CrossEntropy, Divergence, Margin
+from adv_wrappers.attacks.random_restarts import BestPoints, RestartPoints
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
@@ -233,7 +233,7 @@ def test_large_gaps_between_q_values_blind_nobody():
 
 
 def test_small_gaps_are_as_published():
-    from adv_wrappers.attacks.objectives import ExpectedQ
+    from adv_wrappers.attacks.attack_objectives import ExpectedQ
 
     victim = chooser(mlp(4, 3), "q")
     q = victim.params(X / 8)

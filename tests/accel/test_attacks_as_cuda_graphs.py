@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.accel import cuda_graphs
-from adv_wrappers.accel.cuda_graphs import CapturedGraph, GraphCache
+from adv_wrappers.accel import attacks_as_cuda_graphs
+from adv_wrappers.accel.attacks_as_cuda_graphs import CapturedGraph, GraphCache
 from adv_wrappers.utils.trees import leaves
 from tests.core.helpers import chooser, mlp, randn
 from tests.core.tape import Tape
@@ -236,14 +236,16 @@ def test_graphs_are_left_behind_when_pickled():
     taped.graphs[0] = None
     again = pickle.loads(pickle.dumps(taped))
     assert not again.graphs and again.label == "test"
-    used = cuda_graphs.CudaGraphRecorder(torch.device("cuda"))
+    used = attacks_as_cuda_graphs.CudaGraphRecorder(torch.device("cuda"))
     used._stream = used._pool = lambda: "of this process"
     again = pickle.loads(pickle.dumps(used))
     assert again._stream is None and again.device == used.device
 
 
 def test_where_there_are_graphs(monkeypatch):
-    assert cuda_graphs.recorder_for(torch.device("cpu")) is None
-    assert isinstance(cuda_graphs.recorder_for(torch.device("cuda")), cuda_graphs.CudaGraphRecorder)
-    monkeypatch.setenv(cuda_graphs.GRAPHS_VARIABLE, "0")
-    assert cuda_graphs.recorder_for(torch.device("cuda")) is None
+    assert attacks_as_cuda_graphs.recorder_for(torch.device("cpu")) is None
+    assert isinstance(
+        attacks_as_cuda_graphs.recorder_for(torch.device("cuda")), attacks_as_cuda_graphs.CudaGraphRecorder
+    )
+    monkeypatch.setenv(attacks_as_cuda_graphs.GRAPHS_VARIABLE, "0")
+    assert attacks_as_cuda_graphs.recorder_for(torch.device("cuda")) is None

@@ -65,7 +65,7 @@ def observation_box(space: Space, budget: Budget, observations: Batch) -> tuple[
     >>> import numpy as np
     >>> from gymnasium import spaces
     >>> from adv_wrappers import Linf
-    >>> from adv_wrappers.certification.actions_within_budget import observation_box
+    >>> from adv_wrappers.certification.possible_actions_under_budget import observation_box
     >>> low, high = observation_box(spaces.Box(0, 255, (2,), np.uint8), Linf(1.5), np.array([[0, 9]], np.uint8))
     >>> low.tolist(), high.tolist()
     ([[0.0, 8.0]], [[1.0, 10.0]])

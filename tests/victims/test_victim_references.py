@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from adv_wrappers.core import json_values
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.victims import load_victim, references, zoo_names
+from adv_wrappers.victims import load_victim, victim_references, zoo_names
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def shelf(tmp_path, monkeypatch):
             {"q.0.weight": torch.ones(2, 4), "q.0.bias": torch.zeros(2)}, tmp_path / folder / "weights.safetensors"
         )
     (tmp_path / "zoo" / "empty").mkdir()
-    monkeypatch.setattr(references, "_ZOO", tmp_path / "zoo")
+    monkeypatch.setattr(victim_references, "_ZOO", tmp_path / "zoo")
     return tmp_path
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.attacks.objectives import (
+from adv_wrappers.attacks.attack_objectives import (
     CriticOfMode,
     CrossEntropy,
     Divergence,

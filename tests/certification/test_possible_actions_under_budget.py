@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import L0, L2, Linf, Newest, PerturbObservation, Sparse, Valid, from_module, load_victim
-from adv_wrappers.certification.actions_within_budget import ObservationBoxes, PossibleActions, observation_box
+from adv_wrappers.certification.possible_actions_under_budget import ObservationBoxes, PossibleActions, observation_box
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from tests.core.helpers import linear, randn

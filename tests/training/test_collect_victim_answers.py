@@ -10,8 +10,8 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.training import query_victim
-from adv_wrappers.training.query_victim import NEARBY, ask, ask_nearby, episode_seeds
+from adv_wrappers.training import collect_victim_answers
+from adv_wrappers.training.collect_victim_answers import NEARBY, ask, ask_nearby, episode_seeds
 from adv_wrappers.training.surrogate_network import Labels
 from tests.training.test_imitation import SEEN, TWO, Alternating, Plane, Rule
 
@@ -33,7 +33,7 @@ def test_several_rows_ask_no_more_than_they_may(count, monkeypatch):
     rule = Rule()
     victim = adv.from_module(rule, SEEN, TWO, "action")
     rule.asked = 0
-    monkeypatch.setattr(query_victim, "_LENGTH", 5)
+    monkeypatch.setattr(collect_victim_answers, "_LENGTH", 5)
     labels = ask(victim, Plane, episode_seeds([0], False), count=count)
     assert len(labels) == rule.asked == count
 

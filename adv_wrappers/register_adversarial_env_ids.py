@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 
 from adv_wrappers.atari.check_game_kwargs import unknown_arguments
-from adv_wrappers.atari.make_games import ensure_registered
+from adv_wrappers.atari.make_game_environments import ensure_registered
 from adv_wrappers.atari.preprocessing import ThreatLike
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError

@@ -245,7 +245,7 @@ def train_one_critic(
             ``out``, for ``env_kwargs`` that are not JSON.
         CardError: for a folder that holds something else, or files that cannot be read.
 
-    >>> from adv_wrappers.training.train_one_critic import train_one_critic
+    >>> from adv_wrappers.training.robust_sarsa_training import train_one_critic
     >>> critic = train_one_critic("zoo:hopper-ppo", "Hopper-v5", steps=64, num_envs=2)
     >>> critic.card["losses"][-1]["steps"]
     64

@@ -25,7 +25,7 @@ from adv_wrappers.core.victim_at_step import BoundVictim
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
 from adv_wrappers.victims.observation_gradient import flipped
-from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 
 _ROUNDING = 64  # units in the last place by which two equal answers may differ, as on devices that add in any order
 

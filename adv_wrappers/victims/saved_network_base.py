@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import Argument, CardError, Message, ThreatError
-from adv_wrappers.networks.card_folder import Card, CardKind, Section, digest, read_card, write_card
+from adv_wrappers.networks.card_format import Card, CardKind, Section, digest, read_card, write_card
 
 N = TypeVar("N", bound=nn.Module)
 
