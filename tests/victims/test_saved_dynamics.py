@@ -116,7 +116,7 @@ def test_no_standard_deviation_is_zero(tmp_path):
 
 def test_other_cards_and_other_texts_are_refused(tmp_path):
     with pytest.raises(CardError, match="expected the card of a dynamics, got that of a victim"):
-        Dynamics(str(adv.victims.references._ZOO / "hopper-ppo"))
+        Dynamics(str(adv.victims.victim_references._ZOO / "hopper-ppo"))
     for ref in ("zoo:hopper-ppo", 3, None):
         with pytest.raises(CardError, match="expected a model of the dynamics, or card:FOLDER"):
             load_dynamics(ref)
