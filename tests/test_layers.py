@@ -41,6 +41,7 @@ FLOORS = [
     "certification",
     "training",
     "campaign",
+    "agent_report",
     "testing",
     "public",
     "cli",

@@ -1,0 +1,316 @@
+"""``choices.json``: what the player of an agent's report chose, and why, beside the rows that it played.
+
+The file may be of another hand: every entry may be missing, what is there is checked, and files that it names are
+read only from its own folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.check_numbers import finite_float
+
+CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class FeatureSpread:
+    """What a feature of the observations was in episodes without an attack.
+
+    Attributes:
+        name: of the feature.
+        low, high: its 2.5% and 97.5% quantiles, in its own unit; None where they are not known.
+        std: its standard deviation, likewise.
+    """
+
+    name: str
+    low: float | None
+    high: float | None
+    std: float | None
+
+
+@dataclass(frozen=True)
+class CertifiedReturn:
+    """What no attack within a radius takes from an agent.
+
+    Attributes:
+        eps: the radius.
+        lower: the certified mean return.
+        episodes: the number of episodes that it is the mean of.
+        method: how it was found, ``"search"`` or ``"bounds"``.
+    """
+
+    eps: float
+    lower: float
+    episodes: int | None
+    method: str
+
+
+@dataclass(frozen=True)
+class Untried:
+    """An attack that there was no time for.
+
+    Attributes:
+        threat: its text.
+        why: the reason.
+        seconds: about how long it takes, or None.
+        command: what plays it.
+    """
+
+    threat: str
+    why: str
+    seconds: float | None
+    command: str
+
+
+@dataclass(frozen=True)
+class AttackedFrame:
+    """Pictures of one attacked step; paths of files, or None where one is missing.
+
+    Attributes:
+        title: the threat and the step.
+        true: what the environment showed.
+        shown: what the agent was shown.
+        difference: of the two, amplified.
+    """
+
+    title: str
+    true: Path | None
+    shown: Path | None
+    difference: Path | None
+
+
+@dataclass(frozen=True)
+class VerdictFigure:
+    """The number of a verdict: a mean return under attack with its interval.
+
+    Attributes:
+        value, low, high: the mean and its interval.
+        of: the mean return without an attack.
+        eps: the radius of the attack.
+        certified_eps: the largest radius within which the return is certified, or None.
+    """
+
+    value: float
+    low: float
+    high: float
+    of: float
+    eps: float | None
+    certified_eps: float | None = None
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """Something to do, and the command that does it ("" where there is none)."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True)
+class PageVerdict:
+    """What a report says in one sentence.
+
+    Attributes:
+        sentence: the sentence.
+        figure: its number, or None.
+        feature: the feature that hurts most, or None.
+        moment: the part of an episode that hurts most, or None.
+        next: what to do.
+        cannot_tell: what the report does not show.
+    """
+
+    sentence: str
+    figure: VerdictFigure | None = None
+    feature: str | None = None
+    moment: str | None = None
+    next: tuple[NextStep, ...] = ()
+    cannot_tell: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReportChoices:
+    """What was chosen; empty where no file says so.
+
+    Attributes:
+        command: the command that plays the report again.
+        minutes: the time that was given.
+        seconds: the time that it took.
+        finished: whether it came to its end.
+        features: of the observations, in their order; None for images.
+        scale: what an eps is multiplied by, a feature; None is one for all.
+        unit: the unit of an eps, in words.
+        reasons: why the budgets were chosen, in sentences.
+        certificates: certified returns, by eps.
+        untried: attacks that there was no time for.
+        frames: pictures of attacked steps.
+        film: the path of a short animation (gif, webp or mp4), or None.
+        verdict: the verdict, or None.
+        played: whether there is such a file.
+    """
+
+    command: str = ""
+    minutes: float | None = None
+    seconds: float | None = None
+    finished: bool = True
+    features: tuple[FeatureSpread, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    unit: str = ""
+    reasons: tuple[str, ...] = ()
+    certificates: tuple[CertifiedReturn, ...] = ()
+    untried: tuple[Untried, ...] = ()
+    frames: tuple[AttackedFrame, ...] = ()
+    film: Path | None = None
+    verdict: PageVerdict | None = None
+    played: bool = False
+
+
+def read_choices(folder: Path) -> ReportChoices:
+    """The choices of a folder; empty ones where it has no such file.
+
+    Raises:
+        ValueRangeError: for a file that is not of this form, or of another release.
+    """
+    path = folder / CHOICES_FILE
+    if not path.exists():
+        return ReportChoices()
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueRangeError(f"cannot read {path}: {error}") from error
+    if not isinstance(data, dict) or data.get("schema", SCHEMA) != SCHEMA:
+        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+        raise ValueRangeError(f"{path} has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
+    return _ChoicesReader(path).choices(data)
+
+
+class _ChoicesReader:
+    """Turns the entries of one file into values, and says which of them is not what it should be."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def choices(self, data: Mapping[str, Any]) -> ReportChoices:
+        scale = data.get("scale")
+        verdict = data.get("verdict")
+        features = data.get("features")
+        return ReportChoices(
+            command=self._text(data, "command"),
+            minutes=self._number(data, "minutes"),
+            seconds=self._number(data, "seconds"),
+            finished=data.get("finished", True) is not False,
+            features=None if features is None else tuple(map(self._feature, self._dicts(data, "features"))),
+            scale=None
+            if scale is None
+            else tuple(self._one_number("scale", item) for item in self._list(data, "scale")),
+            unit=self._text(data, "unit"),
+            reasons=self._texts(data, "reasons"),
+            certificates=tuple(map(self._certificate, self._dicts(data, "certificates"))),
+            untried=tuple(map(self._untried, self._dicts(data, "untried"))),
+            frames=tuple(map(self._frame, self._dicts(data, "frames"))),
+            film=self._file(data, "film"),
+            verdict=None if verdict is None else self._verdict(self._dict("verdict", verdict)),
+            played=True,
+        )
+
+    def _feature(self, data: Mapping[str, Any]) -> FeatureSpread:
+        return FeatureSpread(self._text(data, "name"), *(self._number(data, key) for key in ("low", "high", "std")))
+
+    def _certificate(self, data: Mapping[str, Any]) -> CertifiedReturn:
+        episodes = self._number(data, "episodes")
+        eps, lower = self._needed(data, "eps"), self._needed(data, "lower")
+        return CertifiedReturn(eps, lower, None if episodes is None else int(episodes), self._text(data, "method"))
+
+    def _untried(self, data: Mapping[str, Any]) -> Untried:
+        return Untried(
+            self._text(data, "threat"),
+            self._text(data, "why"),
+            self._number(data, "seconds"),
+            self._text(data, "command"),
+        )
+
+    def _frame(self, data: Mapping[str, Any]) -> AttackedFrame:
+        return AttackedFrame(
+            self._text(data, "title"), *(self._file(data, key) for key in ("true", "shown", "difference"))
+        )
+
+    def _verdict(self, data: Mapping[str, Any]) -> PageVerdict:
+        figure = data.get("figure")
+        made = None
+        if figure is not None:
+            numbers = self._dict("figure", figure)
+            made = VerdictFigure(
+                value=self._needed(numbers, "value"),
+                low=self._needed(numbers, "low"),
+                high=self._needed(numbers, "high"),
+                of=self._needed(numbers, "of"),
+                eps=self._number(numbers, "eps"),
+                certified_eps=self._number(numbers, "certified_eps"),
+            )
+        steps = (NextStep(self._text(step, "what"), self._text(step, "command")) for step in self._dicts(data, "next"))
+        return PageVerdict(
+            self._text(data, "sentence"),
+            made,
+            self._text(data, "feature") or None,
+            self._text(data, "moment") or None,
+            tuple(steps),
+            self._texts(data, "cannot_tell"),
+        )
+
+    def _wrong(self, key: str, expected: str, found: object) -> ValueRangeError:
+        return ValueRangeError(f"{key} in {self._path} must be {expected}, got {found!r:.80}")
+
+    def _text(self, data: Mapping[str, Any], key: str) -> str:
+        found = data.get(key)
+        if found is not None and not isinstance(found, str):
+            raise self._wrong(key, "a text", found)
+        return found or ""
+
+    def _number(self, data: Mapping[str, Any], key: str) -> float | None:
+        return None if data.get(key) is None else self._one_number(key, data[key])
+
+    def _needed(self, data: Mapping[str, Any], key: str) -> float:
+        return self._one_number(key, data.get(key))
+
+    def _one_number(self, key: str, found: object) -> float:
+        number = finite_float(found)
+        if number is None:
+            raise self._wrong(key, "a finite number", found)
+        return number
+
+    def _list(self, data: Mapping[str, Any], key: str) -> Sequence[Any]:
+        found = data.get(key)
+        if found is not None and not isinstance(found, list):
+            raise self._wrong(key, "a list", found)
+        return found or []
+
+    def _texts(self, data: Mapping[str, Any], key: str) -> tuple[str, ...]:
+        found = self._list(data, key)
+        if not all(isinstance(item, str) for item in found):
+            raise self._wrong(key, "a list of texts", found)
+        return tuple(found)
+
+    def _dict(self, key: str, found: object) -> Mapping[str, Any]:
+        if not isinstance(found, dict):
+            raise self._wrong(key, "a dictionary", found)
+        return found
+
+    def _dicts(self, data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+        return [self._dict(f"an item of {key}", item) for item in self._list(data, key)]
+
+    def _file(self, data: Mapping[str, Any], key: str) -> Path | None:
+        """The file of a name; only one that lies inside the folder is ever read."""
+        name = self._text(data, key)
+        if not name:
+            return None
+        folder = self._path.parent.resolve()
+        found = (folder / name).resolve()
+        if not found.is_relative_to(folder):
+            raise self._wrong(key, f"the name of a file in {folder}", name)
+        return found

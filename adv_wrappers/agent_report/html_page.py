@@ -1,0 +1,404 @@
+"""The page of a report: one file of HTML that needs nothing else, neither other files nor a network.
+
+Names of agents, environments and threats are texts of strangers: the templates escape all of them, and the page's own
+content security policy lets nothing be loaded and no script run but the one that stands in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.agent_report.choices_file import AttackedFrame, FeatureSpread, PageVerdict
+from adv_wrappers.agent_report.plain_verdict import plain_verdict
+from adv_wrappers.agent_report.rows_by_section import (
+    AgentSections,
+    AttackRow,
+    MeanWithInterval,
+    StoredReports,
+    read_reports,
+)
+from adv_wrappers.agent_report.svg_charts import (
+    Chart,
+    Limits,
+    bar_place,
+    distance_chart,
+    episode_chart,
+    eps_text,
+    feature_chart,
+    few_chart,
+    limits_of,
+    moment_chart,
+    rows_chart,
+    sweep_chart,
+)
+from adv_wrappers.errors import OutputError
+from adv_wrappers.evaluation.statistics import footnotes
+from adv_wrappers.utils.files import probe_file, write
+
+GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
+LARGEST_PAGE = 3_000_000  # bytes
+_DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+_MOST_AGENTS = 12  # that are shown in full
+_MOST_RUNS = 12  # lines of the chart of episodes
+_MOST_RETURNS = 3000  # of single episodes, in its table
+_PICTURES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg"}
+_FILMS = {**_PICTURES, ".mp4": "video/mp4"}
+_SELECTS = {"mode": "its most likely action", "sample": "a sampled action"}
+_KINDS = {
+    "clean": "no attack",
+    "sweep": "all features",
+    "feature": "some features",
+    "moment": "some steps",
+    "few": "few steps",
+    "action": "actions",
+    "daylight": "light and camera",
+    "other": "other",
+}
+MakeVerdict = Callable[[AgentSections], PageVerdict]
+
+
+def write_page(source: str | Path, out: str | Path, verdict: MakeVerdict = plain_verdict) -> Path:
+    """Write what a folder or store of rows holds as one page of HTML, of less than 3 MB.
+
+    Args:
+        source: a folder that ``evaluate``, a suite or a report wrote, or a file of rows (:class:`.Store`).
+        out: the file to be written; a page of an earlier call is replaced, any other file is not.
+        verdict: makes the verdict of a report whose ``choices.json`` has none.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        ValueRangeError: where there are no rows to show, or ``choices.json`` is not of its form.
+        StoreError: for a file that is damaged, something else, or of another release.
+        OutputError: for a file that cannot be written, is there and is no page of ours, or would be too large.
+    """
+    path = Path(out)
+    check_target(path)
+    write(path, page_of(read_reports(source), verdict, path.name))
+    return path
+
+
+def check_target(path: Path) -> None:
+    """Raise :class:`OutputError` unless a page can be written there, now: over a page of ours, or where nothing is."""
+    probe_file(path)
+    if path.exists():
+        try:
+            with path.open("rb") as file:
+                head = file.read(2000)
+        except OSError as error:
+            raise OutputError(f"cannot read {path}, which is there already: {error.strerror}") from error
+        if f'<meta name="generator" content="{GENERATOR}">'.encode() not in head:
+            raise OutputError(f"{path} is there and is no page of adv_wrappers: give the name of another file")
+
+
+@dataclass(frozen=True)
+class _Room:
+    """How much of a report goes onto its page."""
+
+    film: bool = True
+    frames: bool = True
+    agents: int = _MOST_AGENTS
+    returns: bool = True
+
+
+def page_of(stored: StoredReports, verdict: MakeVerdict, name: str) -> bytes:
+    """The page of some reports; pictures and reports are left out where it would be too large, and it says so.
+
+    Raises:
+        OutputError: where it is too large even so.
+    """
+    few = min(len(stored.agents), _MOST_AGENTS)
+    rooms = [_Room(agents=few), _Room(False, agents=few), _Room(False, False, few), _Room(False, False, few, False)]
+    while few > 1:
+        few = math.ceil(few / 2)
+        rooms.append(_Room(False, False, few, False))
+    views: dict[int, dict[str, Any]] = {}
+    for room in rooms:
+        for place, agent in enumerate(stored.agents[: room.agents]):
+            if place not in views:
+                views[place] = _agent_view(agent, f"a{place}", verdict)
+        page = _render(stored, [views[place] for place in range(room.agents)], room)
+        if len(page) <= LARGEST_PAGE:
+            return page
+    raise OutputError(f"{name} would be larger than {LARGEST_PAGE / 1e6:g} MB: it has too many rows for one page")
+
+
+def _render(stored: StoredReports, agents: Sequence[Mapping[str, Any]], room: _Room) -> bytes:
+    notes = []
+    pictures = [picture for agent in agents for picture in agent["frames"]]
+    if not room.film and any(agent["film"] for agent in agents):
+        notes.append("The film is left out, since the page would be larger than 3 MB with it.")
+    if not room.frames and pictures:
+        notes.append("The pictures are left out, since the page would be larger than 3 MB with them.")
+    if room.agents < len(stored.agents):
+        notes.append(
+            f"The first {room.agents} of {len(stored.agents)} reports are shown in full, the others in this table."
+        )
+    if stored.left_out:
+        some = ", ".join(stored.left_out[:3]) + (", ..." if len(stored.left_out) > 3 else "")
+        notes.append(f"{len(stored.left_out)} rows are left out, which have no run without an attack: {some}.")
+    if stored.errors:
+        first, error = next(iter(stored.errors.items()))
+        notes.append(f"{len(stored.errors)} runs failed and are left out, the first is {first}: {error}")
+    titles = {f"{agent.victim} in {agent.environment}" for agent in stored.agents}
+    title = next(iter(titles)) if len(titles) == 1 else f"{len(stored.agents)} reports"
+    return render(
+        "page.html",
+        title=title,
+        agents=agents,
+        overview=[_overview_line(agent, place < room.agents) for place, agent in enumerate(stored.agents)],
+        notes=notes,
+        room=room,
+        source=stored.path.name,
+    )
+
+
+def render(template: str, **values: Any) -> bytes:
+    """A page of a template, with its style and script inside."""
+    import jinja2
+    from markupsafe import Markup
+
+    folder = resources.files(__package__) / "templates"
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__ or "", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["svg"] = lambda chart: Markup(chart)  # of svg_charts.py, which escapes
+    environment.filters["kind"] = lambda row: _KINDS[row.kind]
+    environment.filters["eps"] = eps_text
+    environment.filters["breakable"] = lambda text: Markup(",<wbr>").join(re.split(r",(?=\w+=)", str(text)))
+    environment.tests["mean"] = lambda value: isinstance(value, MeanWithInterval)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    text = environment.get_template(template).render(
+        generator=GENERATOR, style=Markup(style), script=Markup(script), script_hash=f"sha256-{digest}", **values
+    )
+    return text.encode()
+
+
+class Figures:
+    """How the returns of one report are written: all with as many decimals, so that columns of them align."""
+
+    def __init__(self, rows: Sequence[AttackRow]) -> None:
+        largest = max((abs(row.row[key]) for row in rows for key in ("mean_return", "min", "max")), default=1.0)
+        self._decimals = 0 if largest >= 10_000 else 1 if largest >= 20 else 2 if largest >= 1 else 4
+
+    def number(self, value: float | None) -> str:
+        """A return; a dash where there is none."""
+        if value is None:
+            return _DASH
+        text = f"{value:.{self._decimals}f}"
+        return (_MINUS + text[1:] if text.startswith("-") else text) if float(text) else text.removeprefix("-")
+
+    def signed(self, value: float) -> str:
+        """A difference of returns, with its sign."""
+        text = self.number(value)
+        return text if value < 0 or not float(text) else f"+{text}"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage; a dash where there is none."""
+    return _DASH if value is None else f"{100 * value:.0f}%"
+
+
+def _overview_line(agent: AgentSections, in_full: bool) -> dict[str, Any]:
+    worst = min(agent.attacked, key=lambda row: float(row.row["mean_return"]), default=None)
+    return {"agent": agent, "worst": worst, "in_full": in_full, "figures": Figures(agent.rows)}
+
+
+def _agent_view(agent: AgentSections, id: str, verdict: MakeVerdict) -> dict[str, Any]:
+    """What the template needs to know of one report."""
+    choices, clean = agent.choices, agent.clean
+    said = choices.verdict or verdict(agent)
+    limits = limits_of(agent.rows, [one.lower for one in choices.certificates])
+    charts = _charts(agent, id, limits)
+    return {
+        "id": id,
+        "agent": agent,
+        "verdict": said,
+        "figures": Figures(agent.rows),
+        "share": share,
+        "charts": charts,
+        "left": _left(said),
+        "bar": lambda value: f"{bar_place(value, limits):.1f}",
+        "kinds": [(kind, words) for kind, words in _KINDS.items() if any(row.kind == kind for row in agent.attacked)],
+        "footnotes": footnotes([row.row for row in agent.rows]),
+        "eps_rows": _eps_rows(agent, said),
+        "frames": [found for frame in choices.frames if (found := _frame(frame))],
+        "film": None if choices.film is None else _embedded(choices.film, _FILMS),
+        "episodes": _episode_table(agent),
+        "protocol": _protocol(agent),
+        "command": choices.command or _evaluate_command(agent),
+        "clean": clean,
+        "minutes": lambda seconds: f"{seconds / 60:.1f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds",
+    }
+
+
+def _left(said: PageVerdict) -> float | None:
+    """The share of the return that a verdict's attack leaves, 0 to 1, where that makes sense."""
+    figure = said.figure
+    if figure is None or figure.of <= 0 or figure.value < 0:
+        return None
+    return min(figure.value / figure.of, 1.0)
+
+
+def _charts(agent: AgentSections, id: str, limits: Limits) -> dict[str, list[Chart]]:
+    """By section, its charts."""
+    choices, clean = agent.choices, agent.clean
+    found: dict[str, list[Chart]] = {}
+    sweeps = [sweep for place, sweep in enumerate(agent.sweeps) if place == 0 or len(sweep.strongest) > 2]
+    found["sweep"] = [
+        sweep_chart(
+            f"{id}-sweep{place}",
+            sweep,
+            () if place else choices.certificates,
+            "" if place else choices.unit,
+            limits,
+            alone=len(sweeps) == 1,
+        )
+        for place, sweep in enumerate(sweeps)
+    ]
+    found["feature"] = [
+        feature_chart(f"{id}-feature{place}", curve, clean, choices.features, limits)
+        for place, curve in enumerate(agent.features)
+    ]
+    found["moment"] = [
+        moment_chart(f"{id}-moment{place}", curve, clean, limits) for place, curve in enumerate(agent.moments)
+    ]
+    found["few"] = [few_chart(f"{id}-few-chart", agent.few, clean, limits)] if agent.few else []
+    parts = [("daylight", "Light and camera", agent.daylight), ("action", "Attacks on actions", agent.actions)]
+    found["daylight"] = [
+        rows_chart(f"{id}-{name}-chart", title, rows, clean, limits) for name, title, rows in parts if rows
+    ]
+    found["other"] = (
+        [rows_chart(f"{id}-other-chart", "Other attacks", agent.other, clean, limits, titled=False)]
+        if agent.other
+        else []
+    )
+    found["distance"] = []
+    names = dict.fromkeys(name for row in agent.attacked for name in row.row.get("distances") or {})
+    lowest = agent.report.minimum.get("value")
+    for place, name in enumerate(names):
+        rows = [row for row in agent.attacked if (row.row.get("distances") or {}).get(name) is not None]
+        if len(rows) > 1:
+            found["distance"].append(distance_chart(f"{id}-distance{place}", name, rows, clean, lowest))
+    found["episodes"] = [episode_chart(f"{id}-episodes-chart", _telling_runs(agent), limits)]
+    return found
+
+
+def _telling_runs(agent: AgentSections) -> list[AttackRow]:
+    """The run without an attack, the strongest at each eps, the strongest of each kind, and the lowest of the rest."""
+    lowest = sorted(agent.attacked, key=lambda row: float(row.row["mean_return"]))
+    strongest = [row for sweep in agent.sweeps[:1] for _, row in sweep.strongest]
+    kinds = [next(row for row in lowest if row.kind == kind) for kind in dict.fromkeys(row.kind for row in lowest)]
+    found = list({id(row): row for row in [agent.clean, *strongest, *kinds, *lowest]}.values())[:_MOST_RUNS]
+    return [agent.clean, *sorted(found[1:], key=lambda row: -float(row.row["mean_return"]))]
+
+
+def _episode_table(agent: AgentSections) -> dict[str, Any] | None:
+    """The returns of every episode of some runs, by the seeds of their resets."""
+    runs = _telling_runs(agent)
+    seeds = agent.report.episode_seeds
+    if len(runs) * len(seeds) > _MOST_RETURNS:
+        return None
+    return {"runs": runs, "lines": list(zip(seeds, *(run.row["returns"] for run in runs), strict=True))}
+
+
+def _eps_rows(agent: AgentSections, said: PageVerdict) -> list[dict[str, Any]]:
+    """What an eps of the verdict amounts to in every feature."""
+    features, eps = agent.choices.features, said.figure.eps if said.figure else None
+    if not features:
+        return []
+    scale = agent.choices.scale or tuple(1.0 for _ in features)
+    return [_eps_row(feature, unit, eps) for feature, unit in zip(features, scale, strict=False)]
+
+
+def _eps_row(feature: FeatureSpread, unit: float, eps: float | None) -> dict[str, Any]:
+    spread = feature.high - feature.low if feature.high is not None and feature.low is not None else None
+    change = None if eps is None else eps * unit
+    of = change / spread if change is not None and spread else None
+    return {"feature": feature, "change": change, "of": of, "bar": None if of is None else min(100 * of, 100.0)}
+
+
+def _embedded(path: Path, kinds: Mapping[str, str]) -> dict[str, str] | None:
+    """A picture or film as a data URI with its kind; None where none is there that browsers show."""
+    kind = kinds.get(path.suffix.lower())
+    try:
+        if kind is None or path.stat().st_size > LARGEST_PAGE:
+            return None if kind is None else {"kind": kind, "uri": "data:," + "x" * LARGEST_PAGE}
+        return {"kind": kind, "uri": f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"}
+    except OSError:
+        return None
+
+
+def _frame(frame: AttackedFrame) -> dict[str, Any] | None:
+    """The pictures of an attacked step, as far as they are there."""
+    named = (("true", frame.true), ("shown to the agent", frame.shown), ("difference, amplified", frame.difference))
+    pictures = [
+        (name, found["uri"]) for name, path in named if path is not None and (found := _embedded(path, _PICTURES))
+    ]
+    return {"title": frame.title, "pictures": pictures} if pictures else None
+
+
+def _evaluate_command(agent: AgentSections) -> str:
+    """The command that plays the rows again; "" where a command cannot name the agent, the environment or a threat."""
+    report = agent.report
+    ref = report.victim.get("ref")
+    threats = [str(row.row["threat"]) for row in agent.attacked]
+    if not ref or "make" in report.env or any("<" in threat or " #" in threat for threat in threats):
+        return ""
+    words = ["adv-wrappers", "evaluate", agent.environment, "--victim", str(ref)]
+    for threat in threats:
+        words += ["--threat", threat]
+    words += ["--episodes", str(report.episodes), "--seed", str(report.seed), "--num-envs", str(report.num_envs)]
+    if report.env.get("kwargs"):
+        words += ["--env-kwargs", json.dumps(report.env["kwargs"])]
+    if report.quantize is False:
+        words.append("--no-quantize")
+    return shlex.join([*words, "--out", "FOLDER"])
+
+
+def _protocol(agent: AgentSections) -> list[tuple[str, str]]:
+    """How the figures came about, as names and values."""
+    report, choices = agent.report, agent.choices
+    kwargs = ", ".join(f"{key}={value!r}" for key, value in (report.env.get("kwargs") or {}).items())
+    made = f", made by {report.env['make']}" if report.env.get("make") else ""
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    time = f"{choices.seconds:.0f} seconds" if choices.seconds is not None else ""
+    given = f" of {choices.minutes:g} minutes" if time and choices.minutes is not None else ""
+    budgets = "; ".join(
+        f"{sweep.budget}: eps {', '.join(eps_text(eps) for eps, _ in sweep.strongest if eps)}" for sweep in agent.sweeps
+    )
+    lowest = report.minimum.get("value")
+    drawn = any(row.row.get("best_of", 1) > 1 for row in agent.rows)
+    lines = [
+        ("Agent", agent.victim),
+        ("Weights", str(report.victim.get("fingerprint") or "not known")),
+        ("Acts by", _SELECTS.get(str(report.victim.get("select")), "")),
+        ("Environment", agent.environment + (f" with {kwargs}" if kwargs else "") + made),
+        ("Episodes", f"{report.episodes} for every attack, the same ones; {report.num_envs} side by side"),
+        ("Seed", f"{report.seed}, from which every episode's seed is drawn"),
+        ("Budgets", budgets),
+        ("Lowest return", "" if lowest is None else f"{lowest:g}, by the environment's rewards"),
+        ("Chosen by", f"the lowest {report.by} of several draws" if drawn else ""),
+        ("Integers", "observations became floats" if report.quantize is False else ""),
+        ("Time", time + given),
+        ("Device", report.device),
+        ("Releases", versions),
+        ("Revision", report.git or ""),
+    ]
+    return [(name, value) for name, value in lines if value]

@@ -1,0 +1,668 @@
+"""Charts of a page as SVG that stands inside its HTML: in the page's own font and colours, in light and in dark.
+
+matplotlib draws with stand-in colours, which are replaced by variables of the page's style sheet. Text stays text.
+Every chart is drawn twice, for wide and for narrow windows, of which the style sheet shows one, and has its numbers as
+a table.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from adv_wrappers.agent_report.choices_file import CertifiedReturn, FeatureSpread
+from adv_wrappers.agent_report.rows_by_section import AttackRow, Curve, MeanWithInterval, Sweep
+from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Stand-ins for the variables of the style sheet, whose values are chosen to be told apart by the colour-blind (Okabe
+# and Ito's vermillion and blue, and greys).
+INK, MUTED, GRID = "#0a0a01", "#0a0a02", "#0a0a03"
+ATTACK, CERTIFIED, SURFACE = "#0a0a04", "#0a0a05", "#0a0a06"
+_VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--grid)",
+    ATTACK: "var(--attack)",
+    CERTIFIED: "var(--certified)",
+    SURFACE: "var(--surface)",
+}
+_DPI = 72  # a point is a pixel
+_WIDE, _NARROW = 760, 340  # pixels
+_MOST_LINES = 24  # of a chart that has a line a row
+_MARKERS = "osD^vP*X"
+
+
+Cell = str | float | MeanWithInterval | None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart.
+
+    Attributes:
+        name: an id within the page.
+        title: what tells it from the other charts of its section; "" for the only one.
+        description: what is seen, in a sentence, for those who do not see it.
+        wide, narrow: the drawing for both kinds of windows, SVG.
+        header: of its table.
+        table: its numbers.
+        legend: names of what it draws, by the class of their mark in the style sheet.
+        note: what should be known of it, or "".
+    """
+
+    name: str
+    title: str
+    description: str
+    wide: str
+    narrow: str
+    header: tuple[str, ...]
+    table: tuple[tuple[Cell, ...], ...]
+    legend: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+
+Paint = Callable[["Axes", bool], None]
+
+
+def _draw(name: str, title: str, description: str, paint: Paint, height: int, narrow_height: int) -> tuple[str, str]:
+    """The SVG for wide and for narrow windows."""
+    import matplotlib
+
+    found = []
+    for wide in (True, False):
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            id = f"{name}-{'wide' if wide else 'narrow'}"
+            matplotlib.rcParams.update(
+                {"svg.fonttype": "none", "svg.hashsalt": id, "text.parse_math": False, "axes.unicode_minus": True}
+            )
+            size = (_WIDE, height) if wide else (_NARROW, narrow_height)
+            figure = new_figure(size[0] / _DPI, size[1] / _DPI, _DPI, "constrained")
+            figure.get_layout_engine().set(w_pad=0.02, h_pad=0.04)  # type: ignore[union-attr, call-arg]
+            axes = figure.add_subplot()
+            bottom_spine_only(axes)
+            axes.spines["bottom"].set_color(GRID)
+            axes.tick_params(colors=MUTED, length=0, labelsize=12, pad=6)
+            figure.patch.set_visible(False)
+            axes.patch.set_visible(False)
+            paint(axes, wide)
+            found.append(_svg(figure, id, title, description))
+    return found[0], found[1]
+
+
+def _svg(figure: Figure, id: str, title: str, description: str) -> str:
+    """A figure as an SVG element with a title and a description, whose ids no other has."""
+    data = io.BytesIO()
+    figure.savefig(data, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = data.getvalue().decode()
+    body = text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<style[^>]*>.*?</style>", "", body, flags=re.DOTALL)  # would hold for the whole page
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', body))
+    body = re.sub(r' id="([^"]+)"', lambda found: f' id="{id}-{found[1]}"' if found[1] in used else "", body)
+    body = re.sub(r'(href="|url\()#', rf"\g<1>#{id}-", body)
+    for colour, variable in _VARIABLES.items():
+        body = body.replace(colour, variable)
+    body = re.sub(r"font: ([0-9.]+)px [^;\"]*", r"font-size: \1px", body)
+    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
+    body = re.sub(r">\s+<", "><", body)
+    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), body)
+    width, height = (round(side * _DPI) for side in figure.get_size_inches())
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{id}-title {id}-description">'
+        f'<title id="{id}-title">{escape(title)}</title><desc id="{id}-description">{escape(description)}</desc>'
+        f"{body.strip()}</svg>"
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many letters."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def eps_text(eps: float) -> str:
+    """A radius as it is written beside an axis and in sentences."""
+    return f"{eps:.3g}"
+
+
+Limits = tuple[float, float]
+
+
+def limits_of(rows: Sequence[AttackRow], more: Sequence[float] = ()) -> Limits:
+    """The range of returns that charts show: of the episodes; a wide interval of few episodes does not stretch it.
+
+    Args:
+        rows: the rows of a report, so that all its charts have one scale.
+        more: further returns.
+    """
+    values = [value for row in rows for value in (row.row["min"], row.row["max"])] + list(more)
+    low, high = min(values), max(values)
+    space = (high - low) * 0.06 or max(abs(high), 1.0) * 0.06
+    return low - space, high + space
+
+
+def _apart(values: Sequence[float], gap: float) -> list[float]:
+    """Places of labels near their values, and at least ``gap`` apart."""
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    blocks: list[tuple[list[int], float]] = []  # places of labels that touch, and the middle of them all
+    for place in order:
+        blocks.append(([place], values[place]))
+        while len(blocks) > 1:
+            (before, low), (after, high) = blocks[-2:]
+            if high - low >= gap * (len(before) + len(after)) / 2:
+                break
+            joined = before + after
+            blocks[-2:] = [(joined, sum(values[item] for item in joined) / len(joined))]
+    found = list(values)
+    for places, middle in blocks:
+        for step, place in enumerate(places):
+            found[place] = middle + gap * (step - (len(places) - 1) / 2)
+    return found
+
+
+class _EpsAxis:
+    """Radii on a logarithmic axis, with a place of its own for 0 on the left."""
+
+    def __init__(self, radii: Sequence[float]) -> None:
+        self._radii = sorted({eps for eps in radii if eps > 0})
+        least, most = (self._radii[0], self._radii[-1]) if self._radii else (1.0, 1.0)
+        self._straight = most / least < 8
+        self._zero = 0.0 if self._straight else math.log10(least) - max(0.28, 0.16 * math.log10(most / least))
+
+    def place(self, eps: float) -> float:
+        """Where a radius is."""
+        if self._straight:
+            return eps
+        return math.log10(eps) if eps > 0 else self._zero
+
+    def paint(self, axes: Axes, wide: bool, label: str) -> None:
+        """Draw ticks at the radii, as many as have room."""
+        radii = [0.0, *self._radii]
+        span = (self.place(radii[-1]) - self.place(0.0)) or 1.0
+        shown, letters = list[float](), 0.0
+        for eps in radii:
+            needed = span * (0.052 if wide else 0.115)
+            if not shown or self.place(eps) - letters >= needed:
+                shown.append(eps)
+                letters = self.place(eps)
+        axes.set_xticks([self.place(eps) for eps in shown], [eps_text(eps) for eps in shown])
+        axes.set_xlim(self.place(0.0) - 0.03 * span, self.place(radii[-1]) + 0.03 * span)
+        axes.set_xlabel(label, color=MUTED, fontsize=12, labelpad=8)
+
+
+def _band(axes: Axes, x: Sequence[float], values: Sequence[MeanWithInterval], colour: str) -> None:
+    if len(x) > 1:
+        axes.fill_between(x, [v.low for v in values], [v.high for v in values], color=colour, alpha=0.16, linewidth=0)
+    else:
+        axes.vlines(x, [v.low for v in values], [v.high for v in values], color=colour, alpha=0.4, linewidth=2)
+
+
+def _clean_line(axes: Axes, clean: AttackRow, upright: bool = False) -> None:
+    draw = axes.axvline if upright else axes.axhline
+    draw(clean.row["mean_return"], color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+
+
+def _return_axis(axes: Axes, limits: tuple[float, float], label: str = "return") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_ylim(*limits)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.grid(axis="y", color=GRID, linewidth=1)
+    axes.set_title(label, loc="left", color=MUTED, fontsize=12, pad=10)
+
+
+def _end_labels(axes: Axes, x: float, ends: Sequence[tuple[str, float, str]], wide: bool) -> None:
+    """Write the names of lines behind their ends."""
+    low, high = axes.get_ylim()
+    names = [textwrap.wrap(shortened(name, 24 if wide else 30), 24 if wide else 11) for name, _, _ in ends]
+    gap = (high - low) * (0.055 if wide else 0.065) * max(map(len, names))
+    places = _apart([min(max(y, low), high) for _, y, _ in ends], gap)
+    for lines, (_, _, colour), y in zip(names, ends, places, strict=True):
+        axes.annotate(
+            "\n".join(lines),
+            (x, y),
+            xytext=(8, 0),
+            textcoords="offset points",
+            color=colour,
+            fontsize=12,
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def sweep_chart(
+    name: str, sweep: Sweep, certificates: Sequence[CertifiedReturn], unit: str, limits: Limits, alone: bool = True
+) -> Chart:
+    """Return over the radius: every attack, the strongest of them with its interval, and the certified return."""
+    strongest = sweep.strongest
+    certified = sorted(certificates, key=lambda one: one.eps)
+    axis = _EpsAxis([*(eps for eps, _ in strongest), *(one.eps for one in certified)])
+    label = f"eps, {unit}" if unit else "eps"
+
+    def paint(axes: Axes, wide: bool) -> None:
+        _return_axis(axes, limits, "mean return of an episode")
+        x = [axis.place(eps) for eps, _ in strongest]
+        y = [row.row["mean_return"] for _, row in strongest]
+        if certified:
+            places = [axis.place(one.eps) for one in certified]
+            lower = [one.lower for one in certified]
+            axes.fill_between(places, [limits[0]] * len(lower), lower, color=CERTIFIED, alpha=0.13, linewidth=0)
+            axes.plot(places, lower, "^-", color=CERTIFIED, linewidth=2, markersize=6, zorder=4)
+        _clean_line(axes, sweep.clean)
+        ends = []
+        for curve, marker in zip(sweep.curves, itertools.cycle(_MARKERS)):
+            own = [axis.place(row.eps or 0.0) for row in curve.rows]
+            means = [row.row["mean_return"] for row in curve.rows]
+            axes.plot(own, means, marker + "-", color=MUTED, linewidth=1.2, markersize=4, alpha=0.75, zorder=2)
+            ends.append((curve.attack, means[-1], MUTED))
+        _band(axes, x, [row.returned for _, row in strongest], ATTACK)
+        axes.plot(x, y, "o-", color=ATTACK, linewidth=2.6, markersize=6.5, zorder=5, markeredgecolor=SURFACE)
+        axis.paint(axes, wide, label)
+        if len(ends) <= (10 if wide else 6):
+            _end_labels(axes, axes.get_xlim()[1], ends, wide)
+
+    last_eps, last = strongest[-1]
+    description = (
+        f"Mean return over eps. Without an attack {sweep.clean.row['mean_return']:.4g}; under the strongest of "
+        f"{len(sweep.curves)} attacks at eps {eps_text(last_eps)} {last.row['mean_return']:.4g}."
+    )
+    if certified:
+        description += f" Certified up to eps {eps_text(certified[-1].eps)}."
+    by_eps = {one.eps: one for one in certified}
+    table: list[tuple[Cell, ...]] = []
+    strength = dict(strongest)
+    for eps in sorted({*strength, *by_eps}):
+        row = strength.get(eps)
+        table.append(
+            (
+                eps_text(eps),
+                None if row is None else ("no attack" if row.kind == "clean" else row.attack),
+                None if row is None else row.returned,
+                by_eps[eps].lower if eps in by_eps else None,
+            )
+        )
+    header = ("eps", "strongest attack so far", "mean return", "certified at least")
+    if not certified:
+        table = [line[:3] for line in table]
+    legend = [("attack", "strongest attack with its 95% interval"), ("other", "each attack"), ("clean", "no attack")]
+    notes = []
+    if certified:
+        legend.insert(1, ("certified", "certified: no attack goes below"))
+        counts = sorted({one.episodes for one in certified if one.episodes is not None})
+        if counts and counts != [int(sweep.clean.row["episodes"])]:
+            notes.append(
+                f"The certified return is the mean over {' or '.join(map(str, counts))} episodes, the attacked one "
+                f"over {sweep.clean.row['episodes']}."
+            )
+    return Chart(
+        name,
+        "" if alone else f"Budget: {sweep.budget}",
+        description,
+        *_draw(name, "Return over eps", description, paint, 360, 320),
+        header if certified else header[:3],
+        tuple(table),
+        tuple(legend),
+        " ".join(notes),
+    )
+
+
+def feature_name(index: int, known: Sequence[FeatureSpread] | None) -> str:
+    """The name of a feature of the observation."""
+    return known[index].name if known and index < len(known) and known[index].name else f"feature {index}"
+
+
+def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
+    """The names of the features that a row's budget lets change."""
+    names = [feature_name(index, known) for index in row.features[:4]]
+    return ", ".join(names) + (f" and {len(row.features) - 4} more" if len(row.features) > 4 else "")
+
+
+def feature_chart(
+    name: str, curve: Curve, clean: AttackRow, known: Sequence[FeatureSpread] | None, limits: Limits
+) -> Chart:
+    """Return when a few features alone are attacked: a line a set of features, a dot a radius."""
+    radii = sorted({row.eps or 0.0 for row in curve.rows})
+    largest = {row.features: row.row["mean_return"] for row in sorted(curve.rows, key=lambda row: row.eps or 0.0)}
+    order = sorted(largest, key=lambda features: largest[features])
+    shown, left_out = order[:_MOST_LINES], len(order) - _MOST_LINES
+    labels = {row.features: feature_names(row, known) for row in curve.rows}
+    place = {features: number for number, features in enumerate(shown)}
+
+    def paint(axes: Axes, wide: bool) -> None:
+        _upright_returns(axes, limits, clean)
+        for row in curve.rows:
+            if row.features in place:
+                fade = 0.35 + 0.65 * (radii.index(row.eps or 0.0) + 1) / len(radii) if len(radii) > 1 else 1.0
+                shift = 0.0 if len(radii) == 1 else 0.18 * (1 - 2 * radii.index(row.eps or 0.0) / (len(radii) - 1))
+                _dot(axes, row, place[row.features] - shift, fade)
+        _line_names(axes, [labels[features] for features in shown], wide)
+
+    weakest = labels[order[0]]
+    description = (
+        f"Mean return when {curve.attack} may change one set of features alone. Lowest for {weakest}: "
+        f"{largest[order[0]]:.4g} at the largest eps; without an attack {clean.row['mean_return']:.4g}."
+    )
+    table = tuple(
+        (labels[row.features], eps_text(row.eps or 0.0), row.returned)
+        for features in order
+        for row in curve.rows
+        if row.features == features
+    )
+    note = f"The {left_out} features that hurt least are in the table alone." if left_out > 0 else ""
+    height = 84 + 40 * len(shown)
+    return Chart(
+        name,
+        f"One feature at a time: {curve.attack}",
+        description,
+        *_draw(name, "Return by attacked feature", description, paint, height, height + 6 * len(shown)),
+        ("features", "eps", "mean return"),
+        table,
+        (
+            ("attack", "paler for smaller eps" if len(radii) > 1 else f"eps {eps_text(radii[0])}"),
+            ("clean", "no attack"),
+        ),
+        note,
+    )
+
+
+def _upright_returns(axes: Axes, limits: Limits, clean: AttackRow) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlim(*limits)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.grid(axis="x", color=GRID, linewidth=1)
+    axes.set_xlabel("mean return of an episode", color=MUTED, fontsize=12, labelpad=8)
+    _clean_line(axes, clean, upright=True)
+
+
+def _dot(axes: Axes, row: AttackRow, y: float, fade: float = 1.0) -> None:
+    mean = row.returned
+    axes.hlines(y, mean.low, mean.high, color=ATTACK, linewidth=2, alpha=0.45 * fade)
+    axes.plot([mean.mean], [y], "o", color=ATTACK, markersize=7.5, alpha=fade, markeredgecolor=SURFACE, zorder=3)
+
+
+def _line_names(axes: Axes, names: Sequence[str], wide: bool) -> None:
+    """Write what every line is: on the left of it, or above it where the window is narrow."""
+    axes.set_ylim(len(names) - 0.5, -0.5 if wide else -0.75)
+    if wide:
+        axes.set_yticks(range(len(names)), [shortened(name, 38) for name in names])
+        axes.tick_params(axis="y", colors=INK)
+        return
+    axes.set_yticks([])
+    for place, name in enumerate(names):
+        axes.annotate(
+            shortened(name, 44),
+            (0, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 10),
+            textcoords="offset points",
+            color=INK,
+            fontsize=12,
+        )
+
+
+def rows_chart(
+    name: str, title: str, rows: Sequence[AttackRow], clean: AttackRow, limits: Limits, titled: bool = True
+) -> Chart:
+    """Return under each of some attacks, the strongest first: a line an attack."""
+    order = sorted(rows, key=lambda row: row.row["mean_return"])
+    shown, left_out = order[:_MOST_LINES], len(order) - _MOST_LINES
+
+    def paint(axes: Axes, wide: bool) -> None:
+        _upright_returns(axes, limits, clean)
+        for place, row in enumerate(shown):
+            _dot(axes, row, place)
+        _line_names(axes, [row.name for row in shown], wide)
+
+    description = (
+        f"{title}. Lowest mean return {order[0].row['mean_return']:.4g} under {order[0].name}; without an attack "
+        f"{clean.row['mean_return']:.4g}."
+    )
+    note = f"The {left_out} that hurt least are in the table alone." if left_out > 0 else ""
+    height = 84 + 34 * len(shown)
+    return Chart(
+        name,
+        title if titled else "",
+        description,
+        *_draw(name, title, description, paint, height, height + 10 * len(shown)),
+        ("attack", "mean return", "against no attack"),
+        tuple((row.name, row.returned, row.change) for row in order),
+        (("attack", "mean and 95% interval"), ("clean", "no attack")),
+        note,
+    )
+
+
+def moment_chart(name: str, curve: Curve, clean: AttackRow, limits: Limits) -> Chart:
+    """Return when the attack may act in a window of steps alone: a bar a window."""
+    rows = sorted(curve.rows, key=lambda row: row.window or (0, 0))
+
+    def paint(axes: Axes, wide: bool) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        _return_axis(axes, limits, "mean return of an episode")
+        _clean_line(axes, clean)
+        for row in rows:
+            start, end = row.window or (0, 0)
+            mean = row.returned
+            axes.fill_between([start, end], mean.low, mean.high, color=ATTACK, alpha=0.2, linewidth=0)
+            axes.hlines(mean.mean, start, end, color=ATTACK, linewidth=3)
+        axes.xaxis.set_major_locator(MaxNLocator(6 if wide else 4, integer=True))
+        axes.set_xlabel(
+            "step of the episode; every bar is a run attacked in these steps alone" if wide else "attacked steps",
+            color=MUTED,
+            fontsize=12,
+            labelpad=8,
+        )
+
+    worst = min(rows, key=lambda row: row.row["mean_return"])
+    start, end = worst.window or (0, 0)
+    description = (
+        f"Mean return when {curve.attack} acts in a window of steps alone. Lowest for steps {start} to {end - 1}: "
+        f"{worst.row['mean_return']:.4g}; without an attack {clean.row['mean_return']:.4g}."
+    )
+    table = tuple((f"{a} to {b - 1}", row.returned, row.change) for row in rows for a, b in [row.window or (0, 1)])
+    return Chart(
+        name,
+        f"One window of steps at a time: {curve.attack}",
+        description,
+        *_draw(name, "Return by attacked steps", description, paint, 300, 270),
+        ("attacked steps", "mean return", "against no attack"),
+        table,
+        (("attack", "mean and 95% interval"), ("clean", "no attack")),
+        "A window cannot take what was earned before it: a late one costs less even where it ends the episode at once.",
+    )
+
+
+def few_chart(name: str, curves: Sequence[Curve], clean: AttackRow, limits: Limits) -> Chart:
+    """Return over the number of steps that may be attacked."""
+    rows = [row for curve in curves for row in curve.rows]
+    counts = sorted({row.count or 0 for row in rows})
+    axis = _EpsAxis([float(count) for count in counts])
+
+    def paint(axes: Axes, wide: bool) -> None:
+        _return_axis(axes, limits, "mean return of an episode")
+        _clean_line(axes, clean)
+        ends = []
+        lowest = min(curves, key=lambda curve: min(row.row["mean_return"] for row in curve.rows))
+        for curve, marker in zip(curves, itertools.cycle(_MARKERS)):
+            colour = ATTACK if curve is lowest else MUTED
+            own = [clean, *curve.rows]  # no attacked step at all is the run without an attack
+            x = [axis.place(row.count or 0) for row in own]
+            _band(axes, x, [row.returned for row in own], colour)
+            y = [row.row["mean_return"] for row in own]
+            axes.plot(x, y, marker + "-", color=colour, linewidth=2.4, markersize=6, markeredgecolor=SURFACE)
+            ends.append((curve.attack, y[-1], MUTED))
+        axis.paint(axes, wide, "attacked steps of an episode, at most")
+        if 1 < len(ends) <= (10 if wide else 6):
+            _end_labels(axes, axes.get_xlim()[1], ends, wide)
+
+    worst = min(rows, key=lambda row: (row.row["mean_return"], row.count or 0))
+    description = (
+        f"Mean return over the number of attacked steps. {worst.attack} in at most {worst.count} steps leaves "
+        f"{worst.row['mean_return']:.4g}; without an attack {clean.row['mean_return']:.4g}."
+    )
+    table = tuple((row.attack, float(row.count or 0), row.returned) for curve in curves for row in curve.rows)
+    return Chart(
+        name,
+        "",
+        description,
+        *_draw(name, "Return by number of attacked steps", description, paint, 300, 280),
+        ("attack", "attacked steps, at most", "mean return"),
+        table,
+        (("attack", "lowest curve with its 95% interval"), ("other", "other attacks"), ("clean", "no attack"))
+        if len(curves) > 1
+        else (("attack", "mean and 95% interval"), ("clean", "no attack")),
+    )
+
+
+def distance_chart(
+    name: str, distance: str, rows: Sequence[AttackRow], clean: AttackRow, lowest: float | None
+) -> Chart:
+    """What an attack takes, over how far the changed observations are from the true ones.
+
+    Args:
+        name: an id within the page.
+        distance: the name of the distance.
+        rows: rows that have it.
+        clean: the row without an attack.
+        lowest: the return that impact counts from, or None for differences of returns.
+    """
+    above = clean.row["mean_return"] - lowest if lowest is not None else 0.0
+    unit = 1 / above if above > 0 else 1.0
+    label = "impact (1: the lowest return possible)" if above > 0 else "return lost"
+
+    def taken(row: AttackRow) -> MeanWithInterval:
+        change = row.change
+        return MeanWithInterval(-unit * change.mean, -unit * change.high, -unit * change.low, change.caveat)
+
+    points = [(float(row.row["distances"][distance]), taken(row), row) for row in rows]
+    values = [taken.mean for _, taken, _ in points] + [0.0]
+    space = (max(values) - min(values)) * 0.12 or 1.0
+    limits = (min(values) - space, max(values) + space)
+
+    def paint(axes: Axes, wide: bool) -> None:
+        _return_axis(axes, limits, label)
+        axes.axhline(0, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
+        for x, value, _ in points:
+            axes.vlines(x, value.low, value.high, color=ATTACK, linewidth=2, alpha=0.35)
+            axes.plot([x], [value.mean], "o", color=ATTACK, markersize=7.5, markeredgecolor=SURFACE)
+        if wide and len(points) <= 12:
+            gap = (limits[1] - limits[0]) * 0.07
+            for (x, _, row), y in zip(points, _apart([value.mean for _, value, _ in points], gap), strict=True):
+                axes.annotate(
+                    shortened(row.name, 24),
+                    (x, y),
+                    xytext=(9, 0),
+                    textcoords="offset points",
+                    color=MUTED,
+                    fontsize=11,
+                    va="center",
+                    annotation_clip=False,
+                )
+        axes.set_xlabel(distance, color=MUTED, fontsize=12, labelpad=8)
+        axes.margins(x=0.08)
+
+    description = f"{label} over {distance} of the attacked observations to the true ones, for {len(points)} attacks."
+    table = tuple((row.name, f"{x:.4g}", value) for x, value, row in points)
+    return Chart(
+        name,
+        f"Impact against {distance}",
+        description,
+        *_draw(name, label, description, paint, 320, 290),
+        ("attack", distance, label),
+        table,
+        (("attack", "an attack, with the 95% interval of what it takes"),),
+    )
+
+
+def episode_chart(name: str, rows: Sequence[AttackRow], limits: Limits) -> Chart:
+    """The return of every episode, a line a run, with the mean and its interval."""
+
+    def paint(axes: Axes, wide: bool) -> None:
+        _upright_returns(axes, limits, rows[0])
+        for place, row in enumerate(rows):
+            colour = INK if row.kind == "clean" else ATTACK
+            returns = row.row["returns"]
+            fade = min(1.0, max(0.12, 6 / len(returns)))
+            axes.plot(
+                returns, [place] * len(returns), "|", color=colour, markersize=15, markeredgewidth=1.5, alpha=fade
+            )
+            axes.plot([row.row["mean_return"]], [place], "o", color=colour, markersize=7, markeredgecolor=SURFACE)
+        _line_names(axes, ["no attack" if row.kind == "clean" else row.name for row in rows], wide)
+        axes.set_xlabel("return of an episode", color=MUTED, fontsize=12, labelpad=8)
+
+    description = "The return of every episode: " + "; ".join(
+        f"{'no attack' if row.kind == 'clean' else row.name} from {row.row['min']:.4g} to {row.row['max']:.4g}"
+        for row in rows[:8]
+    )
+    height = 84 + 34 * len(rows)
+    table: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            "no attack" if row.kind == "clean" else row.name,
+            row.returned,
+            *(float(row.row[key]) for key in ("median", "min", "max")),
+        )
+        for row in rows
+    )
+    return Chart(
+        name,
+        "",
+        description,
+        *_draw(name, "Each episode's return", description, paint, height, height + 12 * len(rows)),
+        ("attack", "mean return", "median", "lowest", "highest"),
+        table,
+        (("tick", "an episode"), ("attack", "mean")),
+    )
+
+
+def difference_chart(name: str, title: str, lines: Sequence[tuple[str, MeanWithInterval]]) -> Chart:
+    """Paired differences with their intervals, a line each."""
+
+    def paint(axes: Axes, wide: bool) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        ends = [value for _, mean in lines for value in (mean.mean, mean.low, mean.high)] + [0.0]
+        space = (max(ends) - min(ends)) * 0.06 or 1.0
+        axes.set_xlim(min(ends) - space, max(ends) + space)
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.grid(axis="x", color=GRID, linewidth=1)
+        axes.axvline(0, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+        for place, (_, mean) in enumerate(lines):
+            colour = CERTIFIED if mean.low > 0 else ATTACK if mean.high < 0 else MUTED
+            axes.hlines(place, mean.low, mean.high, color=colour, linewidth=2, alpha=0.5)
+            axes.plot([mean.mean], [place], "o", color=colour, markersize=7.5, markeredgecolor=SURFACE)
+        _line_names(axes, [label for label, _ in lines], wide)
+        axes.set_xlabel("difference of mean returns", color=MUTED, fontsize=12, labelpad=8)
+
+    description = f"{title}: " + "; ".join(
+        f"{label} {mean.mean:+.4g} ({mean.low:+.4g} to {mean.high:+.4g})" for label, mean in lines[:8]
+    )
+    height = 84 + 34 * len(lines)
+    return Chart(
+        name,
+        title,
+        description,
+        *_draw(name, title, description, paint, height, height + 10 * len(lines)),
+        ("attack", "difference"),
+        tuple(lines),
+        (("certified", "the second is better"), ("attack", "the first is better"), ("other", "not told apart")),
+    )
+
+
+def bar_place(value: float, limits: tuple[float, float]) -> float:
+    """Where a value is between limits, 0 to 100."""
+    low, high = limits
+    return float(np.clip(100 * (value - low) / ((high - low) or 1.0), 0, 100))

@@ -1,0 +1,99 @@
+"use strict";
+(() => {
+  const all = (selector, inside = document) => Array.from(inside.querySelectorAll(selector));
+
+  for (const table of all("table.sortable")) {
+    const heads = all("thead th", table);
+    const body = table.tBodies[0];
+    heads.forEach((head, column) => {
+      const button = head.querySelector("button");
+      if (!button) return;
+      button.addEventListener("click", () => {
+        const down = head.getAttribute("aria-sort") === "ascending";
+        for (const other of heads) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const key = (row) => row.cells[column].dataset.v;
+        const rows = Array.from(body.rows);
+        const numeric = rows.every((row) => key(row) === "" || Number.isFinite(Number(key(row))));
+        rows.sort((a, b) => {
+          const [x, y] = [key(a), key(b)];
+          if (x === "" || y === "") return (x === "") - (y === "");
+          const order = numeric ? Number(x) - Number(y) : x.localeCompare(y, "en", { numeric: true });
+          return down ? -order : order;
+        });
+        body.append(...rows);
+      });
+    });
+  }
+
+  for (const form of all("form.filter")) {
+    form.hidden = false;
+    const table = form.parentElement.querySelector("table.sortable");
+    const [input, select, output] = ["input", "select", "output"].map((name) => form.querySelector(name));
+    const rows = Array.from(table.tBodies[0].rows);
+    const apply = () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let count = 0;
+      for (const row of rows) {
+        const text = row.cells[0].textContent.toLowerCase();
+        const fits = words.every((word) => text.includes(word));
+        row.hidden = !fits || Boolean(select && select.value && row.dataset.kind !== select.value);
+        count += !row.hidden;
+      }
+      output.textContent = `${count} of ${rows.length} runs`;
+    };
+    form.addEventListener("input", apply);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    apply();
+  }
+
+  const copied = async (text, element) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      getSelection().selectAllChildren(element);
+      return document.execCommand("copy");
+    }
+  };
+  for (const button of all("button.copy")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const code = button.parentElement.querySelector("code");
+      button.textContent = (await copied(code.textContent, code)) ? "Copied" : "Press Ctrl+C";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  }
+
+  const chooser = document.getElementById("chooser");
+  if (chooser) {
+    chooser.closest("p").hidden = false;
+    const show = () => {
+      for (const agent of all("article.agent")) agent.hidden = chooser.value !== "" && agent.id !== chooser.value;
+    };
+    chooser.addEventListener("change", show);
+    for (const link of all(".overview a")) {
+      link.addEventListener("click", () => { chooser.value = link.hash.slice(1); show(); });
+    }
+  }
+
+  if ("IntersectionObserver" in window) {
+    const links = new Map(all(".contents a").map((link) => [link.hash.slice(1), link]));
+    const seen = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        const link = links.get(entry.target.id);
+        if (!entry.isIntersecting || !link) continue;
+        for (const other of all("[aria-current]", link.closest("ol"))) other.removeAttribute("aria-current");
+        link.setAttribute("aria-current", "true");
+      }
+    }, { rootMargin: "0px 0px -75% 0px" });
+    for (const section of all("article section")) seen.observe(section);
+  }
+
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = all("details:not([open]):not(.film)");
+    for (const one of closed) one.open = true;
+  });
+  addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
+})();

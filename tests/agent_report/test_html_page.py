@@ -1,0 +1,191 @@
+"""One file of HTML, which needs no other, from any store; what is wrong is said before anything is overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from adv_wrappers.agent_report.html_page import GENERATOR, LARGEST_PAGE, write_page
+from adv_wrappers.agent_report.plain_verdict import plain_verdict
+from adv_wrappers.agent_report.rows_by_section import read_reports
+from adv_wrappers.errors import OutputError, ValueRangeError
+
+NASTY = """<script>alert("1")</script> '"&amp; ]]> $x$ --> </svg>"""
+
+
+class Page(HTMLParser):
+    """Elements, ids and links of a page; unclosed or crossed elements fail."""
+
+    VOID = frozenset({"meta", "img", "input", "wbr", "br", "link"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.ids, self.links, self.open, self.text = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.elements.append((tag, found))
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [value for key, value in attrs if key in ("href", "src", "xlink:href", "action")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def html(played, tmp_path_factory):
+    path = write_page(played, tmp_path_factory.mktemp("page") / "report.html")
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_page_is_one_whole_file(html):
+    page = Page(html)
+    assert len(html.encode()) < 500_000
+    assert len(page.ids) == len(set(page.ids))
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:|//)|@import|url\((?!#)""", html)
+    assert sum(tag == "script" for tag, _ in page.elements) == 1
+    assert "default-src 'none'" in html
+
+
+def test_every_chart_is_text_with_a_title_and_numbers(html):
+    page = Page(html)
+    charts = [found for tag, found in page.elements if tag == "svg"]
+    assert len(charts) == 2 * sum(tag == "figure" for tag, _ in page.elements) >= 12
+    for chart in charts:
+        assert chart["role"] == "img" and set(chart["aria-labelledby"].split()) <= set(page.ids)
+    assert "#0a0a0" not in html  # every colour is one of the style sheet's
+    assert "font-family" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
+    assert html.count("Numbers of this chart") == len(charts) // 2
+
+
+def test_a_mean_return_comes_with_its_interval(html, played):
+    (agent,) = read_reports(played).agents
+    text = " ".join("".join(Page(html).text).replace("\N{MINUS SIGN}", "-").split())
+    row = next(row for row in agent.rows if row.name == "noise:eps=0.4")
+    assert f"{row.row['mean_return']:.1f} {row.row['low']:.1f} to {row.row['high']:.1f}" in text
+    assert "fewer than 10 episodes" in text
+
+
+def test_the_same_rows_give_the_same_page(played, html, tmp_path):
+    assert write_page(played, tmp_path / "again.html").read_text(encoding="utf-8") == html
+
+
+def test_names_of_strangers_are_text(folder, tmp_path):
+    with sqlite3.connect(folder / "rows.db") as connection:
+        row = "json_set(row, '$.threat', ? || json_extract(row, '$.threat'))"
+        connection.execute(f"UPDATE cells SET row = {row} WHERE name != 'none'", (NASTY,))
+        about = "json_set(about, '$.victim.ref', ?, '$.env.id', ?)"
+        connection.execute(f"UPDATE runs SET about = {about}", (NASTY, NASTY))
+    connection.close()
+    said = {"sentence": NASTY, "next": [{"what": NASTY, "command": NASTY}], "cannot_tell": [NASTY], "feature": NASTY}
+    chosen = {"features": [{"name": NASTY}] * 4, "unit": NASTY, "reasons": [NASTY], "verdict": said, "command": NASTY}
+    untried = [{"threat": NASTY, "why": NASTY, "command": NASTY}]
+    (folder / "choices.json").write_text(json.dumps({**chosen, "untried": untried}))
+    page = Page(write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert sum(tag == "script" for tag, _ in page.elements) == 1
+    assert not any(key.startswith("on") for _, found in page.elements for key in found)
+    assert "".join(page.text).count(NASTY) > 20
+
+
+def test_a_page_of_ours_is_replaced_and_nothing_else(played, tmp_path):
+    out = tmp_path / "report.html"
+    out.write_text("notes of somebody")
+    with pytest.raises(OutputError, match="no page of adv_wrappers"):
+        write_page(played, out)
+    assert out.read_text() == "notes of somebody"
+    out.write_text(f'<!doctype html><meta name="generator" content="{GENERATOR}">')
+    assert write_page(played, out) == out and out.stat().st_size > 50_000
+    with pytest.raises(OutputError, match="expected the name of a file"):
+        write_page(played, tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_folder_that_cannot_be_written_to_is_an_error(played, tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(OutputError, match="cannot write"):
+        write_page(played, tmp_path / "closed" / "report.html")
+
+
+def test_a_failed_call_leaves_the_old_page(played, tmp_path):
+    out = write_page(played, tmp_path / "report.html")
+    before = out.read_bytes()
+    with pytest.raises(ValueRangeError, match="no folder or file"):
+        write_page(tmp_path / "missing", out)
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ("{", "cannot read"),
+        ({"schema": 2}, "another release"),
+        ({"eps": [], "reasons": "why"}, "reasons in .* must be a list"),
+        ({"certificates": [{"eps": "small", "lower": 1}]}, "eps in .* must be a finite number"),
+        ({"film": "../../secret.gif"}, "film in .* must be the name of a file in"),
+        ({"verdict": {"figure": {"value": 1}}}, "low in .* must be a finite number, got None"),
+    ],
+)
+def test_choices_of_another_form_are_an_error(folder, tmp_path, choices, expected):
+    (folder / "choices.json").write_text(choices if isinstance(choices, str) else json.dumps(choices))
+    with pytest.raises(ValueRangeError, match=expected):
+        write_page(folder, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def noise(path, size):
+    pixels = np.random.default_rng(0).integers(0, 256, (size, size, 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def test_pictures_are_left_out_of_a_page_that_would_be_too_large(folder, tmp_path):
+    out, small, large = tmp_path / "report.html", folder / "small.png", folder / "large.png"
+    noise(small, 40)
+    noise(large, 900)  # 2.4 MB
+    frame = {"title": "fgsm, step 3", "true": "small.png", "shown": "small.png", "difference": "missing.png"}
+
+    def written(**more):
+        (folder / "choices.json").write_text(json.dumps({"frames": [frame], **more}))
+        write_page(folder, out)
+        assert out.stat().st_size < LARGEST_PAGE
+        return out.read_text(encoding="utf-8")
+
+    assert written(film="small.png").count("data:image/png") == 3
+    without_film = written(film="large.png")
+    assert without_film.count("data:image/png") == 2 and "The film is left out" in without_film
+    bare = written(film="small.png", frames=[{**frame, "true": "large.png"}])
+    assert bare.count("data:image/png") == 0 and "The pictures are left out" in bare
+
+
+def test_a_verdict_is_made_of_the_rows_where_none_is_written(folder, tmp_path):
+    (agent,) = read_reports(folder).agents
+    said = plain_verdict(agent)
+    assert said.sentence.startswith(
+        "Without an attack zoo:cartpole-dqn earns 500.0 an episode; fgsm at eps 0.2 leaves "
+    )
+    assert said.figure.eps == 0.2 and said.figure.low <= said.figure.value <= said.figure.high
+    assert any("Nothing is certified" in sentence for sentence in said.cannot_tell)
+    (folder / "choices.json").write_text(json.dumps({"verdict": {"sentence": "It falls over."}}))
+    assert "It falls over." in write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8")
