@@ -233,7 +233,7 @@ def _agent_view(agent: AgentSections, id: str, verdict: MakeVerdict) -> dict[str
         "figures": Figures(agent.rows),
         "share": share,
         "charts": charts,
-        "left": _left(said),
+        "left": _left(agent, said),
         "bar": lambda value: f"{bar_place(value, limits):.1f}",
         "kinds": [(kind, words) for kind, words in _KINDS.items() if any(row.kind == kind for row in agent.attacked)],
         "footnotes": footnotes([row.row for row in agent.rows]),
@@ -241,19 +241,20 @@ def _agent_view(agent: AgentSections, id: str, verdict: MakeVerdict) -> dict[str
         "frames": [found for frame in choices.frames if (found := _frame(frame))],
         "film": None if choices.film is None else _embedded(choices.film, _FILMS),
         "episodes": _episode_table(agent),
-        "protocol": _protocol(agent),
+        "protocol": protocol_of(agent),
         "command": choices.command or _evaluate_command(agent),
         "clean": clean,
         "minutes": lambda seconds: f"{seconds / 60:.1f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds",
     }
 
 
-def _left(said: PageVerdict) -> float | None:
-    """The share of the return that a verdict's attack leaves, 0 to 1, where that makes sense."""
-    figure = said.figure
-    if figure is None or figure.of <= 0 or figure.value < 0:
+def _left(agent: AgentSections, said: PageVerdict) -> float | None:
+    """The share of what can be lost that a verdict's attack leaves, 0 to 1; None where that is not known."""
+    figure, lowest = said.figure, agent.report.minimum.get("value")
+    least = float(lowest) if lowest is not None else 0.0
+    if figure is None or figure.of <= least or figure.value < least:
         return None
-    return min(figure.value / figure.of, 1.0)
+    return min((figure.value - least) / (figure.of - least), 1.0)
 
 
 def _charts(agent: AgentSections, id: str, limits: Limits) -> dict[str, list[Chart]]:
@@ -372,7 +373,7 @@ def _evaluate_command(agent: AgentSections) -> str:
     return shlex.join([*words, "--out", "FOLDER"])
 
 
-def _protocol(agent: AgentSections) -> list[tuple[str, str]]:
+def protocol_of(agent: AgentSections) -> list[tuple[str, str]]:
     """How the figures came about, as names and values."""
     report, choices = agent.report, agent.choices
     kwargs = ", ".join(f"{key}={value!r}" for key, value in (report.env.get("kwargs") or {}).items())

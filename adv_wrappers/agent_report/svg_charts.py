@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Stand-ins for the variables of the style sheet, whose values are chosen to be told apart by the colour-blind (Okabe
 # and Ito's vermillion and blue, and greys).
 INK, MUTED, GRID = "#0a0a01", "#0a0a02", "#0a0a03"
-ATTACK, CERTIFIED, SURFACE = "#0a0a04", "#0a0a05", "#0a0a06"
+ATTACK, CERTIFIED, SURFACE, PAPER = "#0a0a04", "#0a0a05", "#0a0a06", "#0a0a07"
 _VARIABLES = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
@@ -38,11 +38,13 @@ _VARIABLES = {
     ATTACK: "var(--attack)",
     CERTIFIED: "var(--certified)",
     SURFACE: "var(--surface)",
+    PAPER: "var(--paper)",
 }
 _DPI = 72  # a point is a pixel
 _WIDE, _NARROW = 760, 340  # pixels
 _MOST_LINES = 24  # of a chart that has a line a row
 _MARKERS = "osD^vP*X"
+_BEHIND_TEXT = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
 
 
 Cell = str | float | MeanWithInterval | None
@@ -134,8 +136,8 @@ def shortened(text: str, most: int) -> str:
 
 
 def eps_text(eps: float) -> str:
-    """A radius as it is written beside an axis and in sentences."""
-    return f"{eps:.3g}"
+    """A radius, or a change of a feature, as it is written beside an axis and in sentences."""
+    return f"{eps:.3g}".replace("-", "\N{MINUS SIGN}")
 
 
 Limits = tuple[float, float]
@@ -170,6 +172,39 @@ def _apart(values: Sequence[float], gap: float) -> list[float]:
     for places, middle in blocks:
         for step, place in enumerate(places):
             found[place] = middle + gap * (step - (len(places) - 1) / 2)
+    return found
+
+
+Box = tuple[float, float, float, float]  # left, right, low, high
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+
+
+def _label_box(point: tuple[float, float], shift: tuple[float, float], length: float) -> Box:
+    """Where a text of a length stands that begins, or ends, so far from a point."""
+    x, y = point[0] + shift[0], point[1] + shift[1]
+    return (x, x + length, y - 6, y + 6) if shift[0] > 0 else (x - length, x, y - 6, y + 6)
+
+
+def _free_places(axes: Axes, named: Sequence[tuple[float, float, str]]) -> list[tuple[float, float]]:
+    """How far beside its point each name may stand, in pixels, so that it covers no other as far as that can be."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    width, height = 0.86 * _WIDE, 230.0  # about what the axes will have
+    points = [((x - left) / (right - left) * width, (y - low) / (high - low) * height) for x, y, _ in named]
+    taken: list[Box] = [(x - 6, x + 6, y - 6, y + 6) for x, y in points]
+    shifts = [(side, up) for up in (0.0, 13.0, -13.0, 26.0, -26.0, 39.0) for side in (10.0, -10.0)]
+    found = []
+    for point, (_, _, text) in zip(points, named, strict=True):
+        boxes = {shift: _label_box(point, shift, 6.4 * len(text)) for shift in shifts}
+        free = [
+            shift
+            for shift, box in boxes.items()
+            if box[0] > 0 and box[1] < width + 60 and not any(_overlap(box, other) for other in taken)
+        ]
+        found.append(free[0] if free else shifts[0])
+        taken.append(boxes[found[-1]])
     return found
 
 
@@ -411,6 +446,7 @@ def _line_names(axes: Axes, names: Sequence[str], wide: bool) -> None:
             textcoords="offset points",
             color=INK,
             fontsize=12,
+            bbox=_BEHIND_TEXT,
         )
 
 
@@ -559,21 +595,23 @@ def distance_chart(
         for x, value, _ in points:
             axes.vlines(x, value.low, value.high, color=ATTACK, linewidth=2, alpha=0.35)
             axes.plot([x], [value.mean], "o", color=ATTACK, markersize=7.5, markeredgecolor=SURFACE)
+        axes.margins(x=0.1)
         if wide and len(points) <= 12:
-            gap = (limits[1] - limits[0]) * 0.07
-            for (x, _, row), y in zip(points, _apart([value.mean for _, value, _ in points], gap), strict=True):
+            named = [(x, value.mean, shortened(row.name, 24)) for x, value, row in points]
+            for (x, y, text), (right, up) in zip(named, _free_places(axes, named), strict=True):
                 axes.annotate(
-                    shortened(row.name, 24),
+                    text,
                     (x, y),
-                    xytext=(9, 0),
+                    xytext=(right, up),
                     textcoords="offset points",
                     color=MUTED,
                     fontsize=11,
                     va="center",
+                    ha="left" if right > 0 else "right",
+                    bbox=_BEHIND_TEXT,
                     annotation_clip=False,
                 )
         axes.set_xlabel(distance, color=MUTED, fontsize=12, labelpad=8)
-        axes.margins(x=0.08)
 
     description = f"{label} over {distance} of the attacked observations to the true ones, for {len(points)} attacks."
     table = tuple((row.name, f"{x:.4g}", value) for x, value, row in points)
@@ -628,8 +666,51 @@ def episode_chart(name: str, rows: Sequence[AttackRow], limits: Limits) -> Chart
     )
 
 
-def difference_chart(name: str, title: str, lines: Sequence[tuple[str, MeanWithInterval]]) -> Chart:
-    """Paired differences with their intervals, a line each."""
+def two_agents_chart(name: str, sweeps: tuple[Sweep, Sweep], labels: tuple[str, str], limits: Limits) -> Chart:
+    """Return over the radius of two agents under the strongest of the same attacks, with intervals."""
+    radii = [eps for eps, _ in sweeps[0].strongest]
+    axis = _EpsAxis(radii)
+    colours = (MUTED, CERTIFIED)
+
+    def paint(axes: Axes, wide: bool) -> None:
+        _return_axis(axes, limits, "mean return under the strongest attack")
+        for sweep, colour, marker in zip(sweeps, colours, "so", strict=True):
+            x = [axis.place(eps) for eps, _ in sweep.strongest]
+            means = [row.returned for _, row in sweep.strongest]
+            _band(axes, x, means, colour)
+            axes.plot(
+                x,
+                [mean.mean for mean in means],
+                marker + "-",
+                color=colour,
+                linewidth=2.4,
+                markersize=6.5,
+                markeredgecolor=SURFACE,
+                zorder=3,
+            )
+        axis.paint(axes, wide, "eps")
+
+    first, second = (dict(sweep.strongest) for sweep in sweeps)
+    table = tuple((eps_text(eps), first[eps].returned, second[eps].returned) for eps in radii if eps in second)
+    description = "Mean return over eps of two agents under the same attacks. " + "; ".join(
+        f"eps {eps_text(eps)}: {first[eps].row['mean_return']:.4g} and {second[eps].row['mean_return']:.4g}"
+        for eps in radii
+        if eps in second
+    )
+    return Chart(
+        name,
+        "",
+        description,
+        *_draw(name, "Return of two agents over eps", description, paint, 340, 310),
+        ("eps", *labels),
+        table,
+        (("other", labels[0]), ("certified", labels[1])),
+    )
+
+
+def difference_chart(name: str, labels: tuple[str, str], lines: Sequence[tuple[str, MeanWithInterval]]) -> Chart:
+    """Paired differences of the second of two agents to the first, with their intervals, a line an attack."""
+    title = f"Mean return of {labels[1]} minus that of {labels[0]}"
 
     def paint(axes: Axes, wide: bool) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -653,12 +734,12 @@ def difference_chart(name: str, title: str, lines: Sequence[tuple[str, MeanWithI
     height = 84 + 34 * len(lines)
     return Chart(
         name,
-        title,
+        "",
         description,
         *_draw(name, title, description, paint, height, height + 10 * len(lines)),
         ("attack", "difference"),
         tuple(lines),
-        (("certified", "the second is better"), ("attack", "the first is better"), ("other", "not told apart")),
+        (("certified", f"{labels[1]} is better"), ("attack", f"{labels[0]} is better"), ("other", "not told apart")),
     )
 
 

@@ -183,7 +183,7 @@ def test_a_verdict_is_made_of_the_rows_where_none_is_written(folder, tmp_path):
     (agent,) = read_reports(folder).agents
     said = plain_verdict(agent)
     assert said.sentence.startswith(
-        "Without an attack zoo:cartpole-dqn earns 500.0 an episode; fgsm at eps 0.2 leaves "
+        "Without an attack zoo:cartpole-dqn earns 500.0 an episode; under fgsm at eps 0.2 it earns "
     )
     assert said.figure.eps == 0.2 and said.figure.low <= said.figure.value <= said.figure.high
     assert any("Nothing is certified" in sentence for sentence in said.cannot_tell)

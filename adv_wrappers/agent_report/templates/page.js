@@ -31,6 +31,15 @@
     const table = form.parentElement.querySelector("table.sortable");
     const [input, select, output] = ["input", "select", "output"].map((name) => form.querySelector(name));
     const rows = Array.from(table.tBodies[0].rows);
+    const more = form.parentElement.querySelector("button.more");
+    let whole = rows.length <= 15;
+    more.addEventListener("click", () => {
+      const first = table.tBodies[0].rows[12];
+      whole = true;
+      apply();
+      first.tabIndex = -1;
+      first.focus({ preventScroll: true });
+    });
     const apply = () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       let count = 0;
@@ -40,7 +49,10 @@
         row.hidden = !fits || Boolean(select && select.value && row.dataset.kind !== select.value);
         count += !row.hidden;
       }
-      output.textContent = `${count} of ${rows.length} runs`;
+      const short = !whole && count === rows.length;
+      table.classList.toggle("short", short);
+      more.hidden = !short;
+      output.textContent = `${short ? 12 : count} of ${rows.length} runs`;
     };
     form.addEventListener("input", apply);
     form.addEventListener("submit", (event) => event.preventDefault());

@@ -1,0 +1,202 @@
+"""Two reports beside each other on one page: which agent, or which version of it, keeps more under the same attacks.
+
+Both were played on the same episodes of the same environment, so every difference is one of paired episodes, whose
+interval is narrower than those of the two means suggest. Only attacks that both were played under are compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.agent_report.choices_file import ReportChoices
+from adv_wrappers.agent_report.html_page import Figures, check_target, protocol_of, render
+from adv_wrappers.agent_report.rows_by_section import (
+    AgentSections,
+    AttackRow,
+    MeanWithInterval,
+    StoredReports,
+    paired_difference,
+    read_reports,
+    sorted_report,
+)
+from adv_wrappers.agent_report.svg_charts import Chart, difference_chart, eps_text, limits_of, two_agents_chart
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.statistics import footnotes
+from adv_wrappers.utils.files import write
+
+_MOST_LINES = 24
+
+
+@dataclass(frozen=True)
+class ComparedRows:
+    """Two rows of one threat, and the paired difference of the second to the first."""
+
+    first: AttackRow
+    second: AttackRow
+    difference: MeanWithInterval
+
+
+def compare_pages(a: str | Path, b: str | Path, out: str | Path) -> Path:
+    """Write a page that compares two reports, of two agents or of two versions of one.
+
+    Args:
+        a, b: folders or files of rows, as for :func:`.write_page`; differences are ``b`` minus ``a``.
+        out: the file to be written; a page of an earlier call is replaced, any other file is not.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        ValueRangeError: for reports of different environments or episodes, for files with several that could be
+            compared, and where the two have no attack in common.
+        StoreError, OutputError: as for :func:`.write_page`.
+    """
+    path = Path(out)
+    check_target(path)
+    first, second = _pair(read_reports(a), read_reports(b))
+    write(path, _page(first, second))
+    return path
+
+
+def _pair(a: StoredReports, b: StoredReports) -> tuple[AgentSections, AgentSections]:
+    """The one report of each that can be compared with one of the other."""
+    pairs = [(one, other) for one in a.agents for other in b.agents if not _differences(one, other)]
+    if len(pairs) == 1:
+        return pairs[0]
+    if pairs:
+        names = ", ".join(dict.fromkeys(f"{x.victim} (seed {x.report.seed})" for pair in pairs for x in pair))
+        raise ValueRangeError(f"{a.path} and {b.path} hold several reports that could be compared, of {names}")
+    why = _differences(a.agents[0], b.agents[0])
+    raise ValueRangeError(f"{a.path} and {b.path} cannot be compared: {'; '.join(why)}")
+
+
+def _differences(a: AgentSections, b: AgentSections) -> list[str]:
+    """What keeps two reports from being compared."""
+    found = []
+    if a.report.env != b.report.env:
+        found.append(f"they are of the environments {_made(a)} and {_made(b)}")
+    if a.report.episode_seeds != b.report.episode_seeds:
+        counts = [f"{one.report.episodes} episodes of seed {one.report.seed}" for one in (a, b)]
+        found.append(f"they played different episodes, {counts[0]} and {counts[1]}")
+    if a.report.quantize != b.report.quantize:
+        found.append("one rounds integer observations, the other does not")
+    return found
+
+
+def _made(agent: AgentSections) -> str:
+    more = {key: value for key, value in agent.report.env.items() if key != "id" and value}
+    return agent.environment + (f" {json.dumps(more)}" if more else "")
+
+
+def _key(row: AttackRow) -> str:
+    """The same for rows of the same threat, each aimed at its own agent."""
+    layers = row.row["layers"]
+    known = None not in layers
+    threat = _without_victims(layers) if known else row.row["threat"]
+    return json.dumps([threat, row.row.get("transfer"), row.row.get("best_of")], sort_keys=True)
+
+
+def _without_victims(value: Any) -> Any:
+    """A threat's layers without the agent that they are aimed at."""
+    if isinstance(value, Mapping):
+        if "victim" in value and "sha256" in value:
+            return "victim"
+        return {key: _without_victims(item) for key, item in value.items()}
+    return [_without_victims(item) for item in value] if isinstance(value, list) else value
+
+
+def _labels(a: AgentSections, b: AgentSections) -> tuple[str, str]:
+    """What tells the two apart: their names, their weights, or the release that played them."""
+
+    def described(agent: AgentSections) -> tuple[str, ...]:
+        version = agent.report.versions.get("adv_wrappers", "")
+        weights = str(agent.report.victim.get("fingerprint") or "")[:8]
+        return agent.victim, f"weights {weights}", f"adv_wrappers {version}"
+
+    name, *more = described(a)
+    other, *others = described(b)
+    if name != other:
+        return name, other
+    for one, two in zip(more, others, strict=True):
+        if one != two:
+            return f"{name}, {one}", f"{other}, {two}"
+    return f"{name}, first", f"{other}, second"
+
+
+def _page(first: AgentSections, second: AgentSections) -> bytes:
+    by_key = {_key(row): row for row in second.rows}
+    pairs = [(row, by_key[_key(row)]) for row in first.rows if _key(row) in by_key]
+    rows = [ComparedRows(x, y, paired_difference(y.row["returns"], x.row["returns"])) for x, y in pairs]
+    if len(rows) < 2:
+        raise ValueRangeError(
+            f"{first.victim} and {second.victim} have no attack in common, so that nothing but their returns without "
+            f"an attack could be compared"
+        )
+    keys = {_key(row.first) for row in rows}
+    only = [[row.name for row in agent.attacked if _key(row) not in keys] for agent in (first, second)]
+    both = _only(first, keys), _only(second, keys)
+    labels, limits = _labels(first, second), limits_of([*both[0].rows, *both[1].rows])
+    charts: dict[str, list[Chart]] = {"sweep": []}
+    if both[0].sweeps and len(both[0].sweeps[0].strongest) > 2:
+        charts["sweep"] = [two_agents_chart("sweep", (both[0].sweeps[0], both[1].sweeps[0]), labels, limits)]
+    order = sorted(rows, key=lambda row: -abs(row.difference.mean))[:_MOST_LINES]
+    lines = [("no attack" if row.first.kind == "clean" else row.first.name, row.difference) for row in order]
+    charts["difference"] = [difference_chart("difference", labels, lines)]
+    return render(
+        "comparison.html",
+        title=f"{labels[0]} and {labels[1]} in {first.environment}",
+        labels=labels,
+        agents=(first, second),
+        rows=rows,
+        charts=charts,
+        sentence=_sentence(both, labels),
+        clean=rows[0],
+        only=only,
+        figures=Figures([*first.rows, *second.rows]),
+        footnotes=_footnotes(rows),
+        protocol=_protocols(first, second),
+    )
+
+
+def _footnotes(rows: Sequence[ComparedRows]) -> list[str]:
+    """What the marks of the table mean, of means and of differences."""
+    marked = [row.row for pair in rows for row in (pair.first, pair.second)]
+    marked += [{"episodes": pair.first.row["episodes"], "caveat": pair.difference.caveat} for pair in rows]
+    return footnotes(marked)
+
+
+def _only(agent: AgentSections, keys: set[str]) -> AgentSections:
+    """A report of some of its rows."""
+    threats = tuple(row.row for row in agent.rows if _key(row) in keys)
+    return sorted_report(replace(agent.report, threats=threats), ReportChoices())
+
+
+def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]) -> str:
+    """Where the two differ most under the strongest of the attacks that both were played under."""
+    found: list[tuple[float, MeanWithInterval]] = []
+    if both[0].sweeps:
+        strongest = dict(both[1].sweeps[0].strongest)
+        for eps, row in both[0].sweeps[0].strongest:
+            if eps and eps in strongest:
+                found.append((eps, paired_difference(strongest[eps].row["returns"], row.row["returns"])))
+    told_apart = [(eps, mean) for eps, mean in found if mean.low > 0 or mean.high < 0]
+    if not told_apart:
+        return f"No eps tells {labels[0]} and {labels[1]} apart on these episodes."
+    eps, mean = max(told_apart, key=lambda one: abs(one[1].mean))
+    better, worse = (labels[1], labels[0]) if mean.mean > 0 else (labels[0], labels[1])
+    low, high = sorted((abs(mean.low), abs(mean.high)))
+    return (
+        f"The strongest attack at eps {eps_text(eps)} leaves {better} {abs(mean.mean):.4g} more than {worse}"
+        f" (95% interval {low:.4g} to {high:.4g})."
+    )
+
+
+def _protocols(first: AgentSections, second: AgentSections) -> list[tuple[str, str, str]]:
+    """Lines of both protocols: what is the same, and what differs."""
+    one, other = dict(protocol_of(first)), dict(protocol_of(second))
+    names = list(dict.fromkeys([*one, *other]))
+    return [(name, one.get(name, ""), other.get(name, "")) for name in names]
