@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adv_wrappers import all_attacks
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid, Induce, Timed
+from adv_wrappers.agent_report.play_agent_report import report
 from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.campaign import Plan, run, run_suite
 from adv_wrappers.certification.certificate import certify
@@ -74,7 +75,8 @@ __all__ = [
     "Environment", "Episodes", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction",
     "PerturbObservation", "Plan", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed",
     "Valid", "Victim", "Window", "assert_robust", "certify", "certify_smoothed", "evaluate", "from_module",
-    "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register", "resilience",
+    "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register", "report",
+    "resilience",
     "robustness", "run", "run_suite", "save_card", "threat", "train_adversary", "train_agent", "train_critic",
     "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),

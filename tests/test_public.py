@@ -32,7 +32,7 @@ VICTIMS = {
 }
 RUNS = {
     "Environment", "Episodes", "Plan", "Report", "assert_robust", "certify", "certify_smoothed", "evaluate",
-    "imitate", "register", "resilience", "run", "run_suite", "robustness", "train_adversary", "train_agent",
+    "imitate", "register", "report", "resilience", "run", "run_suite", "robustness", "train_adversary", "train_agent",
     "train_critic", "train_dynamics",
 }  # fmt: skip
 ERRORS = {"AdvWrappersError"}

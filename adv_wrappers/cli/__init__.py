@@ -1,6 +1,6 @@
 """The command line, also as ``python -m adv_wrappers``.
 
-``adv-wrappers certify | demo | evaluate | imitate | look | resilience | robustness | run | suite | threats |
+``adv-wrappers certify | demo | evaluate | imitate | look | report | resilience | robustness | run | suite | threats |
 train-adversary | train-agent | train-critic | train-dynamics | victims``
 """
 
@@ -11,6 +11,7 @@ from adv_wrappers.cli import (
     imitate,
     listing,
     look_at_threats,
+    report_command,
     resilience_commands,
     suite,
     train,
@@ -25,6 +26,7 @@ __all__ = [
     "listing",
     "look_at_threats",
     "main",
+    "report_command",
     "resilience_commands",
     "suite",
     "train",

@@ -1,0 +1,625 @@
+"""report: how an agent breaks, found in a given time, and the page that says it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.agent_report.eps_sweep import EpsSweep, half_return, halving_eps, strongest_by_eps
+from adv_wrappers.agent_report.html_page import write_page
+from adv_wrappers.agent_report.observed_spread import observed_spread
+from adv_wrappers.agent_report.trials import OutOfTime, Trial, TrialLeftOut, TrialPlayer, one_feature, together
+from adv_wrappers.agent_report.verdict import SOME_LOSS, CertifiedLower, Evidence, eps_text, verdict
+from adv_wrappers.certification.certificate import certify
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.evaluation.applicable_attacks import why_no_beam
+from adv_wrappers.evaluation.beam import beam_search
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
+from adv_wrappers.evaluation.observation_under_threats import compare_threats, daylight_threats
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.presets import as_threat, parse_threat
+from adv_wrappers.rendering.observation_pixels import amplified_difference, gain_for, largest_change, to_pixels
+from adv_wrappers.utils.check_numbers import integer, number
+from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.files import LOCK, holding, write
+from adv_wrappers.utils.processes import check_workers
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.victim import Victim
+
+CHOICES_FILE = "choices.json"  # of a report's folder
+PAGE_FILE = "report.html"
+_RESERVE = 3.0  # seconds that are kept for the page, before it is known how long one takes
+_PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
+_PAGES = 1.5  # times that the last page took, which are kept for the next
+_SPREAD_SHARE = 0.05  # of the time, for the clean episodes that budgets are chosen by
+_ROW_SECONDS = 2.0  # of a row under a cheap attack, which decides how many episodes a row has
+_COUNTS = (30, 20, 10, 5, 3)  # episodes of a row
+_IMAGE_COUNTS = (10, 5, 3, 2)
+_MOST_FEATURES = 32  # that are attacked one by one
+_LARGE = (0.3, 1.0)  # eps of single features, where that at which half is lost takes nothing from them
+_WINDOWS = 5  # parts of an episode that are attacked one by one
+_FEW = (1, 2, 5, 10, 20, 50)  # perturbations of an episode
+_CERTIFIED_SHARE = 0.15  # of the time that is left, for certificates
+_CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
+_CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
+_BEAM = True  # whether episodes are searched
+_BEAM_SHARE = 0.5  # of the time that is left, for a search
+_LEAST_TRAINING = 90.0  # seconds below which no adversary is trained
+_TRAINING_SHARE = 0.8  # of the time that is left, for a training
+_SAMPLE_STEPS = 2048  # of a training, by which it is said how many steps there is time for
+_USUAL_STEPS = 50_000  # of a training that there was no time for
+_CHEAP = ("min-best", "max-diff:steps=1", "noise")  # the first that fits sweeps first
+_QUICK = ("noise", "max-diff", "momentum", "min-q")  # beside it
+_THOROUGH = (
+    "multi-targeted", "pgd", "square:queries=100", "max-diff:restarts=6,keep=best,noise=0", "apgd",
+    "hop-skip-jump:queries=100",
+)  # fmt: skip
+_THOROUGH_POINTS = 5  # eps of a thorough attack, those around which the return falls first
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """What :func:`report` found.
+
+    Attributes:
+        folder: holds ``rows.db``, ``choices.json``, ``report.json`` and the page.
+        page: the page.
+        report: every row that was played.
+        choices: what was chosen and why, and the verdict, as ``choices.json`` has it.
+    """
+
+    folder: Path
+    page: Path
+    report: Report
+    choices: dict[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence."""
+        return str(self.choices["verdict"]["sentence"])
+
+    def __str__(self) -> str:
+        return f"{self.sentence}\n{self.page}"
+
+
+@holding
+def report(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    minutes: float = 5.0,
+    *,
+    out: str | Path = "adv_report",
+    episodes: int | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    workers: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
+    tell: Tell | None = None,
+    command: str | None = None,
+) -> AgentReport:
+    """Find out how an agent breaks, in a given time, and write a page that says it.
+
+    What is tried is chosen by what the agent sees and how long things take, in an order that does not depend on the
+    time: errors of observations from no effect to broken, by cheap attacks and then by stronger ones; certificates
+    where there are any; single features, parts of an episode, few perturbations; actions; changes of images; searches;
+    and an adversary that is trained. With more time the same order goes further. Rows are kept as they come: the same
+    call, with more minutes, goes on where it ended.
+
+    Args:
+        victim: the agent, or a reference such as ``"sb3:model.zip"``.
+        env: the id of the environment, a function that makes one, or an :class:`adv_wrappers.Environment`.
+        minutes: of wall clock, above 0, after which it ends.
+        out: the folder, which is made; that of an earlier call goes on.
+        episodes: the number of episodes of every row; None chooses it by how long they take.
+        seed: seeds all randomness; at least 0.
+        device: the device that a reference is loaded onto.
+        env_kwargs, make, workers: as for :func:`adv_wrappers.evaluate`.
+        progress: called as ``progress(threat, episodes finished, episodes)``.
+        tell: called with a sentence, whenever something else begins.
+        command: the command that repeats this, for the page; None makes it of the arguments.
+
+    Returns:
+        The rows, what was chosen, and where the page is.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is played, for arguments that cannot work;
+            :class:`ValueRangeError` for a folder that holds something else, or the report of another agent.
+
+    >>> import adv_wrappers as adv
+    >>> found = adv.report("zoo:cartpole-dqn", "CartPole-v1", minutes=0.1)  # doctest: +SKIP
+    """
+    limit = 60 * number("minutes", minutes, 0.02, 1e5)
+    asked = None if episodes is None else integer("episodes", episodes, 1)
+    workers = check_workers(workers)
+    agent = load_victim(victim) if device is None else load_victim(victim, device=device)
+    environment = Environment.of(env, agent, env_kwargs, make)
+    environment.spaces_for(agent)
+    folder = ReportFolder(Path(out), agent, environment, integer("seed", seed, 0))
+    with closing(_Sections(agent, environment, folder, limit, asked, workers, progress, tell or _silent)) as played:
+        if command is not None:
+            played.command = command
+        try:
+            with contextlib.suppress(OutOfTime):
+                played.play()
+            played.finished = True
+        except BaseException:
+            played.write_what_is_known()
+            raise
+        return played.write()
+
+
+def _silent(sentence: str) -> None:
+    """Tell nobody."""
+
+
+class ReportFolder:
+    """The folder of a report: which agent it is of, and what an earlier call chose.
+
+    Args:
+        path: the folder.
+        victim, environment, seed: whose report it is.
+
+    Raises:
+        ValueRangeError: for a folder that holds something else, or the report of another agent.
+    """
+
+    def __init__(self, path: Path, victim: Victim, environment: Environment, seed: int) -> None:
+        self.path, self.seed = path, seed
+        self.identity = {"victim": victim.described(), "env": json_value(environment.described), "seed": seed}
+        self.before: dict[str, Any] = {}
+        file = path / CHOICES_FILE
+        if file.exists():
+            try:
+                self.before = dict(json.loads(file.read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError) as error:
+                raise ValueRangeError(f"cannot read {file}, which an earlier report wrote: {error}") from error
+            if self.before.get("identity") != self.identity:
+                raise ValueRangeError(
+                    f"{path} holds the report of {_whose(self.before.get('identity'))}, "
+                    f"not of {_whose(self.identity)}: give another folder"
+                )
+        elif path.is_dir() and any(one.name != LOCK for one in path.iterdir()):
+            raise ValueRangeError(f"{path} is not empty and holds no report: give a new folder")
+
+
+def _whose(identity: object) -> str:
+    about = identity if isinstance(identity, dict) else {}
+    victim, env = about.get("victim") or {}, about.get("env") or {}
+    return f"{victim.get('ref') or 'an agent'} in {env.get('id')} from seed {about.get('seed')}"
+
+
+class _Sections:
+    """Plays a report section by section, in an order that does not depend on the time."""
+
+    def __init__(
+        self,
+        victim: Victim,
+        environment: Environment,
+        folder: ReportFolder,
+        limit: float,
+        asked: int | None,
+        workers: int,
+        progress: Callable[[str, int, int], None] | None,
+        tell: Tell,
+    ) -> None:
+        self.victim, self.environment, self.folder, self.limit = victim, environment, folder, limit
+        self.asked, self.workers, self.progress, self.tell = asked, workers, progress, tell
+        self.deadline, self._began = Deadline(limit), time.monotonic()
+        self._written = self._began  # when the page was
+        self.command = f"adv-wrappers report {environment.name} --victim {victim.ref or 'REF'} --out {folder.path}"
+        self.finished = False
+        self._player: TrialPlayer | None = None
+        self._swept = list[Trial]()  # trials on all features at all steps
+        self.certificates = [CertifiedLower(**one) for one in folder.before.get("certificates", [])]
+        self.features, self.moments = dict[str, Trial](), dict[tuple[int, int], Trial]()
+        self.chosen, self.reasons = list[str](), list[str]()
+        self.frames: list[dict[str, str]] = list(folder.before.get("frames", []))
+        self.more = list[TrialLeftOut]()  # what was left out beside rows
+
+    @property
+    def rows(self) -> TrialPlayer:
+        """What plays the rows, once it is known how many episodes they have."""
+        if self._player is None:
+            raise ValueRangeError("nothing was played")
+        return self._player
+
+    def play(self) -> None:
+        """Everything, until the time is over."""
+        seeds = draw_seeds(self.folder.seed, 30)
+        self.tell("the agent is played without an attack")
+        self.spread = observed_spread(self.victim, self.environment, seeds, _SPREAD_SHARE * self.limit)
+        episodes = Episodes(self._episodes(), self.folder.seed)
+        self._player = TrialPlayer(
+            self.victim, self.environment, episodes, self.deadline, self.folder.path, self.workers, self.progress
+        )
+        self.rows.reserve = min(_RESERVE, self.limit / 4)
+        self.rows.play_clean()
+        self.whole = self._whole_levels()
+        self.sweep = EpsSweep(self.spread.image, self.spread.levels, self.whole, self.rows.clean["mean_return"])
+        self._sweep_cheap()
+        self._certify()
+        self._write_at_times()
+        self._sweep_others(_QUICK)
+        self._single_features()
+        self._parts_of_episodes()
+        self._few_perturbations()
+        self._actions()
+        self._write_at_times()
+        self._changes_of_images()
+        self._sweep_others(_THOROUGH, _THOROUGH_POINTS)
+        self._write_at_times()
+        self._search()
+        self._train()
+
+    # what is chosen
+
+    def _episodes(self) -> int:
+        """The number of episodes of a row: that of an earlier call, or by how long a row takes."""
+        before = self.folder.before.get("episodes")
+        if before is not None:
+            return int(before)
+        if self.asked is not None:
+            return self.asked
+        counts = _IMAGE_COUNTS if self.spread.image else _COUNTS
+        steps = 3 if self.spread.image else 2  # a cheap attack costs about so many times a clean step
+        seconds = steps * self.spread.seconds * self.spread.length / 4  # several are stepped at once
+        return next((count for count in counts if count * seconds <= _ROW_SECONDS), counts[-1])
+
+    def _whole_levels(self) -> bool:
+        space = self.victim.observation_space
+        return isinstance(space, spaces.Box) and bool(np.issubdtype(space.dtype, np.integer))
+
+    def budget(self, eps: float) -> Linf:
+        """The budget of an eps."""
+        return Linf(eps, self.spread.scale)
+
+    @property
+    def strongest(self) -> dict[float, Trial]:
+        """By eps, the strongest trial on all features at all steps."""
+        return strongest_by_eps(self._swept)
+
+    @property
+    def focus(self) -> float | None:
+        """The least eps at which half of the return is lost, else the largest; None before the sweep."""
+        found, clean = self.strongest, self.rows.clean["mean_return"]
+        half = half_return(clean, (trial.mean for trial in found.values()))
+        broken = (eps for eps, trial in found.items() if half < clean and trial.mean <= half)
+        return next(broken, max(found, default=None))
+
+    # the sections
+
+    def _at(self, attack: str, why: str) -> Callable[[float], Trial]:
+        """A function that plays an attack at an eps."""
+
+        def play(eps: float) -> Trial:
+            trial = self.rows.play(attack, self.budget(eps), why)
+            self._swept.append(trial)
+            return trial
+
+        return play
+
+    def _sweep_cheap(self) -> None:
+        some = self.budget(self.sweep.ladder[len(self.sweep.ladder) // 2])
+        self.tell("errors of what the agent sees, from small to large")
+        reasons = {attack: self.rows.fits(attack, some) for attack in _CHEAP}
+        fitting = [attack for attack, reason in reasons.items() if reason is None]
+        if not fitting:
+            raise ValueRangeError(f"no attack on observations can be aimed at this agent: {reasons[_CHEAP[0]]}")
+        self.cheap = fitting[0]
+        self.sweep.outwards(self._at(self.cheap, "the sweep of eps"))
+        self._refine(self.cheap)
+        points = list(self.strongest)
+        self.chosen.append(
+            f"eps goes from {eps_text(min(points), self.spread)} to {eps_text(max(points), self.spread)}: below, "
+            "nothing changed; above, nothing more was to be lost or said."
+        )
+        self.chosen.append(
+            "Attacks are played from the cheapest to the dearest, at the eps around which the return falls first."
+        )
+
+    def _refine(self, attack: str) -> None:
+        while (eps := self.sweep.next_between(self.strongest)) is not None:
+            self._at(attack, "where the return halves")(eps)
+
+    def _sweep_others(self, attacks: Sequence[str], most: int | None = None) -> None:
+        """Other attacks at the eps of the sweep, cheapest first; of so many eps at most."""
+        points = self._points()[:most]
+        some = self.budget(points[0])
+        reasons = {attack: self.rows.fits(attack, some) for attack in attacks if attack != self.cheap}
+        self.reasons += [f"{name} does not apply: {reason}" for name, reason in reasons.items() if reason]
+        prices = {attack: self.rows.price(attack, some) for attack, reason in reasons.items() if reason is None}
+        for attack in sorted(prices, key=lambda attack: (attack != "noise", prices[attack])):
+            self.tell(f"{attack} at {len(points)} eps, about {prices[attack]:.1f} s each")
+            for eps in points:
+                with contextlib.suppress(OutOfTime):
+                    self._at(attack, "another attack at the same eps")(eps)
+            with contextlib.suppress(OutOfTime):
+                self._refine(self._best_attack())
+            points = self._points()[:most]
+
+    def _points(self) -> list[float]:
+        """The eps of the sweep, those around which the return falls first."""
+        found = self.strongest
+        half = self.focus or 1.0
+        return sorted(found, key=lambda eps: abs(np.log(eps / half)))
+
+    def _best_attack(self) -> str:
+        """The attack that is the strongest at the eps at which half of the return is lost."""
+        focus = self.focus
+        return self.cheap if focus is None else self.strongest[focus].attack
+
+    def _single_features(self) -> None:
+        """Errors in one feature alone: of the size at which half is lost, or larger ones where these take nothing."""
+        scale, names = self.spread.scale, self.spread.names
+        if scale is None or names is None or self.focus is None:
+            return
+        changing = [i for i in range(len(names)) if scale[i] > 0]
+        if len(changing) > _MOST_FEATURES:
+            self.reasons.append(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
+        attack, clean = self._best_attack(), self.rows.clean["mean_return"]
+        for eps in [self.focus, *(eps for eps in _LARGE if eps > self.focus)]:
+            self.tell(f"errors in single features, by {attack}, at eps {eps:.3g}")
+            for i in changing[:_MOST_FEATURES]:
+                with contextlib.suppress(OutOfTime):
+                    budget = one_feature(self.budget(eps), i, scale)
+                    self.features[names[i]] = self.rows.play(attack, budget, "errors in single features")
+            if any(clean - trial.mean >= SOME_LOSS * abs(clean) for trial in self.features.values()):
+                break
+
+    def _parts_of_episodes(self) -> None:
+        focus, length = self.focus, round(float(self.rows.clean["mean_length"]))
+        if focus is None or length < 2 * _WINDOWS:
+            return
+        attack = self._best_attack()
+        self.tell("parts of an episode")
+        edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)]
+        for start, end in itertools.pairwise(edges):
+            with contextlib.suppress(OutOfTime):
+                self.moments[start, end] = self.rows.play(
+                    attack, self.budget(focus), "a part of the episode alone", f"window({start},{end})"
+                )
+
+    def _few_perturbations(self) -> None:
+        focus, length = self.focus, float(self.rows.clean["mean_length"])
+        if focus is None:
+            return
+        self.tell("few perturbations")
+        for count in _FEW:
+            if count < length:
+                with contextlib.suppress(OutOfTime):
+                    self.rows.play(self._best_attack(), self.budget(focus), "few perturbations", f"atmost({count})")
+
+    def _actions(self) -> None:
+        self.tell("actions")
+        space = self.victim.action_space
+        tries: list[tuple[str, Linf | None, str | None]]
+        if isinstance(space, spaces.Box):
+            width = np.asarray(space.high, np.float64) - np.asarray(space.low, np.float64)
+            sizes = [Linf(share * float(np.min(width)) / 2) for share in (0.1, 0.3)] if np.isfinite(width).all() else []
+            tries = [(f"{name}", size, None) for name in ("action-noise", "worst-action") for size in sizes]
+        else:
+            tries = [(name, None, f"bernoulli({p})") for name in ("action-noise", "worst-action") for p in (0.05, 0.2)]
+        for attack, budget, when in tries:
+            with contextlib.suppress(OutOfTime):
+                try:
+                    self.rows.play(attack, budget, "errors of actions", when)
+                except AdvWrappersError as error:
+                    self.reasons.append(f"{attack} does not apply: {error}")
+
+    def _changes_of_images(self) -> None:
+        if not self.spread.image:
+            return
+        self.tell("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
+        for threat in daylight_threats(self.environment.name):
+            with contextlib.suppress(OutOfTime):
+                try:
+                    self.rows.play(as_threat(threat), None, "a change of the image", label=str(threat))
+                except AdvWrappersError as error:
+                    self.reasons.append(f"{threat} does not apply: {error}")
+        self._pictures()
+
+    def _certify(self) -> None:
+        """What is proved, from far below the smallest eps of the sweep on, until something may be lost."""
+        if self.spread.image or self.certificates:
+            if self.spread.image:
+                self.reasons.append("Certificates of agents that see images take longer: adv-wrappers certify")
+            return
+        share = self.deadline.share(_CERTIFIED_SHARE)
+        self.tell("what can be proved")
+        eps, count = min(self.strongest) / _CERTIFIED_BELOW, min(self.rows.episodes.count, 3)
+        for _ in range(_CERTIFICATES):
+            try:
+                found = certify(
+                    self.victim,
+                    self.environment,
+                    within=self.budget(float(f"{eps:.2g}")),
+                    episodes=count,
+                    seed=self.folder.seed,
+                    budget_s=max(share.left / _CERTIFICATES / count, 0.1),
+                )
+            except AdvWrappersError as error:
+                self.reasons.append(f"Nothing is certified: {error}")
+                return
+            lower, clean = float(np.mean(found.lower_returns)), float(np.mean(found.clean_returns))
+            if not (np.isfinite(lower) and np.isfinite(clean)):
+                return
+            method = "search" if found.finished_searches.all() else "bounds"
+            self.certificates.append(CertifiedLower(float(f"{eps:.2g}"), lower, clean, count, method))
+            if share.passed or not self.certificates[-1].is_whole:
+                return
+            eps *= _CERTIFIED_STEP
+
+    def _pictures(self) -> None:
+        """True, shown and different pictures of one step under some of the threats."""
+        focus = self.focus
+        if self.frames or focus is None:
+            return
+        strongest = parse_threat(self._best_attack(), within=self.budget(focus))
+        threats = [strongest, *daylight_threats(self.environment.name)[:2]]
+        with contextlib.suppress(AdvWrappersError):
+            found = compare_threats(self.environment.name, threats, self.victim, step=100, seed=self.folder.seed)
+            true = found.frame(found.true)
+            for i, (name, observation) in enumerate(zip(found.names, found.perturbed, strict=True)):
+                shown = found.frame(observation)
+                gain = gain_for(largest_change(true, shown))
+                pictures = {
+                    "true": to_pixels(true), "shown": to_pixels(shown),
+                    "difference": amplified_difference(true, shown, gain),
+                }  # fmt: skip
+                entry = {"title": f"{name[0]}, step 100"}
+                for part, picture in pictures.items():
+                    path = f"frames/{i}-{part}.png"
+                    write(self.folder.path / path, cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
+                    entry[part] = path
+                self.frames.append(entry)
+
+    def _search(self) -> None:
+        """A search over whole episodes, where the environment can be saved."""
+        focus = self.focus
+        if focus is None or not _BEAM:
+            return
+        reason = why_no_beam(self.victim, self.environment, self.budget(focus))
+        if reason is not None:
+            self.reasons.append(f"A search over whole episodes does not apply: {reason}")
+            return
+        self.tell("a search over whole episodes")
+        until = self.deadline.share(_BEAM_SHARE)
+
+        def check(states: int) -> None:
+            if until.passed:
+                raise OutOfTime
+
+        episodes = self.rows.episodes
+        for eps in self._points()[:3]:
+            try:
+                found = beam_search(
+                    self.victim, self.environment, None, episodes.count, episodes.seed, within=self.budget(eps),
+                    out=self.folder.path / f"beam-{eps:.4g}", on_step=check,
+                )  # fmt: skip
+                trial = self.rows.play(found.threat, None, "what the search found", label="beam")
+            except OutOfTime:
+                self.more.append(TrialLeftOut("beam", "a search over whole episodes", 2 * until.left + 60))
+                return
+            self._swept.append(replace(trial, eps=eps))
+
+    def _train(self) -> None:
+        """An adversary that is trained in the time that is left."""
+        focus = self.focus
+        if focus is None:
+            return
+        seconds = 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.spread.seconds
+        note = TrialLeftOut("pa-ad", "an adversary that is trained", seconds)
+        if self.deadline.left < _LEAST_TRAINING or importlib.util.find_spec("stable_baselines3") is None:
+            self.more.append(note)
+            return
+        from adv_wrappers.training.train_adversary import train_adversary
+
+        kind = "pa-ad" if self.victim.differentiable else "sa-rl"
+        self.tell(f"an adversary ({kind}) is trained in the time that is left")
+        until, began = self.deadline.share(_TRAINING_SHARE), time.monotonic()
+
+        def check(*told: object) -> None:
+            if until.passed:
+                raise OutOfTime
+
+        def trained(steps: int, checks: int) -> Learned:
+            folder = self.folder.path / f"{kind}-{steps}"
+            return train_adversary(
+                kind, self.environment, self.victim, steps=steps, within=self.budget(focus), checks=checks,
+                episodes=min(self.rows.episodes.count, 10), seed=self.folder.seed + 1, out=folder, progress=check,
+            )  # fmt: skip
+
+        try:
+            trained(_SAMPLE_STEPS, 1)
+            each = (time.monotonic() - began) / _SAMPLE_STEPS
+            steps = int(_SAMPLE_STEPS * (_TRAINING_SHARE * until.left / each // _SAMPLE_STEPS))
+            if steps < 2 * _SAMPLE_STEPS:
+                raise OutOfTime
+            found = trained(steps, 5)
+            trial = self.rows.play(
+                ThreatModel("observation", found, self.budget(focus)), None, "a trained adversary", label=kind
+            )
+        except OutOfTime:
+            self.more.append(note)
+        except AdvWrappersError as error:
+            self.reasons.append(f"{kind} does not apply: {error}")
+        else:
+            self._swept.append(replace(trial, eps=focus))
+
+    def _write_at_times(self) -> None:
+        """The page of what is known so far, unless one was written a moment ago."""
+        if time.monotonic() - self._written >= _PAGE_EVERY:
+            self.write()
+
+    def write(self) -> AgentReport:
+        """Write the rows, what was chosen, and the page."""
+        whole = self.rows.report()
+        whole.to_json(self.folder.path / "report.json")
+        evidence = Evidence(
+            self.rows.clean, self.spread, self.strongest, self.features, self.moments, self.certificates,
+            whole.warnings, self.reasons, self.environment.name, self.victim.ref or "REF",
+        )  # fmt: skip
+        half = halving_eps(evidence.mean, evidence.strongest)
+        choices = {
+            "schema": 1,
+            "identity": self.folder.identity,
+            "command": self.command,
+            "minutes": self.limit / 60,
+            "seconds": time.monotonic() - self._began,
+            "finished": self.finished,
+            "episodes": self.rows.episodes.count,
+            "features": self.spread.to_json(),
+            "scale": self.spread.scale,
+            "unit": "grey levels" if self.spread.image else "of the range of each feature",
+            "eps": [0.0, *self.strongest],
+            "halving_eps": half,
+            "reasons": self.chosen,
+            "certificates": [asdict(one) for one in self.certificates],
+            "untried": [self._untried(one) for one in together([*self.rows.left_out, *self.more])],
+            "frames": self.frames,
+            "film": None,
+            "verdict": verdict(evidence),
+        }
+        write(self.folder.path / CHOICES_FILE, json.dumps(choices, indent=1, allow_nan=False).encode())
+        began = time.monotonic()
+        page = write_page(self.folder.path, self.folder.path / PAGE_FILE)
+        self._written = time.monotonic()
+        self.rows.reserve = _PAGES * (self._written - began)
+        return AgentReport(self.folder.path, page, whole, choices)
+
+    def write_what_is_known(self) -> None:
+        """Write the page of an interrupted report, if there is anything to say."""
+        if self._player is not None and self._player.has_clean:
+            with contextlib.suppress(AdvWrappersError):
+                self.write()
+
+    def _untried(self, one: TrialLeftOut) -> dict[str, Any]:
+        minutes = math.ceil((self.limit + 1.5 * one.seconds) / 60)
+        return {**asdict(one), "command": f"{self.command} --minutes {minutes}"}
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._player is not None:
+            self._player.close()

@@ -1,0 +1,232 @@
+"""The trials of a report: single rows under one threat each, played one after another while there is time for them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
+from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.player import Player
+from adv_wrappers.evaluation.report import Report, Row
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
+from adv_wrappers.presets import parse_threat
+from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.step_timer import StepTimer
+from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.victims.victim import Victim
+
+_TIMED_STEPS, _TIMED_SECONDS = 20, 0.5  # of a threat that is timed before it is played
+_ROOM = 1.25  # a row may take so much longer than estimated
+
+
+class OutOfTime(Exception):
+    """A trial does not fit into the time that is left."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A row that was played.
+
+    Attributes:
+        attack: the text of the attack, without budget and timing.
+        eps: the radius of its budget; None for one without.
+        row: its row.
+    """
+
+    attack: str
+    eps: float | None
+    row: Row
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.row["mean_return"])
+
+
+@dataclass(frozen=True)
+class TrialLeftOut:
+    """What was left out for want of time.
+
+    Attributes:
+        threat: the text of its attack.
+        why: what it is for, in words.
+        seconds: about what it takes, of all its rows.
+    """
+
+    threat: str
+    why: str
+    seconds: float
+
+
+class TrialPlayer:
+    """Plays rows of one agent, all on the same episodes, each kept in a folder as it comes.
+
+    Args:
+        victim: the agent.
+        environment: how its environments are made.
+        episodes: how rows are played.
+        deadline: when to stop.
+        out: the folder.
+        workers: as for :func:`adv_wrappers.evaluate`.
+        progress: called as ``progress(threat, episodes finished, episodes)``.
+
+    Attributes:
+        clean: the row without an attack, once :meth:`play_clean` has played it.
+        trials: the rows under threats, in their order.
+        left_out: what did not fit.
+        reserve: seconds before the deadline at which no row is played any more.
+    """
+
+    def __init__(
+        self,
+        victim: Victim,
+        environment: Environment,
+        episodes: Episodes,
+        deadline: Deadline,
+        out: Path,
+        workers: int = 1,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.victim, self.environment, self.episodes = victim, environment, episodes
+        self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
+        self.trials, self.left_out = list[Trial](), list[TrialLeftOut]()
+        self.reserve = 0.0
+        self._stacks = [CLEAN_RUN]
+        self._rows = dict[int, Row]()
+        self._player = Player()
+        self._seconds = dict[str, float]()  # of a step of one environment, by attack
+        self._steps = dict[str, int]()  # of the row that they are of
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether the row without an attack was played."""
+        return 0 in self._rows
+
+    @property
+    def clean(self) -> Row:
+        """The row without an attack."""
+        return self._rows[0]
+
+    def evaluator(self, stacks: list[ThreatStack]) -> Evaluator:
+        """An evaluator whose player is this one's, so that environments stay open."""
+        return Evaluator(self.victim, self.environment, stacks, self.episodes, self._player)
+
+    def play_clean(self) -> Row:
+        """The row without an attack."""
+        with closing(self.evaluator([CLEAN_RUN])) as evaluator:
+            self._play(evaluator, [0])
+        return self._rows[0]
+
+    def fits(self, text: str, budget: Budget | None) -> str | None:
+        """Why an attack cannot be aimed at the agent, or None where it can be."""
+        try:
+            stack = self._stack(text, budget, None)
+            with closing(self.evaluator([CLEAN_RUN, stack])):
+                return None
+        except AdvWrappersError as error:
+            return str(error)
+
+    def play(
+        self, attack: str | ThreatModel, budget: Budget | None, why: str, when: str | None = None, label: str = ""
+    ) -> Trial:
+        """Play a row, or take it over from the folder.
+
+        Args:
+            attack: its text without a budget, or the threat itself.
+            budget: its budget; None for an attack without.
+            why: what it is for, should it not fit into the time.
+            when: the timing, as a text.
+            label: what a threat that is no text is called.
+
+        Raises:
+            OutOfTime: where it does not fit into the time that is left; it is noted.
+            AdvWrappersError: one of its kinds, for an attack that cannot be aimed at the agent.
+        """
+        text = attack if isinstance(attack, str) else label
+        stack = self._stack(attack, budget, when)
+        with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
+            seconds = self._price(evaluator, text)
+            if seconds * _ROOM > self.deadline.left - self.reserve and 1 not in kept_rows(evaluator, self.out):
+                self.left_out.append(TrialLeftOut(text, why, seconds))
+                raise OutOfTime
+            row = self._play(evaluator, [1])[1]
+            self._stacks.append(evaluator.stacks[1])
+            self._rows[len(self._stacks) - 1] = row
+        steps = sum(row["lengths"])
+        if steps >= self._steps.get(text, 0):  # short rows cost more a step than others
+            self._steps[text], self._seconds[text] = steps, row["ms_per_step"] / 1000
+        trial = Trial(text, getattr(budget, "eps", None), row)
+        self.trials.append(trial)
+        return trial
+
+    def price(self, attack: str, budget: Budget | None) -> float:
+        """About how many seconds a row under an attack takes."""
+        with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
+            return self._price(evaluator, attack)
+
+    def report(self) -> Report:
+        """All rows, with the warnings of a report."""
+        with closing(self.evaluator(self._stacks)) as evaluator:
+            return evaluator.report(self._rows)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._player.close()
+
+    def _stack(self, attack: str | ThreatModel, budget: Budget | None, when: str | None) -> ThreatStack:
+        if isinstance(attack, ThreatModel):
+            return as_threat_stack(attack, self.victim)
+        given: dict[str, Any] = {"within": budget, "when": when}
+        return as_threat_stack(parse_threat(attack, **{k: v for k, v in given.items() if v is not None}), self.victim)
+
+    def _price(self, evaluator: Evaluator, attack: str) -> float:
+        """Seconds of the row, from rows of the same attack, or else from some of its steps."""
+        steps = sum(self.clean["lengths"])
+        if attack not in self._seconds:
+            rows = evaluator.player.venv.num_envs
+            for _ in range(2):  # what the first steps of a process import and compile is not the price of a row
+                timer = StepTimer(_TIMED_STEPS, _TIMED_SECONDS)
+                with one_thread():  # as rows are played
+                    found = evaluator.step_seconds(1, timer, rows)
+                if len(found) >= _TIMED_STEPS:
+                    break
+            self._seconds[attack] = statistics.median(found) / rows  # another process may hold up some of them
+        return self._seconds[attack] * steps
+
+    def _play(self, evaluator: Evaluator, which: list[int]) -> dict[int, Row]:
+        rows = {i: row for i, row in self._rows.items() if i == 0}
+        play_missing(
+            evaluator,
+            rows,
+            [0, *which],
+            progress=self._progress,
+            out=self.out,
+            resume=True,
+            workers=self._workers,
+        )
+        self._rows[0] = rows[0]
+        return rows
+
+
+def one_feature(budget: Linf, feature: int, scale: tuple[float, ...]) -> Linf:
+    """A budget that moves one feature alone."""
+    return Linf(budget.eps, tuple(unit if i == feature else 0.0 for i, unit in enumerate(scale)))
+
+
+def together(left_out: Sequence[TrialLeftOut]) -> list[TrialLeftOut]:
+    """What was left out, those of one attack and one purpose as one."""
+    found = dict[tuple[str, str], TrialLeftOut]()
+    for one in left_out:
+        before = found.get((one.threat, one.why))
+        found[one.threat, one.why] = replace(one, seconds=one.seconds + (before.seconds if before else 0.0))
+    return list(found.values())

@@ -1,0 +1,130 @@
+"""A report finds out how an agent breaks: its verdict is right on agents that were made for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import adv_wrappers as adv
+from adv_wrappers.agent_report import play_agent_report
+from adv_wrappers.agent_report.play_agent_report import report
+from adv_wrappers.errors import ValueRangeError, VictimError
+from tests.agent_report.planted import Deaf, Guess, Masked, Narrow, Plain, victim
+
+MINUTES = 1.0  # never used up: what is tried ends before
+
+
+@pytest.fixture(autouse=True)
+def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each kind of trial, no search and no training."""
+    short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=100",), "_THOROUGH_POINTS": 2, "_WINDOWS": 2}
+    for name, value in {**short, "_FEW": (1, 5), "_LARGE": (1.0,), "_BEAM": False, "_CERTIFICATES": 1}.items():
+        monkeypatch.setattr(play_agent_report, name, value)
+
+
+class Deaf4(torch.nn.Module):
+    """Pushes to the right, whatever CartPole shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+        torch.nn.init.zeros_(self.layer.weight)
+        self.layer.bias.data = torch.tensor([0.0, 1.0])
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.layer(obs)
+
+
+def found(net: Any, env: Any, out: Path, **given: Any) -> Any:
+    return report(victim(net), env, MINUTES, out=out, episodes=5, **given)
+
+
+def test_an_agent_that_ignores_what_it_sees(tmp_path: Path) -> None:
+    made = found(Deaf(), Guess, tmp_path / "out")
+    assert made.sentence.startswith("Nothing that was tried changes a single action")
+    assert made.choices["halving_eps"] is None and "train-agent" not in json.dumps(made.choices["verdict"]["next"])
+
+
+def test_an_agent_that_breaks_below_a_hundredth(tmp_path: Path) -> None:
+    made = found(Plain(), Narrow, tmp_path / "out")
+    assert made.choices["verdict"]["figure"]["eps"] < 0.01 and made.choices["halving_eps"] < 0.01
+    assert made.choices["verdict"]["feature"] == "feature 0"
+    assert "feature 0 alone" in made.sentence
+
+
+def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
+    """Gradients lead nowhere; noise and queries do, and the warnings say so."""
+    made = found(Masked(), Guess, tmp_path / "out")
+    assert made.choices["verdict"]["figure"]["value"] < 0.7 * made.choices["verdict"]["figure"]["of"]
+    assert any("gradient" in warning for warning in made.report.warnings)
+
+
+def test_a_certified_agent(tmp_path: Path) -> None:
+    """The agent answers the same whatever it sees, which is proved where saved states can be searched."""
+    steady = adv.load_victim("zoo:cartpole-dqn")
+    net = Deaf4()
+    agent = adv.from_module(net, steady.observation_space, steady.action_space, "logits")
+    made = report(agent, "CartPole-v1", MINUTES, out=tmp_path / "out", episodes=3)
+    assert made.choices["verdict"]["figure"]["certified_eps"] is not None
+    assert "proved" in made.sentence
+
+
+def test_another_call_goes_on_and_is_never_weaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = found(Plain(), Guess, tmp_path / "out")
+    monkeypatch.setattr(play_agent_report, "_QUICK", ("noise", "max-diff"))
+    again = report(victim(Plain()), Guess, MINUTES, out=tmp_path / "out")
+    assert again.choices["episodes"] == 5, "rows are of the episodes of the first call"
+    before = {row["threat"]: row["mean_return"] for row in first.report.threats}
+    after = {row["threat"]: row["mean_return"] for row in again.report.threats}
+    assert min(after.values()) <= min(before.values()) and len(after) > len(before)
+
+
+def test_the_folder_of_another_agent_is_left_alone(tmp_path: Path) -> None:
+    found(Plain(), Guess, tmp_path / "out")
+    kept = (tmp_path / "out" / "choices.json").read_bytes()
+    with pytest.raises(ValueRangeError, match="holds the report of"):
+        found(Deaf(), Guess, tmp_path / "out")
+    with pytest.raises(ValueRangeError, match="holds the report of"):
+        found(Plain(), Guess, tmp_path / "out", seed=1)
+    assert (tmp_path / "out" / "choices.json").read_bytes() == kept
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueRangeError, match="is not empty and holds no report"):
+        found(Plain(), Guess, tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"minutes": 0}, ValueRangeError, "minutes"),
+        ({"minutes": float("nan")}, ValueRangeError, "minutes"),
+        ({"episodes": 0}, ValueRangeError, "episodes"),
+        ({"env": "MountainCar-v0"}, VictimError, "observation"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_made(
+    given: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        report(victim(Plain()), **{"env": Guess, "minutes": MINUTES, "out": tmp_path / "out", **given})
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_report_has_its_page(tmp_path: Path) -> None:
+    """Whatever ends it, the page says what is known, and the same call goes on."""
+    told = list[str]()
+
+    def interrupt(sentence: str) -> None:
+        told.append(sentence)
+        if sentence == "actions":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        found(Plain(), Guess, tmp_path / "out", tell=interrupt)
+    kept = json.loads((tmp_path / "out" / "choices.json").read_text())
+    assert not kept["finished"] and kept["eps"][1:] and (tmp_path / "out" / "report.html").exists()
+    assert found(Plain(), Guess, tmp_path / "out").choices["finished"]
