@@ -137,14 +137,14 @@ def _page(first: AgentSections, second: AgentSections) -> bytes:
             f"an attack could be compared"
         )
     keys = {_key(row.first) for row in rows}
-    only = [[row.name for row in agent.attacked if _key(row) not in keys] for agent in (first, second)]
+    only = [[row.label for row in agent.attacked if _key(row) not in keys] for agent in (first, second)]
     both = _only(first, keys), _only(second, keys)
     labels, limits = _labels(first, second), limits_of([*both[0].rows, *both[1].rows])
     charts: dict[str, list[Chart]] = {"sweep": []}
     if both[0].sweeps and len(both[0].sweeps[0].strongest) > 2:
         charts["sweep"] = [two_agents_chart("sweep", (both[0].sweeps[0], both[1].sweeps[0]), labels, limits)]
     order = sorted(rows, key=lambda row: -abs(row.difference.mean))[:_MOST_LINES]
-    lines = [("no attack" if row.first.kind == "clean" else row.first.name, row.difference) for row in order]
+    lines = [(row.first.label, row.difference) for row in order]
     charts["difference"] = [difference_chart("difference", labels, lines)]
     return render(
         "comparison.html",

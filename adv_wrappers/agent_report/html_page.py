@@ -181,7 +181,7 @@ def render(template: str, **values: Any) -> bytes:
     environment.filters["svg"] = lambda chart: Markup(chart)  # of svg_charts.py, which escapes
     environment.filters["kind"] = lambda row: _KINDS[row.kind]
     environment.filters["eps"] = eps_text
-    environment.filters["breakable"] = lambda text: Markup(",<wbr>").join(re.split(r",(?=\w+=)", str(text)))
+    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(re.split(r"(?<=[,:])(?=[\w-]+=)", str(text)))
     environment.tests["mean"] = lambda value: isinstance(value, MeanWithInterval)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = environment.get_template(template).render(
@@ -232,6 +232,7 @@ def _agent_view(agent: AgentSections, id: str, verdict: MakeVerdict) -> dict[str
         "verdict": said,
         "figures": Figures(agent.rows),
         "share": share,
+        "with_labels": lambda text: _with_labels(text, agent),
         "charts": charts,
         "left": _left(agent, said),
         "bar": lambda value: f"{bar_place(value, limits):.1f}",
@@ -246,6 +247,13 @@ def _agent_view(agent: AgentSections, id: str, verdict: MakeVerdict) -> dict[str
         "clean": clean,
         "minutes": lambda seconds: f"{seconds / 60:.1f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds",
     }
+
+
+def _with_labels(text: str, agent: AgentSections) -> str:
+    """A sentence in which rows are named as everywhere on the page."""
+    for row in sorted(agent.attacked, key=lambda row: -len(row.name)):
+        text = text.replace(row.name, row.label)
+    return text
 
 
 def _left(agent: AgentSections, said: PageVerdict) -> float | None:
@@ -380,7 +388,7 @@ def protocol_of(agent: AgentSections) -> list[tuple[str, str]]:
     made = f", made by {report.env['make']}" if report.env.get("make") else ""
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     time = f"{choices.seconds:.0f} seconds" if choices.seconds is not None else ""
-    given = f" of {choices.minutes:g} minutes" if time and choices.minutes is not None else ""
+    given = f" of the {60 * choices.minutes:.0f} that were given" if time and choices.minutes is not None else ""
     budgets = "; ".join(
         f"{sweep.budget}: eps {', '.join(eps_text(eps) for eps, _ in sweep.strongest if eps)}" for sweep in agent.sweeps
     )

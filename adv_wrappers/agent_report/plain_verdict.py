@@ -27,21 +27,17 @@ def plain_verdict(agent: AgentSections) -> PageVerdict:
             mean.mean, mean.low, mean.high, clean.row["mean_return"], eps, max(certified, default=None)
         )
         at = "" if eps is None else f" at eps {eps:.3g}"
-        if broken:
-            sentence = f"{start}; {row.attack}{at} leaves {number_text(mean.mean)} of it."
-        else:
-            sentence = (
-                f"{start}; the strongest attack that was tried, {row.attack}{at}, leaves {number_text(mean.mean)}."
-            )
+        who = f"{row.attack}{at}" if broken else f"the strongest attack that was tried, {row.attack}{at},"
+        sentence = f"{start}; under {who} it earns {number_text(mean.mean)}."
     return PageVerdict(sentence, figure, next=_next_steps(agent), cannot_tell=_cannot_tell(agent))
 
 
 def _half(agent: AgentSections) -> float:
-    """The return halfway between the lowest that is possible, or 0, and that without an attack."""
-    clean = float(agent.clean.row["mean_return"])
-    lowest = agent.report.minimum.get("value")
-    lowest = min(0.0, clean) if lowest is None else float(lowest)
-    return lowest + _BROKEN * (clean - lowest)
+    """The return halfway from that without an attack to the lowest possible one, or else to 0 or the lowest found."""
+    means = [float(row.row["mean_return"]) for row in agent.rows]
+    known = agent.report.minimum.get("value")
+    lowest = float(known) if known is not None else min(0.0, *means)
+    return lowest + _BROKEN * (means[0] - lowest)
 
 
 def _telling_row(agent: AgentSections) -> tuple[AttackRow | None, float | None, bool]:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from adv_wrappers.agent_report.choices_file import ReportChoices, read_choices
+from adv_wrappers.agent_report.choices_file import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row
@@ -33,7 +33,6 @@ from adv_wrappers.format_threat_text import without_number
 from adv_wrappers.utils.parse_values import split_arguments
 
 Kind = Literal["clean", "sweep", "feature", "moment", "few", "action", "daylight", "other"]
-JsonDict = Mapping[str, Any]
 _NONE_MADE = ReportChoices()
 
 
@@ -54,6 +53,7 @@ class AttackRow:
     Attributes:
         row: the row.
         kind: the section that it belongs to.
+        label: its text without a long scale, which all rows of a section share; with the features that it may change.
         attack: its text without what that section varies.
         group: the same for rows that differ in nothing else.
         ball: of sweeps, the budget without its radius.
@@ -66,6 +66,7 @@ class AttackRow:
 
     row: Row
     kind: Kind
+    label: str
     attack: str
     group: str
     ball: str
@@ -77,9 +78,8 @@ class AttackRow:
 
     @property
     def name(self) -> str:
-        """Its text."""
-        draws = f" (best of {self.row['best_of']})" if self.row.get("best_of", 1) > 1 else ""
-        return str(self.row["threat"]) + draws + (" (transfer)" if self.row.get("transfer") else "")
+        """Its whole text."""
+        return str(self.row["threat"]) + _marks(self.row)
 
     @property
     def returned(self) -> MeanWithInterval:
@@ -222,8 +222,12 @@ def read_reports(source: str | Path) -> StoredReports:
 def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentSections:
     """A report in sections."""
     used = _usable_features(report.threats)
-    clean = report.threats[0]
-    rows = tuple(_attack_row(row, clean, used) for row in report.threats)
+    made = [_attack_row(row, report.threats[0], used) for row in report.threats]
+    labels = [_label(row, choices.features) for row in made]
+    count = Counter(labels)  # where the text without its scale is not enough, all of it is shown
+    rows = tuple(
+        replace(row, label=label if count[label] == 1 else row.name) for row, label in zip(made, labels, strict=True)
+    )
     by_kind = defaultdict[Kind, list[AttackRow]](list)
     for row in rows:
         by_kind[row.kind].append(row)
@@ -251,20 +255,37 @@ def paired_difference(returns: Sequence[float], others: Sequence[float]) -> Mean
     return MeanWithInterval(float(difference.mean()), *mean_interval(difference), caveat(difference))
 
 
+def _marks(row: Row) -> str:
+    """What tells a row from others beside its threat."""
+    draws = f" (best of {row['best_of']})" if row.get("best_of", 1) > 1 else ""
+    return draws + (" (transfer)" if row.get("transfer") else "")
+
+
+def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
+    if row.kind == "clean":
+        return "no attack"
+    layers = row.row["layers"]
+    if len(layers) != 1 or not isinstance(layers[0], Mapping) or not _ball(layers[0].get("within"))[2]:
+        return row.name
+    text = _text(str(row.row["threat"]), "scale")
+    return text + (f" on {feature_names(row, known)}" if row.features else "") + _marks(row.row)
+
+
+def feature_name(index: int, known: Sequence[FeatureSpread] | None) -> str:
+    """The name of a feature of the observation."""
+    return known[index].name if known and index < len(known) and known[index].name else f"feature {index}"
+
+
+def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
+    """The names of the features that a row's budget lets change."""
+    names = [feature_name(index, known) for index in row.features[:4]]
+    return ", ".join(names) + (f" and {len(row.features) - 4} more" if len(row.features) > 4 else "")
+
+
 def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
-    layers = row["layers"]
-    made = AttackRow(
-        row,
-        "other",
-        without_number(row["threat"]),
-        "",
-        "",
-        None,
-        (),
-        None,
-        None,
-        paired_difference(row["returns"], clean["returns"]),
-    )
+    threat, layers = without_number(row["threat"]), row["layers"]
+    change = paired_difference(row["returns"], clean["returns"])
+    made = AttackRow(row, "other", "", threat, "", "", None, (), None, None, change)
     if not layers:
         return replace(made, kind="clean")
     if len(layers) > 1 or not isinstance(layers[0], Mapping):
@@ -277,26 +298,26 @@ def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
         return replace(made, kind="action")
     if _is_daylight(layer.get("how")):
         return replace(made, kind="daylight")
-    always = when is None or _type(when) == "always"
     varied = frozenset(place for place, unit in enumerate(scale) if unit) if scale else usable
-    features = () if varied == usable else tuple(sorted(varied))
+    made = replace(made, features=() if varied == usable else tuple(sorted(varied)))
+
+    def varying(kind: Kind, *left_out: str, **rest: Any) -> AttackRow:
+        """The row as one of a group that differs in what is left out of its text and, as ``rest``, of its layer."""
+        text = _text(threat, *left_out, *(["scale"] if scale else [])) + _marks(row)
+        group = json.dumps([{**layer, **rest}, row.get("transfer"), row.get("best_of")], sort_keys=True)
+        return replace(made, kind=kind, attack=text, group=group)
+
     if isinstance(when, Mapping) and _type(when) == "window":
         window = (int(when["a"]), int(when["b"]))
-        rest = {**layer, "when": None}
-        return replace(made, kind="moment", window=window, attack=_text(made, "when"), group=_key(rest, row))
-    count = None if always else _at_most(when)
-    if count is not None:
-        rest = {**layer, "when": _without_count(when)}
-        return replace(made, kind="few", count=count, attack=_text(made, "atmost"), group=_key(rest, row))
+        return replace(varying("moment", "when", when=None), window=window)
+    always = when is None or _type(when) == "always"
+    if not always and (count := _at_most(when)) is not None:
+        return replace(varying("few", "atmost", when=_without_count(when)), count=count)
     if not always or eps is None:
         return made
-    if features:
-        rest = {**layer, "within": _type(within)}
-        return replace(
-            made, kind="feature", features=features, attack=_text(made, "eps", "scale"), group=_key(rest, row)
-        )
-    rest = {**layer, "within": ball}
-    return replace(made, kind="sweep", ball=ball, attack=_text(made, "eps", "scale", "norm"), group=_key(rest, row))
+    if made.features:
+        return varying("feature", "eps", within=_type(within))
+    return replace(varying("sweep", "eps", "scale", "norm", within=ball), ball=ball)
 
 
 def _type(value: object) -> str:
@@ -348,37 +369,30 @@ def _without_count(when: Any) -> Any:
     return {**when, "a": _without_count(when["a"]), "b": _without_count(when["b"])} if _type(when) == "and" else when
 
 
-def _key(layer: JsonDict, row: Row) -> str:
-    return json.dumps([layer, row.get("transfer"), row.get("best_of")], sort_keys=True)
-
-
-def _text(row: AttackRow, *left_out: str) -> str:
+def _text(threat: str, *left_out: str) -> str:
     """A threat's text without some of its arguments, or without the part of its timing that counts."""
-    name, colon, arguments = row.attack.partition(":")
+    name, colon, arguments = threat.partition(":")
     try:
         parts = split_arguments(arguments)
     except ThreatError:
-        return row.attack
+        return threat
     if "atmost" in left_out:
         parts = [re.sub(r"&atmost\(\d+\)|atmost\(\d+\)&?", "", part) for part in parts]
-        left_out = ("when",) if "when=" in parts else ()
+        parts = [part for part in parts if part != "when="]
     kept = ",".join(part for part in parts if part.partition("=")[0].strip() not in left_out)
-    draws = f" (best of {row.row['best_of']})" if row.row.get("best_of", 1) > 1 else ""
-    return name + (colon + kept if kept else "") + draws + (" (transfer)" if row.row.get("transfer") else "")
+    return name + (colon + kept if kept else "")
 
 
 def _budget_words(row: AttackRow) -> str:
     inner, outer = json.loads(row.ball)
     scale = inner.get("scale")
-    unit = ""
-    if isinstance(scale, (list, tuple)):
-        unit = ", in units of each feature's scale"
-    elif scale is not None:
-        unit = f", in units of {scale:g}" if isinstance(scale, (int, float)) else f", in units of {scale}"
-    norm = {"linf": "every feature may move by eps", "l2": "the Euclidean norm of the change is at most eps"}[
-        inner["type"]
-    ]
-    return norm + unit + (", in the newest frame alone" if outer else "")
+    if inner["type"] == "l2":
+        words = "the Euclidean norm of the change is at most eps"
+    elif isinstance(scale, list):
+        words = "every feature may move by eps times its own scale"
+    else:
+        words = "every feature may move by eps" + ("" if scale is None else f" times {scale}")
+    return words + (", in the newest frame alone" if outer else "")
 
 
 def _curves(rows: Sequence[AttackRow]) -> tuple[Curve, ...]:
@@ -394,6 +408,6 @@ def _curves(rows: Sequence[AttackRow]) -> tuple[Curve, ...]:
     for group in groups.values():
         attack = group[0].attack
         if names[attack] > 1:  # what differs was left out of their texts
-            attack = group[0].name
+            attack = group[0].label
         made.append(Curve(attack, tuple(sorted(group, key=order))))
     return tuple(made)

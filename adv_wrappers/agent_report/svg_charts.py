@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from adv_wrappers.agent_report.choices_file import CertifiedReturn, FeatureSpread
-from adv_wrappers.agent_report.rows_by_section import AttackRow, Curve, MeanWithInterval, Sweep
+from adv_wrappers.agent_report.rows_by_section import AttackRow, Curve, MeanWithInterval, Sweep, feature_names
 from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure
 
 if TYPE_CHECKING:
@@ -227,12 +227,12 @@ class _EpsAxis:
         """Draw ticks at the radii, as many as have room."""
         radii = [0.0, *self._radii]
         span = (self.place(radii[-1]) - self.place(0.0)) or 1.0
-        shown, letters = list[float](), 0.0
-        for eps in radii:
-            needed = span * (0.052 if wide else 0.115)
-            if not shown or self.place(eps) - letters >= needed:
+        letter = span / (620 if wide else 230) * 7.5  # about the width of one
+        shown = [radii[0]]
+        for eps in radii[1:]:
+            needed = (len(eps_text(eps)) + len(eps_text(shown[-1]))) / 2 * letter + letter
+            if self.place(eps) - self.place(shown[-1]) >= needed:
                 shown.append(eps)
-                letters = self.place(eps)
         axes.set_xticks([self.place(eps) for eps in shown], [eps_text(eps) for eps in shown])
         axes.set_xlim(self.place(0.0) - 0.03 * span, self.place(radii[-1]) + 0.03 * span)
         axes.set_xlabel(label, color=MUTED, fontsize=12, labelpad=8)
@@ -285,17 +285,18 @@ def sweep_chart(
     strongest = sweep.strongest
     certified = sorted(certificates, key=lambda one: one.eps)
     axis = _EpsAxis([*(eps for eps, _ in strongest), *(one.eps for one in certified)])
-    label = f"eps, {unit}" if unit else "eps"
+    label = f"eps ({unit})" if unit else "eps"
 
     def paint(axes: Axes, wide: bool) -> None:
         _return_axis(axes, limits, "mean return of an episode")
         x = [axis.place(eps) for eps, _ in strongest]
         y = [row.row["mean_return"] for _, row in strongest]
-        if certified:
-            places = [axis.place(one.eps) for one in certified]
-            lower = [one.lower for one in certified]
-            axes.fill_between(places, [limits[0]] * len(lower), lower, color=CERTIFIED, alpha=0.13, linewidth=0)
-            axes.plot(places, lower, "^-", color=CERTIFIED, linewidth=2, markersize=6, zorder=4)
+        if certified:  # what holds at an eps holds below it: between two certified eps the bound is that of the larger
+            places = [axis.place(eps) for eps in (0.0, *(one.eps for one in certified))]
+            lower = [certified[0].lower, *(one.lower for one in certified)]
+            axes.fill_between(places, limits[0], lower, step="pre", color=CERTIFIED, alpha=0.13, linewidth=0)
+            axes.plot(places, lower, color=CERTIFIED, linewidth=2, drawstyle="steps-pre", zorder=4)
+            axes.plot(places[1:], lower[1:], "^", color=CERTIFIED, markersize=6.5, zorder=4)
         _clean_line(axes, sweep.clean)
         ends = []
         for curve, marker in zip(sweep.curves, itertools.cycle(_MARKERS)):
@@ -352,17 +353,6 @@ def sweep_chart(
         tuple(legend),
         " ".join(notes),
     )
-
-
-def feature_name(index: int, known: Sequence[FeatureSpread] | None) -> str:
-    """The name of a feature of the observation."""
-    return known[index].name if known and index < len(known) and known[index].name else f"feature {index}"
-
-
-def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
-    """The names of the features that a row's budget lets change."""
-    names = [feature_name(index, known) for index in row.features[:4]]
-    return ", ".join(names) + (f" and {len(row.features) - 4} more" if len(row.features) > 4 else "")
 
 
 def feature_chart(
@@ -461,10 +451,10 @@ def rows_chart(
         _upright_returns(axes, limits, clean)
         for place, row in enumerate(shown):
             _dot(axes, row, place)
-        _line_names(axes, [row.name for row in shown], wide)
+        _line_names(axes, [row.label for row in shown], wide)
 
     description = (
-        f"{title}. Lowest mean return {order[0].row['mean_return']:.4g} under {order[0].name}; without an attack "
+        f"{title}. Lowest mean return {order[0].row['mean_return']:.4g} under {order[0].label}; without an attack "
         f"{clean.row['mean_return']:.4g}."
     )
     note = f"The {left_out} that hurt least are in the table alone." if left_out > 0 else ""
@@ -475,7 +465,7 @@ def rows_chart(
         description,
         *_draw(name, title, description, paint, height, height + 10 * len(shown)),
         ("attack", "mean return", "against no attack"),
-        tuple((row.name, row.returned, row.change) for row in order),
+        tuple((row.label, row.returned, row.change) for row in order),
         (("attack", "mean and 95% interval"), ("clean", "no attack")),
         note,
     )
@@ -518,7 +508,7 @@ def moment_chart(name: str, curve: Curve, clean: AttackRow, limits: Limits) -> C
         ("attacked steps", "mean return", "against no attack"),
         table,
         (("attack", "mean and 95% interval"), ("clean", "no attack")),
-        "A window cannot take what was earned before it: a late one costs less even where it ends the episode at once.",
+        "A window takes nothing of what was earned before it: a late one may cost less even where it ends the episode.",
     )
 
 
@@ -534,12 +524,15 @@ def few_chart(name: str, curves: Sequence[Curve], clean: AttackRow, limits: Limi
         ends = []
         lowest = min(curves, key=lambda curve: min(row.row["mean_return"] for row in curve.rows))
         for curve, marker in zip(curves, itertools.cycle(_MARKERS)):
-            colour = ATTACK if curve is lowest else MUTED
+            colour, width, level = (ATTACK, 2.6, 4) if curve is lowest else (MUTED, 1.4, 2)
             own = [clean, *curve.rows]  # no attacked step at all is the run without an attack
             x = [axis.place(row.count or 0) for row in own]
-            _band(axes, x, [row.returned for row in own], colour)
             y = [row.row["mean_return"] for row in own]
-            axes.plot(x, y, marker + "-", color=colour, linewidth=2.4, markersize=6, markeredgecolor=SURFACE)
+            if curve is lowest:
+                _band(axes, x, [row.returned for row in own], colour)
+            axes.plot(
+                x, y, marker + "-", color=colour, linewidth=width, markersize=6, markeredgecolor=SURFACE, zorder=level
+            )
             ends.append((curve.attack, y[-1], MUTED))
         axis.paint(axes, wide, "attacked steps of an episode, at most")
         if 1 < len(ends) <= (10 if wide else 6):
@@ -597,7 +590,7 @@ def distance_chart(
             axes.plot([x], [value.mean], "o", color=ATTACK, markersize=7.5, markeredgecolor=SURFACE)
         axes.margins(x=0.1)
         if wide and len(points) <= 12:
-            named = [(x, value.mean, shortened(row.name, 24)) for x, value, row in points]
+            named = [(x, value.mean, shortened(row.label, 24)) for x, value, row in points]
             for (x, y, text), (right, up) in zip(named, _free_places(axes, named), strict=True):
                 axes.annotate(
                     text,
@@ -614,7 +607,7 @@ def distance_chart(
         axes.set_xlabel(distance, color=MUTED, fontsize=12, labelpad=8)
 
     description = f"{label} over {distance} of the attacked observations to the true ones, for {len(points)} attacks."
-    table = tuple((row.name, f"{x:.4g}", value) for x, value, row in points)
+    table = tuple((row.label, f"{x:.4g}", value) for x, value, row in points)
     return Chart(
         name,
         f"Impact against {distance}",
@@ -639,17 +632,16 @@ def episode_chart(name: str, rows: Sequence[AttackRow], limits: Limits) -> Chart
                 returns, [place] * len(returns), "|", color=colour, markersize=15, markeredgewidth=1.5, alpha=fade
             )
             axes.plot([row.row["mean_return"]], [place], "o", color=colour, markersize=7, markeredgecolor=SURFACE)
-        _line_names(axes, ["no attack" if row.kind == "clean" else row.name for row in rows], wide)
+        _line_names(axes, [row.label for row in rows], wide)
         axes.set_xlabel("return of an episode", color=MUTED, fontsize=12, labelpad=8)
 
     description = "The return of every episode: " + "; ".join(
-        f"{'no attack' if row.kind == 'clean' else row.name} from {row.row['min']:.4g} to {row.row['max']:.4g}"
-        for row in rows[:8]
+        f"{row.label} from {row.row['min']:.4g} to {row.row['max']:.4g}" for row in rows[:8]
     )
     height = 84 + 34 * len(rows)
     table: tuple[tuple[Cell, ...], ...] = tuple(
         (
-            "no attack" if row.kind == "clean" else row.name,
+            row.label,
             row.returned,
             *(float(row.row[key]) for key in ("median", "min", "max")),
         )
