@@ -42,12 +42,14 @@ class CertifiedReturn:
     Attributes:
         eps: the radius.
         lower: the certified mean return.
+        clean: the mean return of these episodes without an attack, or None.
         episodes: the number of episodes that it is the mean of.
         method: how it was found, ``"search"`` or ``"bounds"``.
     """
 
     eps: float
     lower: float
+    clean: float | None
     episodes: int | None
     method: str
 
@@ -87,54 +89,6 @@ class AttackedFrame:
 
 
 @dataclass(frozen=True)
-class VerdictFigure:
-    """The number of a verdict: a mean return under attack with its interval.
-
-    Attributes:
-        value, low, high: the mean and its interval.
-        of: the mean return without an attack.
-        eps: the radius of the attack.
-        certified_eps: the largest radius within which the return is certified, or None.
-    """
-
-    value: float
-    low: float
-    high: float
-    of: float
-    eps: float | None
-    certified_eps: float | None = None
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """Something to do, and the command that does it ("" where there is none)."""
-
-    what: str
-    command: str
-
-
-@dataclass(frozen=True)
-class PageVerdict:
-    """What a report says in one sentence.
-
-    Attributes:
-        sentence: the sentence.
-        figure: its number, or None.
-        feature: the feature that hurts most, or None.
-        moment: the part of an episode that hurts most, or None.
-        next: what to do.
-        cannot_tell: what the report does not show.
-    """
-
-    sentence: str
-    figure: VerdictFigure | None = None
-    feature: str | None = None
-    moment: str | None = None
-    next: tuple[NextStep, ...] = ()
-    cannot_tell: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class ReportChoices:
     """What was chosen; empty where no file says so.
 
@@ -151,7 +105,7 @@ class ReportChoices:
         untried: attacks that there was no time for.
         frames: pictures of attacked steps.
         film: the path of a short animation (gif, webp or mp4), or None.
-        verdict: the verdict, or None.
+        not_tried: what could not be tried at all, in sentences that say why.
         played: whether there is such a file.
     """
 
@@ -167,7 +121,7 @@ class ReportChoices:
     untried: tuple[Untried, ...] = ()
     frames: tuple[AttackedFrame, ...] = ()
     film: Path | None = None
-    verdict: PageVerdict | None = None
+    not_tried: tuple[str, ...] = ()
     played: bool = False
 
 
@@ -198,7 +152,6 @@ class _ChoicesReader:
 
     def choices(self, data: Mapping[str, Any]) -> ReportChoices:
         scale = data.get("scale")
-        verdict = data.get("verdict")
         features = data.get("features")
         return ReportChoices(
             command=self._text(data, "command"),
@@ -215,7 +168,7 @@ class _ChoicesReader:
             untried=tuple(map(self._untried, self._dicts(data, "untried"))),
             frames=tuple(map(self._frame, self._dicts(data, "frames"))),
             film=self._file(data, "film"),
-            verdict=None if verdict is None else self._verdict(self._dict("verdict", verdict)),
+            not_tried=self._texts(data, "not_tried"),
             played=True,
         )
 
@@ -225,7 +178,8 @@ class _ChoicesReader:
     def _certificate(self, data: Mapping[str, Any]) -> CertifiedReturn:
         episodes = self._number(data, "episodes")
         eps, lower = self._needed(data, "eps"), self._needed(data, "lower")
-        return CertifiedReturn(eps, lower, None if episodes is None else int(episodes), self._text(data, "method"))
+        count = None if episodes is None else int(episodes)
+        return CertifiedReturn(eps, lower, self._number(data, "clean"), count, self._text(data, "method"))
 
     def _untried(self, data: Mapping[str, Any]) -> Untried:
         return Untried(
@@ -238,29 +192,6 @@ class _ChoicesReader:
     def _frame(self, data: Mapping[str, Any]) -> AttackedFrame:
         return AttackedFrame(
             self._text(data, "title"), *(self._file(data, key) for key in ("true", "shown", "difference"))
-        )
-
-    def _verdict(self, data: Mapping[str, Any]) -> PageVerdict:
-        figure = data.get("figure")
-        made = None
-        if figure is not None:
-            numbers = self._dict("figure", figure)
-            made = VerdictFigure(
-                value=self._needed(numbers, "value"),
-                low=self._needed(numbers, "low"),
-                high=self._needed(numbers, "high"),
-                of=self._needed(numbers, "of"),
-                eps=self._number(numbers, "eps"),
-                certified_eps=self._number(numbers, "certified_eps"),
-            )
-        steps = (NextStep(self._text(step, "what"), self._text(step, "command")) for step in self._dicts(data, "next"))
-        return PageVerdict(
-            self._text(data, "sentence"),
-            made,
-            self._text(data, "feature") or None,
-            self._text(data, "moment") or None,
-            tuple(steps),
-            self._texts(data, "cannot_tell"),
         )
 
     def _wrong(self, key: str, expected: str, found: object) -> ValueRangeError:

@@ -12,14 +12,13 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.agent_report.choices_file import AttackedFrame, FeatureSpread, PageVerdict
-from adv_wrappers.agent_report.plain_verdict import plain_verdict
+from adv_wrappers.agent_report.choices_file import AttackedFrame, FeatureSpread
 from adv_wrappers.agent_report.rows_by_section import (
     AgentSections,
     AttackRow,
@@ -41,6 +40,7 @@ from adv_wrappers.agent_report.svg_charts import (
     rows_chart,
     sweep_chart,
 )
+from adv_wrappers.agent_report.verdict import Verdict, verdict
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.utils.files import probe_file, write
@@ -64,16 +64,14 @@ _KINDS = {
     "daylight": "light and camera",
     "other": "other",
 }
-MakeVerdict = Callable[[AgentSections], PageVerdict]
 
 
-def write_page(source: str | Path, out: str | Path, verdict: MakeVerdict = plain_verdict) -> Path:
+def write_page(source: str | Path, out: str | Path) -> Path:
     """Write what a folder or store of rows holds as one page of HTML, of less than 3 MB.
 
     Args:
         source: a folder that ``evaluate``, a suite or a report wrote, or a file of rows (:class:`.Store`).
         out: the file to be written; a page of an earlier call is replaced, any other file is not.
-        verdict: makes the verdict of a report whose ``choices.json`` has none.
 
     Returns:
         ``out``.
@@ -85,7 +83,7 @@ def write_page(source: str | Path, out: str | Path, verdict: MakeVerdict = plain
     """
     path = Path(out)
     check_target(path)
-    write(path, page_of(read_reports(source), verdict, path.name))
+    write(path, page_of(read_reports(source), path.name))
     return path
 
 
@@ -112,7 +110,7 @@ class _Room:
     returns: bool = True
 
 
-def page_of(stored: StoredReports, verdict: MakeVerdict, name: str) -> bytes:
+def page_of(stored: StoredReports, name: str) -> bytes:
     """The page of some reports; pictures and reports are left out where it would be too large, and it says so.
 
     Raises:
@@ -127,7 +125,7 @@ def page_of(stored: StoredReports, verdict: MakeVerdict, name: str) -> bytes:
     for room in rooms:
         for place, agent in enumerate(stored.agents[: room.agents]):
             if place not in views:
-                views[place] = _agent_view(agent, f"a{place}", verdict)
+                views[place] = _agent_view(agent, f"a{place}")
         page = _render(stored, [views[place] for place in range(room.agents)], room)
         if len(page) <= LARGEST_PAGE:
             return page
@@ -220,10 +218,10 @@ def _overview_line(agent: AgentSections, in_full: bool) -> dict[str, Any]:
     return {"agent": agent, "worst": worst, "in_full": in_full, "figures": Figures(agent.rows)}
 
 
-def _agent_view(agent: AgentSections, id: str, verdict: MakeVerdict) -> dict[str, Any]:
+def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
     """What the template needs to know of one report."""
     choices, clean = agent.choices, agent.clean
-    said = choices.verdict or verdict(agent)
+    said = verdict(agent)
     limits = limits_of(agent.rows, [one.lower for one in choices.certificates])
     charts = _charts(agent, id, limits)
     return {
@@ -256,7 +254,7 @@ def _with_labels(text: str, agent: AgentSections) -> str:
     return text
 
 
-def _left(agent: AgentSections, said: PageVerdict) -> float | None:
+def _left(agent: AgentSections, said: Verdict) -> float | None:
     """The share of what can be lost that a verdict's attack leaves, 0 to 1; None where that is not known."""
     figure, lowest = said.figure, agent.report.minimum.get("value")
     least = float(lowest) if lowest is not None else 0.0
@@ -327,7 +325,7 @@ def _episode_table(agent: AgentSections) -> dict[str, Any] | None:
     return {"runs": runs, "lines": list(zip(seeds, *(run.row["returns"] for run in runs), strict=True))}
 
 
-def _eps_rows(agent: AgentSections, said: PageVerdict) -> list[dict[str, Any]]:
+def _eps_rows(agent: AgentSections, said: Verdict) -> list[dict[str, Any]]:
     """What an eps of the verdict amounts to in every feature."""
     features, eps = agent.choices.features, said.figure.eps if said.figure else None
     if not features:

@@ -20,11 +20,13 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.agent_report.choices_file import CHOICES_FILE, CertifiedReturn, read_choices
 from adv_wrappers.agent_report.eps_sweep import EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.agent_report.html_page import write_page
 from adv_wrappers.agent_report.observed_spread import observed_spread
+from adv_wrappers.agent_report.rows_by_section import sorted_report
 from adv_wrappers.agent_report.trials import OutOfTime, Trial, TrialLeftOut, TrialPlayer, one_feature, together
-from adv_wrappers.agent_report.verdict import SOME_LOSS, CertifiedLower, Evidence, eps_text, verdict
+from adv_wrappers.agent_report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.threat import ThreatModel
@@ -44,7 +46,6 @@ from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
-CHOICES_FILE = "choices.json"  # of a report's folder
 PAGE_FILE = "report.html"
 _RESERVE = 3.0  # seconds that are kept for the page, before it is known how long one takes
 _PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
@@ -85,21 +86,18 @@ class AgentReport:
         folder: holds ``rows.db``, ``choices.json``, ``report.json`` and the page.
         page: the page.
         report: every row that was played.
-        choices: what was chosen and why, and the verdict, as ``choices.json`` has it.
+        choices: what was chosen and why, as ``choices.json`` has it.
+        verdict: what the rows say.
     """
 
     folder: Path
     page: Path
     report: Report
     choices: dict[str, Any]
-
-    @property
-    def sentence(self) -> str:
-        """The verdict in one sentence."""
-        return str(self.choices["verdict"]["sentence"])
+    verdict: Verdict
 
     def __str__(self) -> str:
-        return f"{self.sentence}\n{self.page}"
+        return f"{self.verdict.sentence}\n{self.page}"
 
 
 @holding
@@ -232,7 +230,7 @@ class _Sections:
         self.finished = False
         self._player: TrialPlayer | None = None
         self._swept = list[Trial]()  # trials on all features at all steps
-        self.certificates = [CertifiedLower(**one) for one in folder.before.get("certificates", [])]
+        self.certificates = [CertifiedReturn(**one) for one in folder.before.get("certificates", [])]
         self.features, self.moments = dict[str, Trial](), dict[tuple[int, int], Trial]()
         self.chosen, self.reasons = list[str](), list[str]()
         self.frames: list[dict[str, str]] = list(folder.before.get("frames", []))
@@ -332,8 +330,8 @@ class _Sections:
         self._refine(self.cheap)
         points = list(self.strongest)
         self.chosen.append(
-            f"eps goes from {eps_text(min(points), self.spread)} to {eps_text(max(points), self.spread)}: below, "
-            "nothing changed; above, nothing more was to be lost or said."
+            f"eps goes from {min(points):.3g} to {max(points):.3g}, counted {self._unit()}: below, nothing changed; "
+            "above, nothing more was to be lost or said."
         )
         self.chosen.append(
             "Attacks are played from the cheapest to the dearest, at the eps around which the return falls first."
@@ -466,8 +464,8 @@ class _Sections:
             if not (np.isfinite(lower) and np.isfinite(clean)):
                 return
             method = "search" if found.finished_searches.all() else "bounds"
-            self.certificates.append(CertifiedLower(float(f"{eps:.2g}"), lower, clean, count, method))
-            if share.passed or not self.certificates[-1].is_whole:
+            self.certificates.append(CertifiedReturn(float(f"{eps:.2g}"), lower, clean, count, method))
+            if share.passed or not is_whole(lower, clean):
                 return
             eps *= _CERTIFIED_STEP
 
@@ -577,11 +575,6 @@ class _Sections:
         """Write the rows, what was chosen, and the page."""
         whole = self.rows.report()
         whole.to_json(self.folder.path / "report.json")
-        evidence = Evidence(
-            self.rows.clean, self.spread, self.strongest, self.features, self.moments, self.certificates,
-            whole.warnings, self.reasons, self.environment.name, self.victim.ref or "REF",
-        )  # fmt: skip
-        half = halving_eps(evidence.mean, evidence.strongest)
         choices = {
             "schema": 1,
             "identity": self.folder.identity,
@@ -592,22 +585,28 @@ class _Sections:
             "episodes": self.rows.episodes.count,
             "features": self.spread.to_json(),
             "scale": self.spread.scale,
-            "unit": "grey levels" if self.spread.image else "of the range of each feature",
+            "unit": self._unit(),
             "eps": [0.0, *self.strongest],
-            "halving_eps": half,
+            "halving_eps": halving_eps(self.rows.clean["mean_return"], self.strongest),
             "reasons": self.chosen,
             "certificates": [asdict(one) for one in self.certificates],
             "untried": [self._untried(one) for one in together([*self.rows.left_out, *self.more])],
             "frames": self.frames,
             "film": None,
-            "verdict": verdict(evidence),
+            "not_tried": self.reasons,
         }
         write(self.folder.path / CHOICES_FILE, json.dumps(choices, indent=1, allow_nan=False).encode())
         began = time.monotonic()
         page = write_page(self.folder.path, self.folder.path / PAGE_FILE)
         self._written = time.monotonic()
         self.rows.reserve = _PAGES * (self._written - began)
-        return AgentReport(self.folder.path, page, whole, choices)
+        said = verdict(sorted_report(whole, read_choices(self.folder.path)))
+        return AgentReport(self.folder.path, page, whole, choices, said)
+
+    def _unit(self) -> str:
+        if not self.spread.image:
+            return "of the range of each feature"
+        return GREY_LEVELS if self.spread.levels == 255 else "in the unit of a pixel"
 
     def write_what_is_known(self) -> None:
         """Write the page of an interrupted report, if there is anything to say."""

@@ -1,235 +1,256 @@
-"""The verdict of a report: one sentence and one figure, what hurt most, what to do next, and what stays unknown."""
+"""The verdict of a report: one sentence and one figure, what hurt most, what to do next, and what stays unknown.
+
+It is made of the rows, and of what was chosen for them where that is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import shlex
+from dataclasses import dataclass
 
+from adv_wrappers.agent_report.choices_file import ReportChoices
 from adv_wrappers.agent_report.eps_sweep import half_return
-from adv_wrappers.agent_report.observed_spread import ObservedSpread
-from adv_wrappers.agent_report.trials import Trial
-from adv_wrappers.evaluation.report import Row, number_text
+from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow
+from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.statistics import unseen
 
+GREY_LEVELS = "grey levels"  # the unit of eps on images
 _NO_LOSS = 0.02  # of the clean return, which is no loss
 SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose something
 _ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
+_WHOLE = 1e-6  # of the clean return, which rounding may take
 
 
 @dataclass(frozen=True)
-class CertifiedLower:
-    """What no attack within a radius takes from the agent: its mean return is at least ``lower``.
+class VerdictFigure:
+    """The number of a verdict: a mean return under attack with its interval.
 
     Attributes:
-        eps: the radius.
-        lower: the bound on the mean return of the episodes.
-        clean: their mean return without an attack.
-        episodes: their number.
-        method: ``"search"`` or ``"bounds"``.
+        value, low, high: the mean and its interval.
+        of: the mean return without an attack.
+        eps: the radius of the attack.
+        certified_eps: the largest radius within which the return is certified, or None.
     """
 
-    eps: float
-    lower: float
-    clean: float
-    episodes: int
-    method: str
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing at all can be taken."""
-        return self.lower >= self.clean - 1e-6 * abs(self.clean)
+    value: float
+    low: float
+    high: float
+    of: float
+    eps: float | None
+    certified_eps: float | None = None
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """All that a verdict is made of.
+class NextStep:
+    """Something to do, and the command that does it ("" where there is none)."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a report says in one sentence.
 
     Attributes:
-        clean: the row without an attack.
-        spread: what the agent sees.
-        strongest: by eps, the strongest trial up to there.
-        features: by its name, the trial that moved one feature alone.
-        moments: by its first and last step, the trial that attacked there alone.
-        certificates: what is certified.
-        warnings: those of the report.
-        reasons: why something was not tried at all.
-        env: the id of the environment, for commands.
-        victim: the reference of the agent, for commands.
+        sentence: the sentence.
+        figure: its number, or None.
+        feature: the feature that hurts most, or None.
+        moment: the part of an episode that hurts most, or None.
+        next: what to do.
+        cannot_tell: what the report does not show.
     """
 
-    clean: Row
-    spread: ObservedSpread
-    strongest: Mapping[float, Trial]
-    features: Mapping[str, Trial]
-    moments: Mapping[tuple[int, int], Trial]
-    certificates: Sequence[CertifiedLower]
-    warnings: Sequence[str]
-    reasons: Sequence[str] = field(default_factory=tuple)
-    env: str = "ENV"
-    victim: str = "REF"
-
-    @property
-    def mean(self) -> float:
-        """The mean return without an attack."""
-        return float(self.clean["mean_return"])
-
-    def lost(self, trial: Trial) -> float:
-        """What a trial takes of the mean return."""
-        return self.mean - trial.mean
-
-    @property
-    def headline(self) -> tuple[float, Trial] | None:
-        """The least eps at which half of the return is lost, else the largest that was tried; None without a sweep."""
-        half = half_return(self.mean, (trial.mean for trial in self.strongest.values()))
-        broken = [(eps, trial) for eps, trial in self.strongest.items() if half < self.mean and trial.mean <= half]
-        if broken:
-            return broken[0]
-        return max(self.strongest.items(), default=None, key=lambda item: item[0])
-
-    @property
-    def certified_eps(self) -> float | None:
-        """The largest eps up to which it is proved that nothing can be taken."""
-        return max((one.eps for one in self.certificates if one.is_whole), default=None)
-
-    @property
-    def unharmed_eps(self) -> float | None:
-        """The largest eps at which no attack that was tried took anything."""
-        limit = _NO_LOSS * abs(self.mean)
-        return max((eps for eps, trial in self.strongest.items() if self.lost(trial) <= limit), default=None)
-
-    @property
-    def worst_feature(self) -> str | None:
-        """The feature that alone takes most, if it takes a tenth of the return."""
-        found = max(self.features.items(), default=None, key=lambda item: self.lost(item[1]))
-        return found[0] if found and self.lost(found[1]) >= SOME_LOSS * abs(self.mean) else None
-
-    @property
-    def worst_moment(self) -> tuple[int, int] | None:
-        """The steps at which an attack takes most, if it takes a tenth of the return."""
-        found = max(self.moments.items(), default=None, key=lambda item: self.lost(item[1]))
-        return found[0] if found and self.lost(found[1]) >= SOME_LOSS * abs(self.mean) else None
+    sentence: str
+    figure: VerdictFigure | None = None
+    feature: str | None = None
+    moment: str | None = None
+    next: tuple[NextStep, ...] = ()
+    cannot_tell: tuple[str, ...] = ()
 
 
-def eps_text(eps: float, spread: ObservedSpread) -> str:
-    """An eps in words.
-
-    Args:
-        eps: the radius.
-        spread: of the agent; a share of the range of every feature, or grey levels.
-    """
-    if spread.image:
-        levels = eps * 255 / spread.levels
-        return f"{levels:.3g} grey level{'' if levels == 1 else 's'} of 255"
-    return f"{100 * eps:.3g}% of each feature's range"
-
-
-def verdict(evidence: Evidence) -> dict[str, Any]:
-    """The verdict as ``choices.json`` has it.
-
-    Returns:
-        ``sentence``, ``figure``, ``feature``, ``moment``, ``next`` (what to do) and ``cannot_tell``.
-    """
-    found, mean = evidence.headline, evidence.mean
-    figure: dict[str, Any] = {"of": mean, "eps": None, "certified_eps": evidence.certified_eps}
+def verdict(agent: AgentSections) -> Verdict:
+    """What the rows of a report say."""
+    clean, found = _mean(agent.clean), _headline(agent)
+    proved = _certified_eps(agent)
+    figure = None
     if found is None:
-        sentence = f"The agent earns {number_text(mean)} without an attack; there was no time to try one."
-        figure |= {"value": mean, "low": evidence.clean["low"], "high": evidence.clean["high"]}
+        sentence = f"Without an attack the agent earns {number_text(clean)} an episode. No attack was played."
     else:
-        eps, trial = found
-        figure |= {"value": trial.mean, "low": trial.row["low"], "high": trial.row["high"], "eps": trial.eps}
-        sentence = _sentence(evidence, eps, trial)
-    moment = evidence.worst_moment
-    return {
-        "sentence": sentence,
-        "figure": figure,
-        "feature": evidence.worst_feature,
-        "moment": None if moment is None else f"steps {moment[0]} to {moment[1]}",
-        "next": _next(evidence, found),
-        "cannot_tell": _unknown(evidence, found),
-    }
+        eps, row = found
+        left = row.returned
+        figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, proved)
+        sentence = _sentence(agent, eps, row)
+    feature, moment = _worst_feature(agent), _worst_moment(agent)
+    return Verdict(
+        sentence,
+        figure,
+        None if feature is None else _feature_name(agent, feature),
+        None if moment is None or moment.window is None else f"steps {moment.window[0]} to {moment.window[1]}",
+        _next(agent, found),
+        _unknown(agent),
+    )
 
 
-def _sentence(evidence: Evidence, eps: float, trial: Trial) -> str:
-    mean, lost = evidence.mean, evidence.lost(trial)
-    size = eps_text(eps, evidence.spread)
-    proved = evidence.certified_eps
+def eps_text(eps: float, choices: ReportChoices) -> str:
+    """An eps in words: a share of the ranges of features, grey levels, or the number as it is."""
+    if choices.features is not None:
+        return f"{100 * eps:.3g}% of each feature's range"
+    if choices.unit == GREY_LEVELS:
+        return f"{eps:.3g} grey level{'' if eps == 1 else 's'} of 255"
+    return f"eps {eps:.3g}"
+
+
+def _mean(row: AttackRow) -> float:
+    return float(row.row["mean_return"])
+
+
+def _lost(agent: AgentSections, row: AttackRow) -> float:
+    """What a row takes of the mean return."""
+    return _mean(agent.clean) - _mean(row)
+
+
+def _strongest(agent: AgentSections) -> tuple[tuple[float, AttackRow], ...]:
+    """By eps above 0, the strongest row up to there; none without a sweep."""
+    return tuple(item for item in agent.sweeps[0].strongest if item[0] > 0) if agent.sweeps else ()
+
+
+def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
+    """The least eps at which half of the return is lost, with its row; else the largest eps that was tried.
+
+    Without a sweep it is the strongest row, and None where there is none.
+    """
+    strongest, clean = _strongest(agent), _mean(agent.clean)
+    half = half_return(clean, (_mean(row) for _, row in strongest))
+    for eps, row in strongest:
+        if half < clean and _mean(row) <= half:
+            return eps, row
+    if strongest:
+        return strongest[-1]
+    worst = min(agent.attacked, key=_mean, default=None)
+    return None if worst is None else (worst.eps, worst)
+
+
+def _certified_eps(agent: AgentSections) -> float | None:
+    """The largest eps up to which it is proved that nothing is taken."""
+    mean = _mean(agent.clean)
+    found = [
+        one.eps for one in agent.choices.certificates if is_whole(one.lower, mean if one.clean is None else one.clean)
+    ]
+    return max(found, default=None)
+
+
+def is_whole(lower: float, clean: float) -> bool:
+    """Whether a bound says that nothing of a mean return is taken."""
+    return lower >= clean - _WHOLE * abs(clean)
+
+
+def _unharmed_eps(agent: AgentSections) -> float | None:
+    """The largest eps at which no attack that was tried took anything."""
+    limit = _NO_LOSS * abs(_mean(agent.clean))
+    return max((eps for eps, row in _strongest(agent) if _lost(agent, row) <= limit), default=None)
+
+
+def _worst(agent: AgentSections, rows: list[AttackRow]) -> AttackRow | None:
+    """The row that takes most, if it takes a tenth of the return."""
+    row = min(rows, key=_mean, default=None)
+    return row if row is not None and _lost(agent, row) >= SOME_LOSS * abs(_mean(agent.clean)) else None
+
+
+def _worst_feature(agent: AgentSections) -> AttackRow | None:
+    return _worst(agent, [row for curve in agent.features for row in curve.rows if len(row.features) == 1])
+
+
+def _worst_moment(agent: AgentSections) -> AttackRow | None:
+    return _worst(agent, [row for curve in agent.moments for row in curve.rows])
+
+
+def _feature_name(agent: AgentSections, row: AttackRow) -> str:
+    """The name of the feature that a row changes alone."""
+    known, [i] = agent.choices.features, row.features
+    return known[i].name if known is not None and i < len(known) else f"feature {i}"
+
+
+def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
+    clean, lost, choices = _mean(agent.clean), _lost(agent, row), agent.choices
+    size = "an attack" if eps is None else eps_text(eps, choices)
+    proved, unharmed = _certified_eps(agent), _unharmed_eps(agent)
     below = ""
     if proved is not None:
-        below = f" It is proved that nothing up to {eps_text(proved, evidence.spread)} takes anything."
-    elif evidence.unharmed_eps is not None:
-        below = f" No attack tried took anything up to {eps_text(evidence.unharmed_eps, evidence.spread)}."
-    if lost <= _NO_LOSS * abs(mean):
-        if trial.row.get("action_change") == 0:
+        below = f" It is proved that nothing up to {eps_text(proved, choices)} takes anything."
+    elif unharmed is not None and lost > _NO_LOSS * abs(clean):
+        below = f" No attack tried took anything up to {eps_text(unharmed, choices)}."
+    if lost <= _NO_LOSS * abs(clean):
+        swept = [other for curve in agent.sweeps[0].curves for other in curve.rows] if agent.sweeps else []
+        if swept and all(other.row.get("action_change") == 0 for other in swept):
             return (
                 f"Nothing that was tried changes a single action, with errors of up to {size}: the agent earns "
-                f"{number_text(mean)} whatever it is shown.{'' if proved is None else below}"
+                f"{number_text(clean)} whatever it is shown.{below}"
             )
+        return f"No attack that was tried takes anything from {number_text(clean)}, up to {size}.{below}"
+    one = _worst_feature(agent)
+    if one is not None and one.eps is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
+        name = _feature_name(agent, one)
         return (
-            f"No attack that was tried takes anything from {number_text(mean)}, with errors of up to {size}."
-            f"{'' if proved is None else below}"
+            f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} of "
+            f"{number_text(clean)}; one of {size} in all features takes {number_text(lost)}.{below}"
         )
-    of = f"{number_text(lost)} of {number_text(mean)}"
-    if mean <= 0 or trial.mean < 0:
-        of = f"{number_text(lost)}: the mean return falls from {number_text(mean)} to {number_text(trial.mean)}"
-    feature = evidence.worst_feature
-    if feature is not None and evidence.lost(evidence.features[feature]) >= _ALONE * lost:
-        one = evidence.features[feature]
-        i = (evidence.spread.names or ()).index(feature)
-        own = (one.eps or 0.0) * float(evidence.spread.high[i] - evidence.spread.low[i])
-        taken = number_text(evidence.lost(one))
-        return (
-            f"An error of {own:.2g} in {feature} alone ({eps_text(one.eps or 0.0, evidence.spread)}) takes {taken} of "
-            f"{number_text(mean)}; one of {size} in all features takes {number_text(lost)}.{below}"
-        )
-    return f"An error of {size} takes {of} ({trial.attack}).{below}"
+    taken = f"{number_text(lost)} of {number_text(clean)}"
+    if clean <= 0 or _mean(row) < 0:
+        taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(_mean(row))}"
+    start = f"{row.attack} takes" if eps is None else f"An error of {size} takes"
+    return f"{start} {taken}{'' if eps is None else f' ({row.attack})'}.{below}"
 
 
-def _next(evidence: Evidence, found: tuple[float, Trial] | None) -> list[dict[str, Any]]:
+def _own_unit(agent: AgentSections, row: AttackRow) -> str:
+    """The size of an error in one feature, in its own unit where its range is known."""
+    assert row.eps is not None
+    known, [i] = agent.choices.features, row.features
+    text = eps_text(row.eps, agent.choices)
+    low, high = (known[i].low, known[i].high) if known is not None and i < len(known) else (None, None)
+    if low is None or high is None:
+        return text
+    return f"{row.eps * (high - low):.2g} ({100 * row.eps:.3g}% of its range)"
+
+
+def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) -> tuple[NextStep, ...]:
     """What to do, with commands."""
-    steps = list[dict[str, Any]]()
-    if found is None or evidence.lost(found[1]) <= _NO_LOSS * abs(evidence.mean):
-        return [{"what": "Try more: give the report more minutes, and read what it cannot tell.", "command": None}]
-    budget = f"--eps {found[0]:.3g}"
-    if not evidence.spread.image and evidence.spread.scale is not None:
-        budget += " --scale '" + ";".join(f"{unit:g}" for unit in evidence.spread.scale) + "'"
-    steps.append(
-        {
-            "what": "Harden the agent against errors of this size, then make this report of the new one.",
-            "command": f"adv-wrappers train-agent {evidence.env} --victim {evidence.victim} "
-            f"--adversary max-diff {budget} --out hardened",
-        }
-    )
-    if (feature := evidence.worst_feature) is not None:
-        one = evidence.features[feature]
-        steps.append(
-            {
-                "what": f"Protect the sensor of {feature}, or measure it twice: an error in it alone takes "
-                f"{number_text(evidence.lost(one))} of {number_text(evidence.mean)}.",
-                "command": None,
-            }
-        )
-    return steps
+    ref = agent.report.victim.get("ref")
+    named = bool(ref) and "make" not in agent.report.env
+    if not agent.choices.played:
+        if not named:
+            return ()
+        words = ["adv-wrappers", "report", agent.environment, "--victim", str(ref), "--minutes", "5", "--out", "FOLDER"]
+        what = "Let a report choose budgets and attacks for this agent, and certify what it can"
+        return (NextStep(what, shlex.join(words)),)
+    if found is None or _lost(agent, found[1]) <= _NO_LOSS * abs(_mean(agent.clean)):
+        return (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
+    steps = list[NextStep]()
+    if named and found[0] is not None:
+        words = ["adv-wrappers", "train-agent", agent.environment, "--victim", str(ref), "--adversary", "max-diff"]
+        words += ["--eps", f"{found[0]:.3g}"]
+        if agent.choices.scale is not None:
+            words += ["--scale", ";".join(f"{unit:g}" for unit in agent.choices.scale)]
+        what = "Harden the agent against errors of this size, then make the report of the new one"
+        steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
+    if (one := _worst_feature(agent)) is not None:
+        taken = f"{number_text(_lost(agent, one))} of {number_text(_mean(agent.clean))}"
+        name = _feature_name(agent, one)
+        what = f"Protect the sensor of {name}, or measure it twice: an error in it alone takes {taken}"
+        steps.append(NextStep(what, ""))
+    return tuple(steps)
 
 
-def _unknown(evidence: Evidence, found: tuple[float, Trial] | None) -> list[str]:
+def _unknown(agent: AgentSections) -> tuple[str, ...]:
     """What the report does not tell."""
-    said = list[str]()
-    proved = evidence.certified_eps
-    if proved is None:
-        said.append("Nothing is proved: an attack that was not tried may take more at any eps.")
-    elif found is not None:
-        said.append(
-            f"Beyond {eps_text(proved, evidence.spread)} nothing is proved: an attack that was not tried may take more."
-        )
-    count = int(evidence.clean["episodes"])
-    said.append(
-        f"Means are of {count} episodes with the same starts; their intervals say how far they may be off, for "
-        "starts drawn like these."
+    proved = _certified_eps(agent)
+    beyond = "Nothing is certified"
+    if proved is not None:
+        beyond = f"Beyond {eps_text(proved, agent.choices)} nothing is certified"
+    return (
+        f"{beyond}: another attack may take more than those that were tried.",
+        f"Rare events: {unseen(agent.report.episodes)}.",
+        "Errors are chosen anew at every step, as bad as can be. Sensors that drift, delays, other dynamics and other "
+        "players are not tried.",
+        *agent.choices.not_tried,
     )
-    said.append(
-        "Errors here are chosen anew at every step and as bad as can be. Sensors that drift, delays, other dynamics, "
-        "and other players are not tried."
-    )
-    said += [str(reason) for reason in evidence.reasons]
-
-    return said

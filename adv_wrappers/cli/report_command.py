@@ -96,11 +96,11 @@ def report_(
             command=shlex.join(words),
         )
     console = make_console()
-    console.print(found.sentence, markup=False)
-    for step in found.choices["verdict"]["next"]:
-        console.print(f"- {step['what']}", markup=False)
-        if step["command"]:
-            console.print(f"  {step['command']}", markup=False, soft_wrap=True)
+    console.print(found.verdict.sentence, markup=False)
+    for step in found.verdict.next:
+        console.print(f"- {step.what}", markup=False)
+        if step.command:
+            console.print(f"  {step.command}", markup=False, soft_wrap=True)
     console.print(f"the page: {found.page}", markup=False, soft_wrap=True)
 
 

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from adv_wrappers.agent_report.html_page import GENERATOR, LARGEST_PAGE, write_page
-from adv_wrappers.agent_report.plain_verdict import plain_verdict
 from adv_wrappers.agent_report.rows_by_section import read_reports
 from adv_wrappers.errors import OutputError, ValueRangeError
 
@@ -100,8 +99,13 @@ def test_names_of_strangers_are_text(folder, tmp_path):
         about = "json_set(about, '$.victim.ref', ?, '$.env.id', ?)"
         connection.execute(f"UPDATE runs SET about = {about}", (NASTY, NASTY))
     connection.close()
-    said = {"sentence": NASTY, "next": [{"what": NASTY, "command": NASTY}], "cannot_tell": [NASTY], "feature": NASTY}
-    chosen = {"features": [{"name": NASTY}] * 4, "unit": NASTY, "reasons": [NASTY], "verdict": said, "command": NASTY}
+    chosen = {
+        "features": [{"name": NASTY}] * 4,
+        "unit": NASTY,
+        "reasons": [NASTY],
+        "not_tried": [NASTY],
+        "command": NASTY,
+    }
     untried = [{"threat": NASTY, "why": NASTY, "command": NASTY}]
     (folder / "choices.json").write_text(json.dumps({**chosen, "untried": untried}))
     page = Page(write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8"))
@@ -145,7 +149,7 @@ def test_a_failed_call_leaves_the_old_page(played, tmp_path):
         ({"eps": [], "reasons": "why"}, "reasons in .* must be a list"),
         ({"certificates": [{"eps": "small", "lower": 1}]}, "eps in .* must be a finite number"),
         ({"film": "../../secret.gif"}, "film in .* must be the name of a file in"),
-        ({"verdict": {"figure": {"value": 1}}}, "low in .* must be a finite number, got None"),
+        ({"certificates": [{"eps": 0.1}]}, "lower in .* must be a finite number, got None"),
     ],
 )
 def test_choices_of_another_form_are_an_error(folder, tmp_path, choices, expected):
@@ -177,15 +181,3 @@ def test_pictures_are_left_out_of_a_page_that_would_be_too_large(folder, tmp_pat
     assert without_film.count("data:image/png") == 2 and "The film is left out" in without_film
     bare = written(film="small.png", frames=[{**frame, "true": "large.png"}])
     assert bare.count("data:image/png") == 0 and "The pictures are left out" in bare
-
-
-def test_a_verdict_is_made_of_the_rows_where_none_is_written(folder, tmp_path):
-    (agent,) = read_reports(folder).agents
-    said = plain_verdict(agent)
-    assert said.sentence.startswith(
-        "Without an attack zoo:cartpole-dqn earns 500.0 an episode; under fgsm at eps 0.2 it earns "
-    )
-    assert said.figure.eps == 0.2 and said.figure.low <= said.figure.value <= said.figure.high
-    assert any("Nothing is certified" in sentence for sentence in said.cannot_tell)
-    (folder / "choices.json").write_text(json.dumps({"verdict": {"sentence": "It falls over."}}))
-    assert "It falls over." in write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8")

@@ -48,14 +48,11 @@ def pages(played, tmp_path_factory):
     """A report with everything on it, and a comparison, as addresses."""
     folder = shutil.copytree(played, tmp_path_factory.mktemp("browser") / "cartpole")
     names = ("position", "speed", "angle", "turn")
-    step = {"what": "Train longer", "command": "adv-wrappers train-agent CartPole-v1 " + "--option value " * 20}
-    figure = {"value": 28.7, "low": 20.0, "high": 35.0, "of": 500.0, "eps": 0.2, "certified_eps": 0.01}
     choices = {
         "features": [{"name": name, "low": -0.1, "high": 0.1, "std": 0.05} for name in names],
         "reasons": ["A reason for these budgets."],
         "certificates": [{"eps": eps, "lower": lower, "episodes": 3} for eps, lower in ((0, 500), (0.01, 460))],
         "untried": [{"threat": "pa-ad", "why": "needs training", "seconds": 720, "command": "adv-wrappers report"}],
-        "verdict": {"sentence": "It falls over.", "figure": figure, "feature": "angle", "next": [step]},
     }
     (folder / "choices.json").write_text(json.dumps(choices))
     report = write_page(folder, folder / "report.html")

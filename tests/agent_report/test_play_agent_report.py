@@ -45,21 +45,21 @@ def found(net: Any, env: Any, out: Path, **given: Any) -> Any:
 
 def test_an_agent_that_ignores_what_it_sees(tmp_path: Path) -> None:
     made = found(Deaf(), Guess, tmp_path / "out")
-    assert made.sentence.startswith("Nothing that was tried changes a single action")
-    assert made.choices["halving_eps"] is None and "train-agent" not in json.dumps(made.choices["verdict"]["next"])
+    assert made.verdict.sentence.startswith("Nothing that was tried changes a single action")
+    assert made.choices["halving_eps"] is None and not any(step.command for step in made.verdict.next)
 
 
 def test_an_agent_that_breaks_below_a_hundredth(tmp_path: Path) -> None:
     made = found(Plain(), Narrow, tmp_path / "out")
-    assert made.choices["verdict"]["figure"]["eps"] < 0.01 and made.choices["halving_eps"] < 0.01
-    assert made.choices["verdict"]["feature"] == "feature 0"
-    assert "feature 0 alone" in made.sentence
+    assert made.verdict.figure.eps < 0.01 and made.choices["halving_eps"] < 0.01
+    assert made.verdict.feature == "feature 0"
+    assert "feature 0 alone" in made.verdict.sentence
 
 
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
     """Gradients lead nowhere; noise and queries do, and the warnings say so."""
     made = found(Masked(), Guess, tmp_path / "out")
-    assert made.choices["verdict"]["figure"]["value"] < 0.7 * made.choices["verdict"]["figure"]["of"]
+    assert made.verdict.figure.value < 0.7 * made.verdict.figure.of
     assert any("gradient" in warning for warning in made.report.warnings)
 
 
@@ -69,8 +69,8 @@ def test_a_certified_agent(tmp_path: Path) -> None:
     net = Deaf4()
     agent = adv.from_module(net, steady.observation_space, steady.action_space, "logits")
     made = report(agent, "CartPole-v1", MINUTES, out=tmp_path / "out", episodes=3)
-    assert made.choices["verdict"]["figure"]["certified_eps"] is not None
-    assert "proved" in made.sentence
+    assert made.verdict.figure.certified_eps is not None
+    assert "proved" in made.verdict.sentence
 
 
 def test_another_call_goes_on_and_is_never_weaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

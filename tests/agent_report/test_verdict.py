@@ -1,0 +1,49 @@
+"""The verdict says in words what the rows hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.agent_report.rows_by_section import read_reports
+from adv_wrappers.agent_report.verdict import Verdict, verdict
+
+NAMES = ("cart position", "cart velocity", "pole angle", "pole angular velocity")
+
+
+def said(folder: Path, **choices: Any) -> Verdict:
+    if choices:
+        (folder / "choices.json").write_text(json.dumps(choices))
+    (agent,) = read_reports(folder).agents
+    return verdict(agent)
+
+
+def test_rows_alone_have_a_verdict(folder: Path) -> None:
+    found = said(folder)
+    assert found.sentence.startswith("An error of eps 0.2 in all features takes") or "eps 0.2" in found.sentence
+    assert found.figure is not None and found.figure.eps == 0.2 and found.figure.of == 500
+    assert found.figure.low <= found.figure.value <= found.figure.high
+    assert "Nothing is certified" in found.cannot_tell[0]
+    assert [step.command.split()[:2] for step in found.next] == [["adv-wrappers", "report"]]
+
+
+def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> None:
+    spread = [{"name": name, "low": -0.1, "high": 0.1, "std": 0.05} for name in NAMES]
+    certificates = [{"eps": 0.01, "lower": 500, "clean": 500}, {"eps": 0.02, "lower": 460, "clean": 500}]
+    found = said(folder, features=spread, certificates=certificates, not_tried=["apgd does not apply"])
+    assert "of each feature's range" in found.sentence and "proved that nothing up to 1%" in found.sentence
+    assert found.figure is not None and found.figure.certified_eps == 0.01
+    assert found.feature in NAMES and found.cannot_tell[-1] == "apgd does not apply"
+    assert any(step.command.startswith("adv-wrappers train-agent CartPole-v1") for step in found.next)
+    assert any(f"sensor of {found.feature}" in step.what for step in found.next)
+
+
+def test_without_an_attack_there_is_little_to_say(folder: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(folder / "rows.db") as connection:
+        connection.execute("DELETE FROM cells WHERE name != 'none'")
+    connection.close()
+    found = said(folder)
+    assert found.figure is None and found.sentence.endswith("No attack was played.")
