@@ -5,6 +5,7 @@ A row holds what one run measured, and what that means beside the clean run and 
 
 from __future__ import annotations
 
+import copy
 import importlib
 import io
 import json
@@ -24,7 +25,11 @@ from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of_draws import EpisodeDraws
 from adv_wrappers.evaluation.counts_for_warnings import CheckedRow
 from adv_wrappers.evaluation.distances_on_sampled_steps import Distance, ObservationSample
+from adv_wrappers.evaluation.report_formats import LONG_COLUMNS, long_rows, model_index, victim_name, write_tensorboard
+from adv_wrappers.evaluation.report_schema import REPORT_SCHEMA
 from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
+from adv_wrappers.evaluation.text_table import TextTable
+from adv_wrappers.evaluation.threat_columns import row_label
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.check_numbers import finite_float
@@ -231,8 +236,23 @@ class Report:
         except (OSError, ValueError) as error:
             raise ValueRangeError(f"cannot read a report from {path}: {error}") from error
 
-    def to_dataframe(self) -> Any:
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON schema (draft 2020-12) of what :meth:`to_json` writes, also in ``docs/report.schema.json``.
+
+        It is that of this release: :meth:`from_json` also reads reports of older ones, which lack some columns.
+        """
+        return copy.deepcopy(REPORT_SCHEMA)
+
+    def to_dataframe(self, long: bool = False) -> Any:
         """A pandas ``DataFrame`` with one row a threat, in which every distance is a column of its own.
+
+        Args:
+            long: one row for every draw of every episode of every threat instead, for statistics and plots of one's
+                own. The columns are ``threat``, ``eps`` (0 for the clean run, NaN where a budget has none), ``attack``
+                (the threat's text without its eps), ``episode`` and ``draw`` (both from 0), ``episode_seed``,
+                ``return``, ``length`` and ``attacked_fraction`` (of draws that are not the best NaN), ``loss``,
+                ``victim``, ``env`` and ``seed``.
 
         Raises:
             AdvWrappersError: where pandas is missing.
@@ -241,6 +261,9 @@ class Report:
             pandas = importlib.import_module("pandas")
         except ImportError as error:
             raise AdvWrappersError("to_dataframe needs pandas: pip install pandas") from error
+        if long:
+            figures = dict.fromkeys(("eps", "length", "attacked_fraction", "loss"), "float64")  # None is NaN
+            return pandas.DataFrame(long_rows(self.to_dict()), columns=[*LONG_COLUMNS]).astype(figures)
         flat = [{k: v for k, v in row.items() if k != "distances"} for row in self.threats]
         return pandas.DataFrame([{**new, **_sampled(row)} for new, row in zip(flat, self.threats, strict=True)])
 
@@ -262,7 +285,7 @@ class Report:
             table.add_column(escape(name), justify="right", no_wrap=True)
         for row in self.threats:
             table.add_row(
-                escape(_label(row)),
+                escape(row_label(row)),
                 number_text(row["mean_return"]),
                 interval_text(row),
                 *(number_text(row.get(key)) for key in ("median", "regret")),
@@ -273,6 +296,71 @@ class Report:
                 number_text(row.get("ms_per_step")),
             )
         return table
+
+    def to_markdown(self) -> str:
+        """The table as GitHub shows it, with the intervals, what is marked, and the warnings."""
+        return self._text_table().markdown()
+
+    def to_latex(self) -> str:
+        """The table for a paper, with the package booktabs; special characters of names are escaped.
+
+        What marks mean is in the caption, and warnings are comments.
+        """
+        return self._text_table().latex()
+
+    def _repr_html_(self) -> str:
+        """The table as notebooks show it."""
+        return self._text_table().html()
+
+    def _text_table(self) -> TextTable:
+        """The table with the columns that its written forms have."""
+        columns = ["threat", "return", "95% interval", "regret", "impact", "attacked", "changed"]
+        columns += ["loss"] if self.measure is not None else []
+        rows = [
+            (
+                row_label(row),
+                number_text(row["mean_return"]),
+                marked(f"{number_text(row['low'])} to {number_text(row['high'])}", row),
+                number_text(row.get("regret")),
+                *(share_text(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
+                *([number_text(row.get("loss"))] if self.measure is not None else []),
+            )
+            for row in self.threats
+        ]
+        about = f"{victim_name(self.victim)} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
+        return TextTable(about, tuple(columns), tuple(rows), tuple(self.footnotes()), self.warnings)
+
+    def to_tensorboard(self, folder: str | Path, step: int = 0) -> None:
+        """Write scalars of every threat for TensorBoard: ``mean_return/pgd:eps=0.1``, ``regret/...``, and the table.
+
+        Reports of several checkpoints of one training, each with its step, become curves.
+
+        Args:
+            folder: of the run, into which a new file of events is written.
+            step: of the training, 0 or more.
+
+        Raises:
+            AdvWrappersError: where tensorboard is missing.
+            ValueRangeError: for a step below 0.
+            OutputError: for a folder that cannot be written to.
+        """
+        write_tensorboard(self.to_dict(), folder, step, self.to_markdown())
+
+    def to_model_index(self, name: str | None = None) -> str:
+        """The ``model-index`` of a model card of the Hugging Face Hub, as YAML between the card's two ``---``.
+
+        As agents of Stable-Baselines3 are shared (huggingface_sb3): the task is reinforcement-learning, the dataset the
+        environment, and a value reads ``500.00 +/- 0.00``, mean and standard deviation. The clean run has the type
+        ``mean_reward`` and comes first, as leaderboards expect; attacked runs have ``attacked_mean_reward``, and the
+        threat, the episodes and the seed in ``args``.
+
+        Args:
+            name: of the model; None takes the victim's reference.
+
+        Raises:
+            ValueRangeError: for a report without rows.
+        """
+        return model_index(self.to_dict(), name)
 
     def footnotes(self) -> list[str]:
         """What the marks of the table mean; none where nothing is marked."""
@@ -295,18 +383,12 @@ class Report:
         rows = []
         for row in self.threats:
             clean = row["threat"] == "none"
-            label = marked("no attack" if clean else _label(row), row)
+            label = marked("no attack" if clean else row_label(row), row)
             returns = row.get("returns") or []
             rows.append(ReturnsRow(label, row["mean_return"], row["low"], row["high"], returns, clean))
         title = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}"
         axis = f"return of an episode (mean and 95% interval, {self.episodes} episodes)"
         plot_returns(rows, path, title, [axis, *self.footnotes()])
-
-
-def _label(row: ReportRow) -> str:
-    """The threat of a row, and what else tells it from others."""
-    draws = f" (best of {row['best_of']})" if row.get("best_of", 1) > 1 else ""
-    return str(row["threat"]) + draws + (" (transfer)" if row.get("transfer") else "")
 
 
 def _sampled(row: ReportRow) -> Mapping[str, float | None]:

@@ -1,0 +1,90 @@
+"""Tables of texts: what a reader of each form shows is what was written, whatever the texts hold."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from adv_wrappers.evaluation.text_table import TextTable, plain
+
+HOSTILE = (
+    "a|b \\| c", "<script>alert('x')</script>", "`code` **bold** _em_ ~~no~~", "[x](javascript:y) ![i](u) &amp; &",
+    "# head $x^2$ 50%", "two\nlines\x00\x1b[31m", "\\input{/etc/passwd} {} \\\\", 'quote "\' `', "half \ud83d pair",
+    "--",
+)  # fmt: skip
+TABLE = TextTable(
+    "a title | of <b>",
+    ("threat", "95% interval", "x_y"),
+    tuple((text, "-3 to -1.5", "-") for text in HOSTILE),
+    ("† a note_with & things",),
+    ("beware\nof <i>",),
+)
+
+
+class Texts(html.parser.HTMLParser):
+    """The texts of the cells, and all tags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert all(name in ("scope", "style") for name, _ in attrs)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cells and self.tags[-1] in ("td", "th"):
+            self.cells[-1] += data
+
+
+def texts(page: str) -> Texts:
+    reader = Texts()
+    reader.feed(page)
+    reader.close()
+    return reader
+
+
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_cells_are_shown_as_they_are(form: str) -> None:
+    if form == "html":
+        reader = texts(TABLE.html())
+    else:
+        reader = texts(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(TABLE.markdown()))
+    rows = [cell.rstrip("\n") for cell in reader.cells]
+    assert rows == [*TABLE.columns, *(plain(cell) for row in TABLE.rows for cell in row)]
+    assert {*reader.tags} <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "p", "strong"}
+    assert reader.tags.count("table") == 1 and reader.tags.count("tr") == 1 + len(HOSTILE)
+
+
+def test_html_has_notes_and_warnings_below() -> None:
+    page = TABLE.html()
+    assert "<p>† a note_with &amp; things</p>" in page and page.endswith("<p>warning: beware of &lt;i&gt;</p>")
+    page.encode()  # a half of a surrogate pair would not be
+
+
+def test_markdown_of_a_plain_table() -> None:
+    table = TextTable("who", ("threat", "return"), (("pgd:eps=0.1", "46.5"),), ("† few",), ("low",))
+    assert table.markdown() == (
+        "**who**\n\n| threat | return |\n| :--- | ---: |\n| pgd:eps=0.1 | 46.5 |\n\n† few\n\nwarning: low\n"
+    )
+
+
+def test_latex_escapes_every_special_character() -> None:
+    text = TABLE.latex()
+    known = r"\\(?:[{}&%$#_]|\\|[a-z]+(?:\{(?:\}|\d\d\}|booktabs\}|table\}|tabular\}|lrr\}))?|(?:caption)\{)"
+    rest = re.sub(known, "", text.replace("$-$", ""))
+    rest = "\n".join(line for line in rest.splitlines() if not line.startswith("%"))
+    head, body = rest.split("threat &")
+    assert not re.search(r"[\\$#_^~%\"<>|`]", rest), rest
+    assert body.count("&") == 1 + 2 * len(HOSTILE) and "{}" not in head
+    assert r"\textbackslash{}input\{/etc/passwd\} \{\} \textbackslash{}\textbackslash{}" in text
+    assert r"$-$3 to $-$1.5 & -- \\" in text and "\n-{}- & " in text and "\n% warning: beware of <i>\n" in text
+    assert "\n{[}x](javascript:y)" in text  # an option of the row before it else
+    lines = TextTable("t", ("threat", "return"), (("max-diff:eps=0.1", "1e-05"),)).latex().splitlines()
+    assert r"max-diff:eps=0.1 & 1e-05 \\" in lines
