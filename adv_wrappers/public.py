@@ -18,6 +18,7 @@ from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.aggregates import aggregate
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
@@ -74,9 +75,9 @@ __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Environment", "Episodes", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction",
     "PerturbObservation", "Plan", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed",
-    "Valid", "Victim", "Window", "assert_robust", "certify", "certify_smoothed", "evaluate", "from_module",
-    "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register", "report",
-    "resilience",
+    "Valid", "Victim", "Window", "aggregate", "assert_robust", "certify", "certify_smoothed", "evaluate",
+    "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register",
+    "report", "resilience",
     "robustness", "run", "run_suite", "save_card", "threat", "train_adversary", "train_agent", "train_critic",
     "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
@@ -93,6 +94,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.core.perturbation": ("Perturbation",),
     "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),
     "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
+    "adv_wrappers.evaluation.aggregates": ("Aggregates",),
     "adv_wrappers.evaluation.beam": ("beam_search",),
     "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.side_by_side_view": ("AttackView",),

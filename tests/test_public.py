@@ -31,8 +31,9 @@ VICTIMS = {
     "save_card",
 }
 RUNS = {
-    "Environment", "Episodes", "Plan", "Report", "assert_robust", "certify", "certify_smoothed", "evaluate",
-    "imitate", "register", "report", "resilience", "run", "run_suite", "robustness", "train_adversary", "train_agent",
+    "Environment", "Episodes", "Plan", "Report", "aggregate", "assert_robust", "certify", "certify_smoothed",
+    "evaluate", "imitate", "register", "report", "resilience", "run", "run_suite", "robustness", "train_adversary",
+    "train_agent",
     "train_critic", "train_dynamics",
 }  # fmt: skip
 ERRORS = {"AdvWrappersError"}
@@ -49,6 +50,7 @@ ELSEWHERE = {
     "adv_wrappers.core.budgets": {"Budget"},
     "adv_wrappers.core.perturbation": {"Perturbation"},
     "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},
+    "adv_wrappers.evaluation.aggregates": {"Aggregates"},
     "adv_wrappers.evaluation.beam": {"beam_search"},
     "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
     "adv_wrappers.rendering.side_by_side_view": {"AttackView"},
