@@ -96,6 +96,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
     "adv_wrappers.evaluation.aggregates": ("Aggregates",),
     "adv_wrappers.evaluation.beam": ("beam_search",),
+    "adv_wrappers.evaluation.curves": ("Curves", "curves_of"),
     "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.side_by_side_view": ("AttackView",),
     "adv_wrappers.training.resilience_result": ("Resilience", "Robustness"),

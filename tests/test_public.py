@@ -52,6 +52,7 @@ ELSEWHERE = {
     "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},
     "adv_wrappers.evaluation.aggregates": {"Aggregates"},
     "adv_wrappers.evaluation.beam": {"beam_search"},
+    "adv_wrappers.evaluation.curves": {"Curves", "curves_of"},
     "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
     "adv_wrappers.rendering.side_by_side_view": {"AttackView"},
     "adv_wrappers.training.train_critic": {"scan_critics"},

@@ -1,7 +1,7 @@
 """The command line, also as ``python -m adv_wrappers``.
 
-``adv-wrappers certify | demo | evaluate | imitate | look | report | resilience | robustness | run | suite | threats |
-train-adversary | train-agent | train-critic | train-dynamics | victims``
+``adv-wrappers certify | demo | evaluate | imitate | look | plot | report | resilience | robustness | run | suite |
+threats | train-adversary | train-agent | train-critic | train-dynamics | victims``
 """
 
 from adv_wrappers.cli import (
@@ -11,6 +11,7 @@ from adv_wrappers.cli import (
     imitate,
     listing,
     look_at_threats,
+    plot,
     report_command,
     resilience_commands,
     suite,
@@ -26,6 +27,7 @@ __all__ = [
     "listing",
     "look_at_threats",
     "main",
+    "plot",
     "report_command",
     "resilience_commands",
     "suite",

@@ -14,7 +14,7 @@ from adv_wrappers.errors import ValueRangeError
 
 LEAST_EPISODES = 10  # episodes below which no interval is called one of 95%
 FEW = 3  # returns other than the commonest one that an interval must not rest on alone
-_MARK = "\N{DAGGER}"
+MARK = "\N{DAGGER}"  # of an interval that is none of 95%
 _STEEPEST = 0.8  # skewness of the mean times the quantile: above it, lengths double for 1% more coverage
 _FREEDOM = 10_000  # from here on Student's quantiles differ from this one's by less than 0.02%
 Returns = Sequence[float] | NDArray[np.float64]
@@ -166,7 +166,7 @@ def unseen(episodes: int) -> str:
 
 def marked(text: str, row: ReportRow) -> str:
     """A text about a row's interval, with a mark where it is none of 95%."""
-    return f"{_MARK} {text}" if row.get("caveat") else text
+    return f"{MARK} {text}" if row.get("caveat") else text
 
 
 def footnotes(rows: Sequence[ReportRow]) -> list[str]:
@@ -174,7 +174,7 @@ def footnotes(rows: Sequence[ReportRow]) -> list[str]:
     counts = dict.fromkeys(int(row["episodes"]) for row in rows if row.get("caveat"))
     few = f"all returns are equal, or all but {FEW} or fewer"
     why = {count: f"fewer than {LEAST_EPISODES} episodes" if count < LEAST_EPISODES else few for count in counts}
-    return [f"{_MARK} no interval of 95% ({why[count]}): {unseen(count)}" for count in counts]
+    return [f"{MARK} no interval of 95% ({why[count]}): {unseen(count)}" for count in counts]
 
 
 def _check(level: float) -> None:

@@ -1,0 +1,46 @@
+"""``plot``: curves over eps, or over another column, from the rows of a store or a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from adv_wrappers.cli.main import main, make_console
+from adv_wrappers.cli_option_choices import CURVES_BY
+
+
+@main.command("plot")
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--x", default="eps", show_default=True, metavar="COLUMN", help="eps, seed, or an argument such as steps")
+@click.option(
+    "--y", default="return", show_default=True, metavar="COLUMN",
+    help="return, regret, impact, length, loss, attacked, or a column of rows such as action_change",
+)  # fmt: skip
+@click.option("--hue", default="threat", show_default=True, type=click.Choice(CURVES_BY), help="what curves are by")
+@click.option("--col", type=click.Choice(CURVES_BY), help="what panels are by  [default: one panel]")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="for the figure: .png, .svg or .pdf")
+@click.option("--json", "as_json", is_flag=True, help="print the points as JSON, and nothing else on standard output")
+def plot(store: Path, x: str, y: str, hue: str, col: str | None, out: Path | None, as_json: bool) -> None:
+    """Draw curves from the rows of STORE, a file or a folder, and print their points."""
+    from adv_wrappers.evaluation.curves import curves_of
+    from adv_wrappers.rendering.matplotlib_figures import format_of
+    from adv_wrappers.utils.files import probe_file
+
+    if out is not None:
+        format_of(out)
+        probe_file(out)
+    curves = curves_of(store, x, y, hue, col)
+    if out is not None:
+        curves.plot(out)
+    if as_json:
+        click.echo(json.dumps(curves.rows(), indent=1, allow_nan=False))
+    else:
+        table = curves.table()
+        table.caption = None  # a caption is as narrow as its table; notes get lines of their own
+        make_console().print(table)
+    for note in curves.explanations():
+        click.echo(note, err=as_json)
+    if out is not None:
+        click.echo(f"the figure is in {out}", err=as_json)
