@@ -35,6 +35,7 @@ from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 from adv_wrappers.wrappers.probabilistic_timing_wrapper import ProbabilisticTiming
+from adv_wrappers.wrappers.record_attack_statistics import RecordAttackStatistics
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 if TYPE_CHECKING:
@@ -74,12 +75,11 @@ def _hint(name: str) -> str:
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Environment", "Episodes", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction",
-    "PerturbObservation", "Plan", "ProbabilisticTiming", "Report", "Sparse", "Strategic", "ThreatModel", "Timed",
-    "Valid", "Victim", "Window", "aggregate", "assert_robust", "certify", "certify_smoothed", "evaluate",
-    "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register",
-    "report", "resilience",
-    "robustness", "run", "run_suite", "save_card", "threat", "train_adversary", "train_agent", "train_critic",
-    "train_dynamics", "wrap",
+    "PerturbObservation", "Plan", "ProbabilisticTiming", "RecordAttackStatistics", "Report", "Sparse", "Strategic",
+    "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "certify", "certify_smoothed",
+    "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets",
+    "register", "report", "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary",
+    "train_agent", "train_critic", "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 
@@ -108,6 +108,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.wrappers.adversary_rewards": ("PerturbationCost",),
     "adv_wrappers.wrappers.dmc_env": ("dmc",),
     "adv_wrappers.wrappers.perturb_observation": ("VectorPerturbObservation",),
+    "adv_wrappers.wrappers.record_attack_statistics": ("VectorRecordAttackStatistics",),
     "adv_wrappers.wrappers.check_wrapper_order": ("check_order",),
     "adv_wrappers.wrappers.probabilistic_timing_wrapper": ("VectorProbabilisticTiming",),
     "adv_wrappers.wrappers.sb3_layers": ("VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"),

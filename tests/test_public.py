@@ -20,7 +20,9 @@ TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Windo
 ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, type)}  # one line each, and no other
 ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
-WRAPPERS = {"AdversaryEnv", "PerturbAction", "PerturbObservation", "ProbabilisticTiming"}
+WRAPPERS = {
+    "AdversaryEnv", "PerturbAction", "PerturbObservation", "ProbabilisticTiming", "RecordAttackStatistics",
+}  # fmt: skip
 VICTIMS = {
     "Victim",
     "from_module",
@@ -67,6 +69,7 @@ ELSEWHERE = {
     "adv_wrappers.wrappers.adversary_env": {"VectorAdversaryEnv"},
     "adv_wrappers.wrappers.probabilistic_timing_wrapper": {"VectorProbabilisticTiming"},
     "adv_wrappers.wrappers.perturb_observation": {"VectorPerturbObservation"},
+    "adv_wrappers.wrappers.record_attack_statistics": {"VectorRecordAttackStatistics"},
     "adv_wrappers.wrappers.check_wrapper_order": {"check_order"},
     "adv_wrappers.wrappers.sb3_layers": {"VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"},
     "adv_wrappers.wrappers.sb3_adversary_env": {"VecAdversaryEnv"},

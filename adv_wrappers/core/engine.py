@@ -56,6 +56,7 @@ class Engine:
         threat: as it is applied, every victim filled in.
         attacked: rows whose newest observation (of an action layer: whose last action) was attacked.
         true: the newest observation (of an action layer: the last action) as it came in, or None.
+        shown: the newest observation as it was passed on, or None.
         sent: the last action as it was passed on, or None.
         clock: step, episode and attacks of every row.
     """
@@ -80,12 +81,12 @@ class Engine:
         self.clock, self.simulators = Clock(rows, device, self.session.roots), simulators
         self.attacked: Flags = False
         self.true: Any = None
+        self.shown: Any = None
         self.sent: Any = None
         self.gates: list[When] = []
         # Any: of Flags mypy does not know what ~ and & give for all of the three kinds
         self._fresh: Any = True  # rows whose newest observation is new: after a partial reset only some
         self._over: Any = False  # rows whose newest observation ends their episode: nobody acts on it
-        self._shown: Any = None  # the newest observation as the agent got it
         self.graphs: attacks_as_cuda_graphs.GraphCache | None = None
         self._graphed: object = None  # the perturbation that they were made for
         self.set_threat(threat, victim)
@@ -273,10 +274,9 @@ class Engine:
             shown, attacked = self._look_at(observation, fresh, False)
         if attacked is not False and self._over is not True:
             self.clock.count(attacked if self._over is False else attacked & ~self._over)
-        if self.batched:
-            if fresh is not True and rows is None and self._shown is not None:
-                shown = trees.merge(fresh, shown, self._shown)
-            self._shown = shown
+        if self.batched and fresh is not True and rows is None and self.shown is not None:
+            shown = trees.merge(fresh, shown, self.shown)
+        self.shown = shown
         if self.session.listening:
             self.session.show(self, shown)
         return shown

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Array, Rows
@@ -19,10 +18,10 @@ from adv_wrappers.evaluation.counts_for_warnings import count_flips, count_unequ
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.wrappers.action_changes import ActionChanges
 from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer, layers
 
-CHANGED_ACTION = 0.05  # of the range of an action: from here on a continuous action counts as changed
 _LOOKED_AT = (0, 16, 64)  # steps of a run at which the victim is asked twice, attacked ones for gradients
 _ROWS_LOOKED_AT = 8  # rows of these steps
 
@@ -112,11 +111,7 @@ class RunMonitor:
         self.on_actions = [layer for layer in found if layer.on == "action"]
         measurements.integers = any(layer.engine.field.grid for layer in self.on_observations)
         self.attacked: Mask = False
-        space = runner.victim.action_space
-        self._least_change: NDArray[np.float64] | None = None  # of a continuous action that counts as changed
-        if isinstance(space, spaces.Box):
-            width = space.high.astype(np.float64) - space.low
-            self._least_change = np.where(np.isfinite(width), CHANGED_ACTION * width, CHANGED_ACTION).reshape(-1)
+        self._differ = ActionChanges(runner.victim.action_space)
         self._steps = self._compared_steps = 0
 
     def new_observation(self, mask: NDArray[np.bool_] | None = None) -> None:
@@ -208,13 +203,6 @@ class RunMonitor:
         elif on_true is not None:
             self.attacked_steps[slice(None) if rows is None else rows] += 1
             sums.changed_actions += int(np.count_nonzero(self._differ(on_true, select(received, rows))))
-
-    def _differ(self, a: Array, b: Array) -> NDArray[np.bool_]:
-        """Rows whose actions differ, bool ``[n]``; continuous ones by at least ``CHANGED_ACTION`` of their range."""
-        a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
-        different = a != b if self._least_change is None else np.abs(a - b) > self._least_change
-        found: NDArray[np.bool_] = different.any(1)
-        return found
 
 
 def _attacked(wrappers: Sequence[Layer]) -> Mask:

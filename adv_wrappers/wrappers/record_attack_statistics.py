@@ -1,0 +1,309 @@
+"""What an agent earned under attack, and how much of its episode was attacked, in ``info`` at the episode's end.
+
+Gymnasium's ``RecordEpisodeStatistics`` records return, length and time of an episode. This records beside return and
+length what only the layers beneath know: the share of steps that they attacked, and how many of those changed the
+action. Both count as ``e_adv`` and ``action_change`` of reports do: a step is attacked where its observation or its
+action is, and a terminal observation, on which nobody acts, counts nowhere. But the agent of a training explores, so
+that the action it takes says little about the one it would have taken on the true observation. Here its most likely
+actions on both are compared instead; where observations and actions are attacked, a step counts if either changed the
+action.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+from pathlib import Path
+from typing import Any, Protocol, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.threat import fits
+from adv_wrappers.core.types import Array, Info, Space
+from adv_wrappers.errors import AdvWrappersError, OrderError, SpaceError, VictimError
+from adv_wrappers.utils.trees import map_leaves, select
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.wrappers.action_changes import ActionChanges
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
+
+STATS_KEY = "attack"
+_TAGS = {"r": "return", "l": "length"}  # in TensorBoard
+
+
+class ScalarWriter(Protocol):
+    """What writes numbers, as TensorBoard's ``SummaryWriter`` does."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
+        """Write one number."""
+
+
+def scalar_writer(tensorboard: str | Path | ScalarWriter | None) -> ScalarWriter | None:
+    """A writer, or one for a folder.
+
+    Raises:
+        AdvWrappersError: for a folder, where tensorboard is missing.
+    """
+    if not isinstance(tensorboard, (str, Path)):
+        return tensorboard
+    try:
+        writer: ScalarWriter = importlib.import_module("torch.utils.tensorboard").SummaryWriter(str(tensorboard))
+    except ImportError as error:
+        raise AdvWrappersError("tensorboard= writes with the package tensorboard: pip install tensorboard") from error
+    return writer
+
+
+class AttackCounts:
+    """Counts return, length, attacked steps and changed actions of the present episode of every row.
+
+    Args:
+        env: the environment with its layers.
+        rows: the number of rows.
+        observation_space, action_space: of one row, outside of all layers.
+        victim: is asked whether an attacked observation changes its action, or None.
+
+    Raises:
+        OrderError: where there are no layers, or they are inside the rows of a vector environment.
+        VictimError: for a victim that does not fit, or that is recurrent.
+    """
+
+    def __init__(
+        self, env: Any, rows: int, observation_space: Space, action_space: Space, victim: Victim | str | None
+    ) -> None:
+        found = layers(env)
+        if not found:
+            inside = "; those inside the rows are out of reach: put RecordAttackStatistics around each row"
+            hidden = inside if counts(env)[LAYERS] else ": wrap the environment in them first"
+            what = "RecordAttackStatistics counts the attacks of the layers beneath it, and there are none"
+            raise OrderError(f"{what}{hidden}")
+        self.rows = rows
+        self._on_observations = [layer.engine for layer in found if layer.on == "observation"]
+        self._on_actions = [layer.engine for layer in found if layer.on == "action"]
+        self._runner = None
+        if victim is not None:
+            agent = load_victim(victim)
+            fits(agent, observation_space, action_space)
+            if agent.recurrent:
+                raise VictimError(
+                    "RecordAttackStatistics has no flips of recurrent agents, whose answers depend on what they were "
+                    "shown before: leave the victim out"
+                )
+            self._runner = PolicyRunner(agent, rows)
+        flat = isinstance(action_space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+        self.knows_flips = flat and (self._runner is not None or not self._on_observations)
+        self._differ = ActionChanges(action_space)
+        self.returns, self.lengths = np.zeros(rows), np.zeros(rows, np.int64)
+        self.attacked, self.flipped = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._shown_attacked, self._shown_flipped = np.zeros(rows, bool), np.zeros(rows, bool)
+
+    def begin(self, rows: NDArray[np.bool_]) -> None:
+        """Episodes begin in these rows, bool ``[B]``."""
+        for count in (self.returns, self.lengths, self.attacked, self.flipped):
+            count[rows] = 0
+
+    def look(self, rows: NDArray[np.bool_], count_flips: NDArray[np.bool_]) -> None:
+        """Note which of the newest observations, those in these rows, were attacked.
+
+        Args:
+            rows: bool ``[B]``.
+            count_flips: rows in which somebody will act on them, bool ``[B]``.
+        """
+        self._shown_attacked = np.where(rows, self._any_attacked(self._on_observations), self._shown_attacked)
+        self._shown_flipped &= ~rows
+        asked = np.flatnonzero(rows & count_flips & self._shown_attacked)
+        if self._runner is not None and self.knows_flips and len(asked):
+            both = self._on_observations[0].true, self._on_observations[-1].shown
+            if not self._on_observations[0].batched:
+                both = map_leaves(lambda leaf: np.asarray(leaf)[None], both)
+            true, shown = (self._runner.mode(select(map_leaves(_on_host, one), asked)) for one in both)
+            self._shown_flipped[asked] = self._differ(true, shown)
+
+    def add(self, actions: Any, rewards: Any, rows: NDArray[np.bool_]) -> None:
+        """Add a step of these rows, bool ``[B]``, in which the agent took ``actions``."""
+        on_actions = self._any_attacked(self._on_actions)
+        flipped = self._shown_flipped
+        if self._on_actions and self.knows_flips and on_actions.any():
+            sent = _on_host(self._on_actions[0].sent).reshape(self.rows, -1)
+            flipped = flipped | (on_actions & self._differ(_on_host(actions).reshape(self.rows, -1), sent))
+        self.returns += np.where(rows, _on_host(rewards), 0.0)
+        self.lengths += rows
+        self.attacked += rows & (self._shown_attacked | on_actions)
+        self.flipped += rows & flipped
+
+    def statistics(self) -> dict[str, Array]:
+        """What ``info`` gets, by its names, one number a row."""
+        found = {"r": self.returns.copy(), "l": self.lengths.copy(), "attack_rate": _share(self.attacked, self.lengths)}
+        return {**found, "flips": _share(self.flipped, self.attacked)} if self.knows_flips else found
+
+    def write(self, writer: ScalarWriter, found: dict[str, Array], rows: NDArray[np.bool_], steps: int) -> None:
+        """Write the statistics of some rows, bool ``[B]``, at a number of steps."""
+        for row in np.flatnonzero(rows).tolist():
+            for name, numbers in found.items():
+                if not math.isnan(number := float(numbers[row])):
+                    writer.add_scalar(f"{STATS_KEY}/{_TAGS.get(name, name)}", number, steps)
+
+    def _any_attacked(self, engines: list[Engine]) -> NDArray[np.bool_]:
+        found = np.zeros(self.rows, bool)
+        for engine in engines:
+            found |= _on_host(engine.attacked)
+        return found
+
+
+def _on_host(value: Any) -> Array:
+    array: Array = value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    return array
+
+
+def _share(part: Array, whole: Array) -> Array:
+    """The share of a whole, NaN of nothing."""
+    share: Array = np.divide(part, whole, out=np.full(len(whole), math.nan), where=whole > 0)
+    return share
+
+
+class VectorRecordAttackStatistics(VectorWrapper):
+    """:class:`RecordAttackStatistics` for a :class:`gymnasium.vector.VectorEnv`, in every autoreset mode."""
+
+    def __init__(
+        self,
+        env: AnyVectorEnv,
+        victim: Victim | str | None = None,
+        *,
+        tensorboard: str | Path | ScalarWriter | None = None,
+        stats_key: str = STATS_KEY,
+    ) -> None:
+        VectorWrapper.__init__(self, env)
+        self._stats_key, self._writer, self._taken = stats_key, scalar_writer(tensorboard), 0
+        observed, acted = env.single_observation_space, env.single_action_space
+        self._counts, self._mode = AttackCounts(env, env.num_envs, observed, acted, victim), autoreset_mode(env)
+        self._every = np.ones(env.num_envs, bool)
+        self._over = ~self._every  # rows that the next step resets, whatever its action
+
+    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset all rows, or those of ``options["reset_mask"]``."""
+        mask = None if options is None else options.get("reset_mask")
+        rows = self._every if mask is None else _on_host(mask).astype(bool)
+        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # as layers take it
+        self._counts.begin(rows)
+        self._counts.look(rows, rows)
+        self._over = self._over & ~rows
+        return obs, info
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
+        """One step of every row, with the statistics of the episodes that it ends in ``info``."""
+        counts = self._counts
+        obs, rewards, terminated, truncated, info = self.env.step(actions)
+        counts.add(actions, rewards, ~self._over)
+        self._taken += self.num_envs
+        done = _on_host(terminated | truncated)
+        if done.any():
+            found = counts.statistics()
+            info = {**info, self._stats_key: found, f"_{self._stats_key}": done}
+            if self._writer is not None:
+                counts.write(self._writer, found, done, self._taken)
+        counts.begin(done)
+        if self._mode == AutoresetMode.NEXT_STEP:
+            self._over = done
+        counts.look(self._every, self._every if self._mode == AutoresetMode.SAME_STEP else ~done)
+        return obs, rewards, terminated, truncated, info
+
+
+class RecordAttackStatistics(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Records what an agent earned under the layers beneath, and how they attacked it, at every episode's end.
+
+    The last step of an episode has in ``info["attack"]``:
+
+    - ``r``, ``l``: return and length of the episode, under attack, as Gymnasium's ``RecordEpisodeStatistics`` names
+      them;
+    - ``attack_rate``: the share of its steps at which a layer attacked the observation or the action;
+    - ``flips``: of the attacked steps the share at which the action changed: the victim's most likely action is another
+      one on the observation that the outermost layer shows than on the one that the innermost received (a continuous
+      one by more than 5% of its range), or the environment received another action than was sent. NaN where no step was
+      attacked. The wrapper cannot know it, and leaves it out, where observations are attacked and no ``victim`` is
+      given.
+
+    In a vector environment these are arrays with one number a row, and ``info["_attack"]`` masks the rows whose episode
+    is over, in every autoreset mode. What an agent earns *without* the attack is not known here:
+    :func:`adv_wrappers.evaluate` plays such episodes.
+
+    Args:
+        env: a Gymnasium ``Env`` or ``VectorEnv``, already wrapped in layers; other wrappers may lie between.
+        victim: the agent, for ``flips``: as it learns by ``from_module(..., live=True)``. Its networks are evaluated on
+            the true and the shown observation of every attacked step.
+        tensorboard: a folder, or a ``SummaryWriter``, for ``attack/return``, ``attack/length``, ``attack/attack_rate``
+            and ``attack/flips`` of every episode, over steps, those of all rows counted.
+        stats_key: the key in ``info``.
+
+    Raises:
+        OrderError: where no layer is beneath; layers inside the rows of a vector environment are out of reach, so wrap
+            these rows.
+        VictimError: for a victim that does not fit the environment, or that is recurrent.
+
+    >>> import gymnasium as gym
+    >>> from adv_wrappers import PerturbObservation, load_victim
+    >>> victim = load_victim("zoo:cartpole-dqn")
+    >>> env = PerturbObservation(gym.make("CartPole-v1"), "pgd:eps=0.2,when=every(2)", victim=victim)
+    >>> env = RecordAttackStatistics(env, victim)
+    >>> (obs, info), over = env.reset(seed=0), False
+    >>> while not over:
+    ...     obs, reward, terminated, truncated, info = env.step(victim.act_on(obs[None])[0])
+    ...     over = terminated or truncated
+    >>> info["attack"]
+    {'r': 28.0, 'l': 28, 'attack_rate': 0.5, 'flips': 1.0}
+    """
+
+    __signature__ = inspect.signature(VectorRecordAttackStatistics)  # that of __new__ would say nothing
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(env, VectorEnv):
+            return VectorRecordAttackStatistics(env, *args, **kwargs)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        victim: Victim | str | None = None,
+        *,
+        tensorboard: str | Path | ScalarWriter | None = None,
+        stats_key: str = STATS_KEY,
+    ) -> None:
+        if not isinstance(env, gym.Env):
+            raise SpaceError(
+                f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes the wrapper "
+                "inside its environments"
+            )
+        known = victim.ref or victim if isinstance(victim, Victim) else victim
+        RecordConstructorArgs.__init__(self, victim=known, stats_key=stats_key)  # whoever rebuilds it has its own logs
+        gym.Wrapper.__init__(self, env)
+        self._stats_key, self._writer, self._taken = stats_key, scalar_writer(tensorboard), 0
+        self._counts = AttackCounts(env, 1, env.observation_space, env.action_space, victim)
+        self._row = np.ones(1, bool)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset the environment."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._counts.begin(self._row)
+        self._counts.look(self._row, self._row)
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """One step, with the statistics of the episode in ``info`` where it ends."""
+        counts = self._counts
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        counts.add(action, reward, self._row)
+        self._taken += 1
+        over = bool(terminated or truncated)
+        if over:
+            found = counts.statistics()
+            info = {**info, self._stats_key: {name: numbers[0].item() for name, numbers in found.items()}}
+            if self._writer is not None:
+                counts.write(self._writer, found, self._row, self._taken)
+        counts.look(self._row, self._row ^ over)
+        return obs, reward, terminated, truncated, info
