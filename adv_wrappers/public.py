@@ -15,6 +15,7 @@ from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
@@ -36,6 +37,7 @@ from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 from adv_wrappers.wrappers.probabilistic_timing_wrapper import ProbabilisticTiming
 from adv_wrappers.wrappers.record_attack_statistics import RecordAttackStatistics
+from adv_wrappers.wrappers.schedule_budget import ScheduleBudget
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 if TYPE_CHECKING:
@@ -74,9 +76,10 @@ def _hint(name: str) -> str:
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Environment", "Episodes", "Every", "Hybrid", "Induce", "Linf", "Never", "Newest", "PerturbAction",
-    "PerturbObservation", "Plan", "ProbabilisticTiming", "RecordAttackStatistics", "Report", "Sparse", "Strategic",
-    "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "certify", "certify_smoothed",
+    "Environment", "Episodes", "Every", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never", "Newest",
+    "PerturbAction", "PerturbObservation", "Plan", "ProbabilisticTiming", "RecordAttackStatistics", "Report",
+    "ScheduleBudget", "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window",
+    "aggregate", "assert_robust", "certify", "certify_smoothed",
     "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets",
     "register", "report", "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary",
     "train_agent", "train_critic", "train_dynamics", "wrap",
@@ -109,6 +112,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.wrappers.dmc_env": ("dmc",),
     "adv_wrappers.wrappers.perturb_observation": ("VectorPerturbObservation",),
     "adv_wrappers.wrappers.record_attack_statistics": ("VectorRecordAttackStatistics",),
+    "adv_wrappers.wrappers.schedule_budget": ("VectorScheduleBudget",),
     "adv_wrappers.wrappers.check_wrapper_order": ("check_order",),
     "adv_wrappers.wrappers.probabilistic_timing_wrapper": ("VectorProbabilisticTiming",),
     "adv_wrappers.wrappers.sb3_layers": ("VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"),

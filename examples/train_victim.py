@@ -40,8 +40,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 import adv_wrappers as adv
+from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.training.robust_policy_losses import Radial
-from adv_wrappers.training.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.wrappers.dmc_env import dmc
 
 TANH = {"activation_fn": torch.nn.Tanh, "net_arch": [64, 64]}

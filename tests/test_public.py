@@ -22,7 +22,9 @@ ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {
     "AdversaryEnv", "PerturbAction", "PerturbObservation", "ProbabilisticTiming", "RecordAttackStatistics",
+    "ScheduleBudget",
 }  # fmt: skip
+SCHEDULES = {"LinearSchedule", "SmoothSchedule"}
 VICTIMS = {
     "Victim",
     "from_module",
@@ -39,7 +41,7 @@ RUNS = {
     "train_critic", "train_dynamics",
 }  # fmt: skip
 ERRORS = {"AdvWrappersError"}
-PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | VICTIMS | RUNS | ERRORS
+PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | SCHEDULES | VICTIMS | RUNS | ERRORS
 
 
 # where the other names that the documentation shows are imported from, the only path of each
@@ -70,6 +72,7 @@ ELSEWHERE = {
     "adv_wrappers.wrappers.probabilistic_timing_wrapper": {"VectorProbabilisticTiming"},
     "adv_wrappers.wrappers.perturb_observation": {"VectorPerturbObservation"},
     "adv_wrappers.wrappers.record_attack_statistics": {"VectorRecordAttackStatistics"},
+    "adv_wrappers.wrappers.schedule_budget": {"VectorScheduleBudget"},
     "adv_wrappers.wrappers.check_wrapper_order": {"check_order"},
     "adv_wrappers.wrappers.sb3_layers": {"VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"},
     "adv_wrappers.wrappers.sb3_adversary_env": {"VecAdversaryEnv"},

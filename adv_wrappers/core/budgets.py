@@ -74,6 +74,18 @@ class Budget(Value):
         """This budget with what it borrows from the victim (its unit) filled in."""
         return self
 
+    def scaled(self, share: float, grid: bool = False) -> Budget:
+        """The budget with ``share`` of its radius: of L0, which has none, with that share of its elements, rounded.
+
+        Args:
+            share: in [0, 1]; at 1 the budget itself.
+            grid: whether it is for an integer grid, where a radius below one level is 0, as nothing could change.
+
+        Raises:
+            BudgetError: for a budget without a radius.
+        """
+        raise BudgetError(f"{self!r:.80} has no radius to take a share of, as Linf(eps), L2(eps) and L0(k) have")
+
     def check(self, low: Array, high: Array, grid: bool) -> None:
         """Raise :class:`BudgetError` if the budget makes no sense on a space with these bounds."""
 
@@ -208,6 +220,10 @@ class L2(Budget):
     def is_zero(self) -> bool:
         return self.eps == 0
 
+    def scaled(self, share: float, grid: bool = False) -> L2:
+        eps = share * self.eps
+        return self if share == 1 else L2(0.0 if grid and eps < 1 else eps)
+
     def check(self, low: Array, high: Array, grid: bool) -> None:
         if grid and 0 < self.eps < 1:
             raise below_one_level(self.eps)
@@ -312,6 +328,17 @@ class Linf(Budget):
         scale = self.scale if isinstance(self.scale, tuple) else (self.scale,)
         return self.eps == 0 or all(unit == 0 for unit in scale)
 
+    @property
+    def _largest_unit(self) -> float:
+        """The scale of the feature that may move furthest."""
+        if isinstance(self.scale, tuple):
+            return max(self.scale, default=0.0)
+        return float(1 if self.scale is None else self.scale)
+
+    def scaled(self, share: float, grid: bool = False) -> Linf:
+        eps = share * self.eps
+        return self if share == 1 else replace(self, eps=0.0 if grid and eps * self._largest_unit < 1 else eps)
+
     def check(self, low: Array, high: Array, grid: bool) -> None:
         if self.scale == "victim":
             give = Words("give one to the attack, or call threat.against(victim)", "give one to the attack")
@@ -319,13 +346,8 @@ class Linf(Budget):
         size = int(np.prod(low.shape))
         if isinstance(self.scale, tuple) and len(self.scale) != size:
             raise BudgetError(f"scale has {len(self.scale)} numbers for a space of {size} features {low.shape}")
-        unit = (
-            max(self.scale, default=0.0)
-            if isinstance(self.scale, tuple)
-            else float(1 if self.scale is None else self.scale)
-        )
-        if grid and 0 < self.eps * unit < 1:
-            raise below_one_level(self.eps * unit)
+        if grid and 0 < self.eps * self._largest_unit < 1:
+            raise below_one_level(self.eps * self._largest_unit)
 
     @property
     def elementwise(self) -> bool:

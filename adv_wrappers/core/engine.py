@@ -20,7 +20,7 @@ from adv_wrappers.accel import attacks_as_cuda_graphs, host_device_transfer
 from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, which_rows_to_attack
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.episode_clock import Clock, Seeds
-from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget
+from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.session import Session
@@ -109,12 +109,14 @@ class Engine:
             simulators.record()
             if isinstance(threat.how, SimulatingPerturbation):
                 threat.how.check_simulated(simulators.feature_names)
+        before: ThreatModel | None = getattr(self, "threat", None)
         self.threat, self.field, how, within = threat, field, threat.how, threat.budget
         self.how, self.victims, self.on_action = how, threat.victims, threat.on == "action"
         self.when: Any = threat.when
         self.blind = isinstance(self.when, When) and self.when.blind
         self.budget, self._shape = frame_budget(within), (self.rows or 1, *field.shape)
-        self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
+        if before is None or frames_of(before.budget) != frames_of(within):
+            self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
         self.framed = self._history is not None
         self.free: Tensor | None = None  # elements that are shown for the first time, under Newest
         first = self.victims[0] if self.victims else None
@@ -131,7 +133,8 @@ class Engine:
         self._at_once = not (self.on_action or self.gates or self._history or self._shares or self.declines)
         self._at_once = self._at_once and (self.when is None or self.blind)
         self.writes_nothing: bool = getattr(how, "capturable", False)  # as it promises
-        self._begin_memory()
+        if before is None or before.how is not how:  # another budget within an episode erases nothing
+            self._begin_memory()
         self._equip()
 
     def to(self, device: torch.device) -> None:

@@ -60,6 +60,9 @@ class Newest(Budget):
         inner = self.within.resolve(victim)
         return self if inner is self.within else replace(self, within=inner)
 
+    def scaled(self, share: float, grid: bool = False) -> Newest:
+        return replace(self, within=self.within.scaled(share, grid))
+
     def along(self, shape: tuple[int, ...]) -> int:
         """The axis of the frames in observations of this shape."""
         if self.axis is not None:
@@ -90,6 +93,11 @@ class Newest(Budget):
 def frame_budget(budget: Budget) -> Budget:
     """The budget of a frame, which is the budget itself without frames."""
     return budget.within if isinstance(budget, Newest) else budget
+
+
+def frames_of(budget: Budget) -> tuple[int | None, int] | None:
+    """Axis and size of the frames that a budget tells apart; None for a budget that tells none apart."""
+    return (budget.axis, budget.size) if isinstance(budget, Newest) else None
 
 
 class FrameHistory:

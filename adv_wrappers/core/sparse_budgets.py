@@ -114,6 +114,9 @@ class L0(FewFeatures):
     within: ClassVar[Budget] = Valid()  # type: ignore[misc]
     k: int
 
+    def scaled(self, share: float, grid: bool = False) -> L0:
+        return L0(round(share * self.k))
+
 
 @dataclass(frozen=True)
 class Sparse(FewFeatures):
@@ -153,6 +156,10 @@ class Sparse(FewFeatures):
     def scale(self) -> Scale:
         """The scale of :attr:`within`."""
         return self.within.scale
+
+    def scaled(self, share: float, grid: bool = False) -> Sparse:
+        """As many elements, each within ``share`` of its radius."""
+        return replace(self, within=self.within.scaled(share, grid))
 
     def resolve(self, victim: VictimLike | None) -> Sparse:
         inner = self.within.resolve(victim)

@@ -229,11 +229,24 @@ class AdversaryLayer(Layer):
         """
         if not self.config.on_actions:
             super().set_budget(within)
-            self.config.observation_threat = self.threat
+            self.config.observation_threat = self.whole_threat
             return
         assert self._action_layer is not None
         self._action_layer.set_budget(within)
-        self.config.action_threat = self._action_layer.threat
+        self.config.action_threat = self._action_layer.whole_threat
+
+    def set_budget_share(self, share: float) -> None:
+        """Use a share of the budget that :meth:`set_budget` replaces, from the adversary's next action on.
+
+        Raises:
+            ValueRangeError: for a share that is none.
+            BudgetError: for a budget without a radius.
+        """
+        if not self.config.on_actions:
+            super().set_budget_share(share)
+            return
+        assert self._action_layer is not None
+        self._action_layer.set_budget_share(share)
 
     def _attack(self, actions: Any, rows: int, moved: Flags = True) -> Any:
         """What the victim observes under the adversary's actions ``[rows, *A]``, in the rows of ``moved``."""

@@ -53,7 +53,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]
         """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
-        arguments: Info = {"how": recorded(self.threat)}
+        arguments: Info = {"how": recorded(self.whole_threat)}
         if not self.quantize:
             arguments["quantize"] = False
         if self.keep_true:

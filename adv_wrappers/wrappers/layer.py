@@ -23,6 +23,7 @@ from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.snapshots import ReplayRecorder
 from adv_wrappers.snapshots.try_actions import EnvironmentBeneath
 from adv_wrappers.timing import Bernoulli
+from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.torch_threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
 
@@ -134,6 +135,8 @@ class Layer:
 
     engine: Engine
     beneath: dict[str, int]
+    budget_share: float = 1.0  # that is used
+    _whole: Budget | None = None  # the budget of which that is a share; None where it is used whole
 
     def _install(
         self,
@@ -189,8 +192,13 @@ class Layer:
 
     @property
     def threat(self) -> ThreatModel:
-        """What this layer does, every victim filled in."""
+        """What this layer does now, every victim filled in."""
         return self.engine.threat
+
+    @property
+    def whole_threat(self) -> ThreatModel:
+        """:attr:`threat` with its whole budget, whatever share of it is used: what a spec records."""
+        return self.threat if self._whole is None else replace(self.threat, within=self._whole)
 
     def set_budget(self, within: Budget) -> None:
         """Replace the budget, for curricula; it holds from the next attack on, and the recorded spec follows.
@@ -200,7 +208,29 @@ class Layer:
         """
         if not isinstance(within, Budget):
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
-        self.engine.set_threat(replace(self.threat, within=within))
+        self._use(replace(self.threat, within=within).resolve(), self.budget_share)
+
+    def set_budget_share(self, share: float) -> None:
+        """Use a share of the budget (:meth:`.Budget.scaled`) from the next attack on; a spec records the whole.
+
+        Args:
+            share: of the radius, in [0, 1]. At 0 nothing changes, at 1 the threat is what it was, to the bit.
+
+        Raises:
+            ValueRangeError: for a share that is none.
+            BudgetError: for a budget without a radius.
+        """
+        self._use(self.whole_threat, number("share", share, 0, 1))
+
+    def _use(self, whole: ThreatModel, share: float) -> None:
+        """Take a threat with a share of its budget."""
+        engine, used = self.engine, whole
+        if share < 1:
+            field = whole.check(engine.observation_space, engine.action_space)
+            used = replace(whole, within=whole.budget.scaled(share, field.grid))
+        if used != engine.threat:
+            engine.set_threat(used)
+        self._whole, self.budget_share = None if share == 1 else whole.budget, share
 
     def _note(self, info: Info, attacked: Flags, true: Any) -> Info:
         """``info`` with this layer's entry; the environment's own dictionary is not written to."""

@@ -25,12 +25,12 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval import interval
+from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy, image_bounds
 from adv_wrappers.training.robust_policy_losses import PAPER, Radial, SARegularizer
 from adv_wrappers.training.robust_ppo_a2c import make_batch, make_robust
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
-from adv_wrappers.training.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.training.train_agent import train_agent
 from adv_wrappers.training.train_agent_setup import algorithm_settings, make_agent
 from adv_wrappers.training.training_settings import Training

@@ -17,7 +17,7 @@ class LinearSchedule(Value):
         first, last: the number before and after.
         begin, end: shares of the training, in [0, 1]. Where they are equal, the number jumps.
 
-    >>> from adv_wrappers.training.schedules import LinearSchedule
+    >>> from adv_wrappers import LinearSchedule
     >>> LinearSchedule(0.0, 1.0, end=0.5)(0.25)
     0.5
     """
@@ -55,7 +55,7 @@ class SmoothSchedule(LinearSchedule):
         bend: the share of the way from ``begin`` to ``end`` on which the power rules, in (0, 1).
         exponent: the power, at least 1.
 
-    >>> from adv_wrappers.training.schedules import SmoothSchedule
+    >>> from adv_wrappers import SmoothSchedule
     >>> schedule = SmoothSchedule(0.0, 1.0)
     >>> schedule(0.0), round(schedule(0.1), 4), schedule(1.0)
     (0.0, 0.002, 1.0)

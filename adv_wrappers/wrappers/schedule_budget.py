@@ -1,0 +1,163 @@
+"""A curriculum: the layers beneath use a share of their budgets that follows a schedule over the training's steps."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, SupportsFloat
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from adv_wrappers.core.json_values import decode
+from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
+from adv_wrappers.core.types import Array, Info
+from adv_wrappers.errors import Argument, Message, OrderError, SpaceError, ThreatError
+from adv_wrappers.utils.check_numbers import integer, is_number
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, Layer, counts, inner_layers, layers
+
+LEVELS = 100  # a budget changes in hundredths of the training: a change takes as long as a few attacks
+
+
+class UsesShare(Protocol):
+    """What uses a share of a budget: a layer."""
+
+    def set_budget_share(self, share: float) -> None:
+        """Use a share in [0, 1] from now on."""
+
+
+def as_share_schedule(schedule: object) -> Number:
+    """A schedule of shares, as a value or its dictionary, or a number for one that stays.
+
+    Raises:
+        ThreatError: for anything else.
+        ValueRangeError: for shares outside of [0, 1].
+    """
+    found = decode(schedule) if isinstance(schedule, Mapping) else schedule
+    if not isinstance(found, LinearSchedule) and not is_number(found):
+        expected = " must be a schedule of shares such as LinearSchedule(0.0, 1.0), or a number"
+        raise ThreatError(Message(Argument("schedule"), f"{expected}, got {schedule!r:.80}"))
+    check_share("schedule", found)
+    return found
+
+
+class BudgetShares:
+    """Sets the shares that layers use by a schedule.
+
+    Args:
+        schedule: what :func:`as_share_schedule` takes.
+        targets: the layers.
+
+    Attributes:
+        share: the present share.
+    """
+
+    def __init__(self, schedule: object, targets: Sequence[UsesShare]) -> None:
+        self.schedule, self.targets, self._level, self.share = as_share_schedule(schedule), targets, -1, 1.0
+        self.set_at(0.0)
+
+    def set_at(self, done: float) -> None:
+        """Set the share of when ``done`` of the training is done, at least 0, in whole hundredths of it."""
+        level = min(int(done * LEVELS), LEVELS)
+        if level != self._level:
+            self._level, self.share = level, at(self.schedule, level / LEVELS)
+            for target in self.targets:
+                target.set_budget_share(self.share)
+
+
+def scheduled_layers(env: Any, who: str) -> list[Layer]:
+    """The layers beneath, and those inside the rows of a vector environment of this process.
+
+    Raises:
+        OrderError: where there are none, or where some are inside the workers of a vector environment.
+    """
+    found, inside = layers(env), [layer for row in inner_layers(env) for layer in row]
+    hidden = counts(env)[LAYERS] - len(found)
+    if hidden > 0 and not inside:
+        raise OrderError(
+            f"{who} cannot reach the layers inside the workers of this vector environment: wrap the vector environment "
+            "itself, or put ScheduleBudget inside the workers"
+        )
+    if not found and not inside:
+        raise OrderError(f"{who} changes the budgets of the layers beneath it, and there are none: wrap them first")
+    return [*found, *inside]
+
+
+class VectorScheduleBudget(VectorWrapper):
+    """:class:`ScheduleBudget` for a :class:`gymnasium.vector.VectorEnv`, whose step is one of every row."""
+
+    def __init__(self, env: AnyVectorEnv, schedule: Number | Info, steps: int) -> None:
+        VectorWrapper.__init__(self, env)
+        self.steps, self.taken = integer("steps", steps, 1), 0
+        self._shares = BudgetShares(schedule, scheduled_layers(env, "ScheduleBudget"))
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
+        """One step of every row."""
+        found = self.env.step(actions)
+        self.taken += self.num_envs
+        self._shares.set_at(self.taken / self.steps)
+        return found
+
+
+class ScheduleBudget(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """All layers beneath use a share of their budgets that follows a schedule: a curriculum over eps.
+
+    The share changes in hundredths of the training, within an episode too, and holds from the next observation (or
+    action) on. At a share of 1 the threat is what it is without this wrapper, to the bit; at 0 nothing changes. On
+    integer observations a radius below one grey level counts as 0. Specs record the whole budget.
+
+    Args:
+        env: a Gymnasium ``Env`` or ``VectorEnv``, already wrapped in layers.
+        schedule: the share of the budget, in [0, 1], as a :class:`LinearSchedule`, a :class:`SmoothSchedule` or one of
+            their dictionaries; or a number for a share that stays.
+        steps: the steps of the training, those of all rows of a vector counted, after which the schedule is at its end.
+
+    Raises:
+        ThreatError: for what is no schedule.
+        ValueRangeError: for shares outside of [0, 1], and for less than one step.
+        BudgetError: for a layer whose budget has no radius, such as :class:`Valid`.
+        OrderError: where no layer is beneath, or layers are inside ``AsyncVectorEnv`` workers.
+
+    >>> import gymnasium as gym
+    >>> from adv_wrappers import Linf, LinearSchedule, Noise, PerturbObservation
+    >>> env = PerturbObservation(gym.make("CartPole-v1"), Noise(), within=Linf(0.1))
+    >>> env = ScheduleBudget(env, LinearSchedule(0.0, 1.0, end=0.5), steps=40)
+    >>> _ = env.reset(seed=0)
+    >>> for _ in range(10):
+    ...     _ = env.step(env.action_space.sample())
+    >>> env.get_wrapper_attr("threat").budget, env.get_wrapper_attr("budget_share")
+    (Linf(eps=0.05, scale=None), 0.5)
+    """
+
+    __signature__ = inspect.signature(VectorScheduleBudget)  # that of __new__ would say nothing
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(env, VectorEnv):
+            return VectorScheduleBudget(env, *args, **kwargs)
+        return super().__new__(cls)
+
+    def __init__(self, env: AnyEnv, schedule: Number | Info, steps: int) -> None:
+        if not isinstance(env, gym.Env):
+            raise SpaceError(
+                f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}"
+            )
+        shares = as_share_schedule(schedule)
+        recorded = shares.to_dict() if isinstance(shares, LinearSchedule) else shares
+        RecordConstructorArgs.__init__(self, schedule=recorded, steps=steps)
+        gym.Wrapper.__init__(self, env)
+        self.steps, self.taken = integer("steps", steps, 1), 0
+        self._shares = BudgetShares(shares, scheduled_layers(env, "ScheduleBudget"))
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment with this schedule added."""
+        self._cached_spec = None  # a layer's budget may have changed
+        return super().spec
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """One step."""
+        found = self.env.step(action)
+        self.taken += 1
+        self._shares.set_at(self.taken / self.steps)
+        return found
