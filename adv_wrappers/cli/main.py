@@ -9,9 +9,11 @@ what is quick, and commands import the rest when they run.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import io
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adv_wrappers import __version__
-from adv_wrappers.cli.interruption import Interrupted
+from adv_wrappers.cli.interruption import INTERRUPTED, Interrupted
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, MessagePart, OutputError, Words
 
 if TYPE_CHECKING:
@@ -40,6 +42,15 @@ class _OneLineError(click.ClickException):
 class _CommandGroup(click.Group):
     """Commands whose expected errors are one line and exit code 2, and whose interruptions one line and 130."""
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Be the program of this process, which ends here."""
+        try:
+            return self.main(*args, **kwargs)
+        except SystemExit as end:
+            if end.code == INTERRUPTED:
+                _end_process(INTERRUPTED)
+            raise
+
     def invoke(self, ctx: click.Context) -> object:
         try:
             with _warnings_by_option(self, ctx), _any_name_printable():
@@ -53,7 +64,27 @@ class _CommandGroup(click.Group):
             where = "" if error.filename is None else f" {error.filename}"
             raise _OneLineError(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
         except KeyboardInterrupt:  # where nothing has begun that could be kept, or everything is
+            _end_workers()
             raise Interrupted("by the user") from None
+        except Interrupted:
+            _end_workers()
+            raise
+
+
+def _end_process(status: int) -> None:
+    """End this process without taking apart every module that it imported, which takes seconds where torch is."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a reader that has gone, or a closed stream
+            stream.flush()
+    os._exit(status)
+
+
+def _end_workers() -> None:
+    """End worker processes, which otherwise finish what they are doing before this process may end."""
+    processes = sys.modules.get("adv_wrappers.utils.processes")
+    if processes is not None:
+        processes.discard_all()
 
 
 def option_names(command: click.Command | None) -> dict[str, str]:

@@ -70,7 +70,9 @@ class MultiprocessVectorEnv(VectorEnv[Any, Any, Array]):
                 self._others.append(_OtherProcess(data, rows.stop - rows.start))
             for other in self._others:  # all import at once
                 other.receive()
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, Exception):  # an interruption, which does not wait until they have imported
+                discard(ON_DEMAND, pool_of(ON_DEMAND))
             self.close()
             raise
         self.num_envs, self.metadata, self.render_mode = num_envs, own.metadata, own.render_mode

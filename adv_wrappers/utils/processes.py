@@ -1,9 +1,9 @@
 """Warm worker processes: spawned once, kept for the calls that follow, each with one thread of torch.
 
-Importing torch and Gymnasium costs a new process seconds, so workers stay. They ignore an interruption, which their
-parent deals with, and end when it does, whatever ends it. As everywhere with spawned processes, a script that uses them
-has its calls under ``if __name__ == "__main__":``, and the functions that it hands over are defined at the top of a
-module.
+Importing torch and Gymnasium costs a new process seconds, so workers stay. From their first moment on they ignore an
+interruption, which their parent deals with, and end when it does, whatever ends it. As everywhere with spawned
+processes, a script that uses them has its calls under ``if __name__ == "__main__":``, and the functions that it hands
+over are defined at the top of a module.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import multiprocessing.util
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -37,6 +38,40 @@ DEAD_WORKER = (
     'under `if __name__ == "__main__":`'
 )
 _pools: dict[int, ProcessPoolExecutor] = {}
+
+
+class _Pool(ProcessPoolExecutor):
+    """A pool whose processes are not interrupted while they import either, before :func:`_begin` is called."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        with _interruptions_wait():
+            return super().submit(fn, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def _interruptions_wait() -> Iterator[None]:
+    """Let an interruption that comes meanwhile come afterwards, and begin processes that do not listen to any.
+
+    A new process inherits the signals that the thread which begins it blocks, but for Windows, which has none. That
+    does not keep them from this process, as another of its threads may get them.
+    """
+    came = list[int]()
+    main = threading.current_thread() is threading.main_thread()  # the only one that an interruption is raised in
+    handler = signal.getsignal(signal.SIGINT) if main else None
+    if handler is not None:
+        signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    blocked = None if sys.platform == "win32" else signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if sys.platform != "win32" and blocked is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+            if came:
+                signal.raise_signal(signal.SIGINT)
+
+
 _lock = threading.Lock()
 
 
@@ -101,7 +136,7 @@ def pool_of(workers: int) -> ProcessPoolExecutor:
     """The processes of this number of workers, which are kept until :func:`discard`; :func:`warm_pool` sees to that."""
     with _lock:
         if workers not in _pools:
-            _pools[workers] = ProcessPoolExecutor(
+            _pools[workers] = _Pool(
                 workers, multiprocessing.get_context(START_METHOD), _begin, (torch.get_default_dtype(),)
             )
             # a process that multiprocessing started waits at its end for its children: these are told to end before
@@ -153,6 +188,12 @@ def discard(workers: int, pool: ProcessPoolExecutor) -> None:
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
+
+
+def discard_all() -> None:
+    """End the processes of all pools now, whatever they are doing."""
+    for workers, pool in [*_pools.items()]:
+        discard(workers, pool)
 
 
 def _begin(dtype: torch.dtype) -> None:

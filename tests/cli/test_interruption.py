@@ -6,7 +6,10 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import gymnasium as gym
@@ -26,6 +29,8 @@ from adv_wrappers.cli.interruption import (
     read_list,
 )
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.utils import processes
+from adv_wrappers.utils.processes import pool_of
 
 DQN = ["--victim", "zoo:cartpole-dqn"]
 EVALUATE = ["evaluate", "Interrupted-v0", *DQN, "--episodes", "2", "--num-envs", "1"]
@@ -193,6 +198,49 @@ def test_a_command_that_keeps_nothing_says_that_it_was_interrupted() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("adv_wrappers.cli.evaluation.load_agent", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
         assert said(invoke(*EVALUATE)) == "by the user"
+
+
+def test_worker_processes_end_with_an_interruption() -> None:
+    """Those that wait for work too, which otherwise take apart what they have imported before the command may end."""
+    pool = pool_of(1)
+    pool.submit(os.getpid).result()
+    [worker] = pool._processes.values()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adv_wrappers.cli.evaluation.load_agent", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        assert said(invoke(*EVALUATE)) == "by the user"
+    assert wait([worker.sentinel], 60) and 1 not in processes._pools
+
+
+PROGRAM = """
+import atexit, os, signal, sys
+from adv_wrappers.cli import evaluation, main
+
+class Module:
+    def __del__(self):
+        print("taken apart", flush=True)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+kept = Module()
+atexit.register(print, "at exit")
+if sys.argv[1] == "interrupted":
+    evaluation.load_agent = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+main(["evaluate", "CartPole-v1", "--victim", "zoo:nobody"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "written", "line"),
+    [
+        ("interrupted", 130, ["at exit"], "Interrupted: by the user\n"),
+        ("not", 2, ["at exit", "taken apart"], "Error: no agent 'nobody'"),
+    ],
+)
+def test_an_interrupted_program_ends_before_its_modules_are_taken_apart(
+    how: str, status: int, written: list[str], line: str
+) -> None:
+    """That takes seconds where torch is imported; what was to be done at the exit is done."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True)
+    assert done.returncode == status and done.stdout.splitlines() == written and line in done.stderr, done.stderr
 
 
 def test_what_folders_keep(tmp_path: Path) -> None:

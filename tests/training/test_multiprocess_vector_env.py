@@ -21,6 +21,7 @@ pytest.importorskip("stable_baselines3")
 from adv_wrappers.training.multiprocess_vector_env import MultiprocessVectorEnv, make_vector
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
+from adv_wrappers.utils import processes as processes_
 
 VICTIM = "zoo:cartpole-a2c"
 
@@ -77,6 +78,18 @@ def test_rows_are_those_of_a_sync_vector_env(processes):
                 assert all(map(same, *found))
                 ends += int((found[0][2] | found[0][3]).sum())
             assert ends > 14  # each row began new episodes
+
+
+def test_an_interruption_does_not_wait_for_processes_that_still_import(monkeypatch):
+    pool = processes_.pool_of(processes_.ON_DEMAND)
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("adv_wrappers.training.multiprocess_vector_env._OtherProcess.receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        MultiprocessVectorEnv(Environment(Noted), 2, 2)
+    assert processes_._pools.get(processes_.ON_DEMAND) is not pool
 
 
 def test_no_more_processes_than_rows():

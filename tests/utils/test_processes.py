@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -19,6 +20,11 @@ def about_worker(_: int) -> tuple[int, int, torch.dtype]:
     return os.getpid(), torch.get_num_threads(), torch.get_default_dtype()
 
 
+def blocked() -> bool:
+    """Whether this thread has not listened to interruptions since it began."""
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -30,6 +36,7 @@ def test_workers_stay_and_have_one_thread(monkeypatch):
         first = pool.submit(about_worker, 0).result()
     with warm_pool(1) as pool:
         second = pool.submit(about_worker, 0).result()
+        assert pool.submit(blocked).result() and not blocked()
     assert first == second
     assert first[0] != os.getpid()
     assert first[1:] == (1, torch.float32)
@@ -49,6 +56,38 @@ def test_an_error_leaves_no_process_behind():
         raise KeyboardInterrupt
     assert wait([worker.sentinel], 60)  # not join(): the pool's own thread may take the exit code at the same time
     assert 1 not in processes._pools
+
+
+@pytest.fixture
+def interruptions():
+    """SIGINT is Python's own, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interruption_waits_until_a_process_has_begun(interruptions, monkeypatch):
+    """Here another thread gets the signal, which this one does not listen to meanwhile."""
+    came = []
+
+    def interrupt():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        signal.raise_signal(signal.SIGINT)
+
+    def adjust(pool):
+        begin(pool)
+        other = threading.Thread(target=interrupt)
+        other.start()
+        other.join()
+        came.append(len(pool._processes))
+
+    begin = processes._Pool._start_executor_manager_thread
+    monkeypatch.setattr(processes._Pool, "_start_executor_manager_thread", adjust)
+    processes.discard_all()
+    with pytest.raises(KeyboardInterrupt), warm_pool(1) as pool:
+        pool.submit(about_worker, 0)
+        raise AssertionError("the interruption is lost")
+    assert came and not blocked() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 SCRIPT = """
