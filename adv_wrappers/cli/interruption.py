@@ -143,12 +143,22 @@ def kept_checkpoints(steps: int, forms: Sequence[str] = (".",)) -> DescribeKept:
     """
 
     def kept(folder: Path) -> str | None:
-        records = [read_list(folder / form / "state.json", "record") for form in forms]
-        count, last = sum(map(len, records)), sum(int(str(record[-1]["steps"])) for record in records if record)
-        some = f"{count} checkpoint{'s' * (count != 1)}, to step {last} of {steps * len(forms)},"
+        count = sum(len(read_list(folder / form / "state.json", "record")) for form in forms)
+        some = f"{count} checkpoint{'s' * (count != 1)}, to step {kept_steps(folder, forms)} of {steps * len(forms)},"
         return f"{some} {'is' if count == 1 else 'are'} in {folder}" if count else None
 
     return kept
+
+
+def kept_steps(folder: Path, forms: Sequence[str] = (".",)) -> int:
+    """At how many steps the last checkpoints are of the trainings that a folder keeps.
+
+    Args:
+        folder: of the command.
+        forms: the folders of the trainings, in that one.
+    """
+    records = (read_list(folder / form / "state.json", "record") for form in forms)
+    return sum(int(str(record[-1]["steps"])) for record in records if record)
 
 
 def read_list(path: Path, key: str) -> list[dict[str, object]]:

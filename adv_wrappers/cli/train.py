@@ -32,7 +32,7 @@ from adv_wrappers.cli.common_options import (
     repeated,
     victim_options,
 )
-from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
 from adv_wrappers.cli.main import main, make_console, make_table
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli_option_choices import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
@@ -151,10 +151,10 @@ def train_adversary_(
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
     train, agent = import_train_adversary(), load_agent(victim, trust, stats, select)
-    kept = kept_checkpoints(steps, FORMS if form == BOTH else (".",))
-    with show_progress() as move, resumable(out, kept):
-        whole = steps * (2 if form == BOTH else 1)
-        move(kind, 0, whole)
+    forms = FORMS if form == BOTH else (".",)
+    with show_progress() as move, resumable(out, kept_checkpoints(steps, forms)):
+        whole = steps * len(forms)
+        move(kind, min(kept_steps(out, forms), whole), whole)
         train(
             kind,
             env,
@@ -284,7 +284,7 @@ def train_agent_(
     against = None if adversary == "none" else adversary or "auto"
     budget = None if eps is None else Linf(eps, parse_scale(scale))
     with show_progress() as move, resumable(out, kept_checkpoints(steps)):
-        move("agent", 0, steps)
+        move("agent", min(kept_steps(out), steps), steps)
         hardened = train_agent(
             env,
             against,

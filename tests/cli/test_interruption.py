@@ -25,6 +25,7 @@ from adv_wrappers.cli.interruption import (
     kept_files,
     kept_ranges,
     kept_rounds,
+    kept_steps,
     kept_suite,
     read_list,
 )
@@ -253,6 +254,7 @@ def test_what_folders_keep(tmp_path: Path) -> None:
         (tmp_path / form / "state.json").write_text(json.dumps({"record": [{"steps": at} for at in steps]}))
     kept = kept_checkpoints(9, ("direction", "target"))(tmp_path)
     assert kept == f"3 checkpoints, to step 14 of 18, are in {tmp_path}"
+    assert kept_steps(tmp_path, ("direction", "target")) == 14 and kept_steps(tmp_path / "nowhere") == 0
     assert kept_files(tmp_path) == f"{tmp_path} keeps direction, target"
     (tmp_path / "sa-rl").mkdir()
     (tmp_path / "sa-rl" / "card.json").write_text("no JSON")

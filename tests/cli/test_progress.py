@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 
 import click
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from adv_wrappers.cli import progress
-from adv_wrappers.cli.progress import ProgressLines, show_progress
+from adv_wrappers.cli.progress import Pace, ProgressLines, show_progress
 
 
 class Clock:
@@ -43,9 +44,27 @@ def test_a_line_says_what_runs_and_what_is_left(told):
     lines.tell()
     assert written == [
         "beam: 0 of 20 after 30 s",
-        "beam: 5 of 20 after 40 s, about 2 min left",
-        "beam: 5 of 2000, 1 failed after 40 s, about 4.4 h left",
+        "beam: 5 of 20 after 40 s, about 80 s left",
+        "beam: 5 of 2000, 1 failed after 40 s, about 3.3 h left",
     ]
+
+
+def test_what_an_earlier_call_did_says_nothing_of_the_pace():
+    pace = Pace(100.0, 50, 100)
+    assert pace.left(110.0) is None
+    pace.move(110.0, 60, 100)
+    assert pace.left(110.0) == 40.0 and pace.left(112.0) == 38.0
+
+
+def test_parts_that_are_late_count_as_if_they_came_now_and_the_last_of_them_as_unknown():
+    pace = Pace(0.0, 0, 30)
+    pace.move(10.0, 10, 30)  # ten at once, in ten seconds
+    assert pace.left(20.0) == 10.0
+    assert pace.left(30.0) == 15.0
+    pace.move(30.0, 20, 30)
+    assert pace.left(30.0) == 15.0 and pace.left(46.0) is None
+    pace.move(50.0, 30, 30)
+    assert pace.left(50.0) is None
 
 
 def test_what_is_done_is_not_told_of(told):
@@ -78,9 +97,15 @@ def test_lines_come_while_a_command_is_silent_and_end_with_it(monkeypatch):
 
 def test_a_terminal_has_bars(monkeypatch):
     shown = io.StringIO()
-    console = Console(file=shown, force_terminal=True, width=120)
+    console = Console(file=shown, force_terminal=True, width=80, color_system=None)
     monkeypatch.setattr(progress, "make_console", lambda stderr: console)
     with show_progress() as move:
+        move("cells [a]", 0, 4, "1 failed")
+        console.print("above")  # draws the bars again
+        assert "cells [a]" in shown.getvalue() and "0/4 1 failed, 0 s" in shown.getvalue()
+        assert "left" not in shown.getvalue()
         move("cells [a]", 1, 4, "1 failed")
-    assert "cells [a], 1 failed" in shown.getvalue() and "1/4" in shown.getvalue()
+        move("a name that is much too long for a line of eighty columns, in which there are numbers", 0, 4)
+    assert ", about 0 s left" in shown.getvalue() and "1/4" in shown.getvalue() and "…" in shown.getvalue()
+    assert all(len(line) <= 80 for line in re.sub(r"\x1b\[[0-9?]*[A-Za-z]", "", shown.getvalue()).splitlines())
     assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
