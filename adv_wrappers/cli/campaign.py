@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ import click
 
 from adv_wrappers.cli.common_options import POSITIVE, WORKERS
 from adv_wrappers.cli.interruption import Interrupted
-from adv_wrappers.cli.main import main, make_console, make_table
+from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.print_table import json_asked, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli_option_choices import SAMPLE_SHARE
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _OF_A_RUN = ("seed", "episode_seeds", "git")  # which differ between rows that are counted together
 _MOST_LINES = 200  # of the table: a store of more is read by Store.reports()
+_BY_IMPORTANCE = ("threat", "return", "victim", "std over seeds", "seeds", "environment", "lowest")
 STORE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -43,6 +46,7 @@ STORE = click.Path(path_type=Path, dir_okay=False)
     "--sample", "share", default=SAMPLE_SHARE, show_default=True, type=click.FloatRange(0, 1, min_open=True),
     help="share of the cells of every kind that --dry-run plays",
 )  # fmt: skip
+@table_options
 def run_(
     plan: Path,
     store: Path,
@@ -65,16 +69,16 @@ def run_(
     check_workers(workers)
     cells = expand(Plan.load(plan))
     for name, reason in cells.left_out.items():
-        click.echo(f"left out: {name}: {reason}")
+        say(f"left out: {name}: {reason}")
     trained = sorted({cell.recipe.entry for cell in cells.cells if cell.recipe is not None and cell.recipe.trained})
     with Store(store) as opened, rows_of_store(opened, cells):
         if trained:
-            click.echo(f"trains {', '.join(trained)}, for minutes to hours each, and keeps them in {opened.trainings}")
+            say(f"trains {', '.join(trained)}, for minutes to hours each, and keeps them in {opened.trainings}")
         if dry_run:
             cost = estimate(cells, opened, share)
-            make_console().print(cost.table())
-            click.echo(str(cost).rstrip().splitlines()[-1])
-            click.echo(f"with {workers} processes about {cost.wall_clock(workers, os.cpu_count()):.0f} s")
+            print_table(cost.table(), map(asdict, cost.kinds), ("kind", "seconds", "cells"))
+            say(str(cost).rstrip().splitlines()[-1])
+            say(f"with {workers} processes about {cost.wall_clock(workers, os.cpu_count()):.0f} s")
             return
         summary = play(cells, opened, workers, ray, actors, gpus)
         show(opened, cells.cells)
@@ -109,7 +113,7 @@ def finish(summary: RunSummary, store: Path) -> None:
     """Say what was done; exit with status 1 where cells failed."""
     for name, error in summary.failed.items():
         click.echo(f"failed: {name}: {error}", err=True)
-    click.echo(f"{summary}; rows are in {store}")
+    say(f"{summary}; rows are in {store}")
     if summary.failed:
         raise SystemExit(1)
 
@@ -139,10 +143,11 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
         made = row["layers"] if recipe is None else recipe.identity
         group = json.dumps([setting, row["threat"], row["best_of"], made], sort_keys=True)
         groups.setdefault(group, (about, []))[1].append(row)
-    if len(groups) > _MOST_LINES:
-        click.echo(f"{len(groups)} lines are too many for a table: Store({str(store.path)!r}).reports() has them")
+    if len(groups) > _MOST_LINES and not json_asked():
+        say(f"{len(groups)} lines are too many for a table: --json and Store({str(store.path)!r}).reports() have them")
         return
-    make_console().print(_table([*groups.values()]))
+    lines = [_over_seeds(about, rows) for about, rows in groups.values()]
+    print_table(_table(lines), lines, _BY_IMPORTANCE)
 
 
 def _names(about: Mapping[str, Any]) -> tuple[str, str]:
@@ -156,8 +161,25 @@ def _names(about: Mapping[str, Any]) -> tuple[str, str]:
     return agent, environment_text(env)
 
 
-def _table(groups: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> Table:
+def _over_seeds(about: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """One line of the table, from the rows of several seeds."""
     import numpy as np
+
+    victim, environment = _names(about)
+    means = np.array([row["mean_return"] for row in rows], np.float64)
+    return {
+        "victim": victim,
+        "environment": environment,
+        "threat": rows[0]["threat"],
+        "mean_return": float(means.mean()),
+        "std_over_seeds": float(means.std(ddof=1)) if len(means) > 1 else None,
+        "lowest": float(means.min()),
+        "seeds": len(rows),
+        "episodes": sum(row["episodes"] for row in rows),
+    }
+
+
+def _table(lines: Sequence[Mapping[str, Any]]) -> Table:
     from rich.markup import escape
 
     from adv_wrappers.evaluation.report import number_text
@@ -165,15 +187,14 @@ def _table(groups: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> Table:
     table = make_table("victim", "environment", "threat", "return", "std over seeds", "lowest", "seeds", "episodes")
     for column in table.columns[3:]:
         column.justify = "right"
-    for about, rows in groups:
-        means = np.array([row["mean_return"] for row in rows], np.float64)
-        spread = number_text(float(means.std(ddof=1))) if len(means) > 1 else ""
-        counts = str(len(rows)), str(sum(row["episodes"] for row in rows))
+    for line in lines:
+        spread = "" if line["std_over_seeds"] is None else number_text(line["std_over_seeds"])
         table.add_row(
-            *map(escape, (*_names(about), rows[0]["threat"])),
-            number_text(float(means.mean())),
+            *(escape(str(line[name])) for name in ("victim", "environment", "threat")),
+            number_text(line["mean_return"]),
             spread,
-            number_text(float(means.min())),
-            *counts,
+            number_text(line["lowest"]),
+            str(line["seeds"]),
+            str(line["episodes"]),
         )
     return table

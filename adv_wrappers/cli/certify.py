@@ -21,13 +21,15 @@ from adv_wrappers.cli.common_options import (
     victim_options,
 )
 from adv_wrappers.cli.interruption import kept_ranges, resumable
-from adv_wrappers.cli.main import main, make_console
+from adv_wrappers.cli.main import main
+from adv_wrappers.cli.print_table import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli_option_choices import BEAM_WIDTH, Method
 
 if TYPE_CHECKING:
-    from adv_wrappers.certification.certified_ranges_over_eps import CertifiedRanges
     from adv_wrappers.evaluation.function_reference import MakeFunction
+
+_BY_IMPORTANCE = ("eps", "certified", "attacked", "clean", "strongest", "searches finished", "GWC", "ACR")
 
 
 @main.command("certify")
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @SELECT
 @click.option("--out", type=FOLDER, help="for ranges.json and ranges.png; the same call goes on from there")
+@table_options
 def certify_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -110,14 +113,7 @@ def certify_(
             out=out,
             progress=move,
         )
-    _show(found)
+    print_table(found.table(), [one.to_dict() for one in found.ranges], _BY_IMPORTANCE, found.notes())
     if out is not None:
         found.plot(out / "ranges.png")
-        click.echo(f"wrote {out / 'ranges.json'} and {out / 'ranges.png'}")
-
-
-def _show(found: CertifiedRanges) -> None:
-    console = make_console()
-    console.print(found.table())
-    for note in found.notes():
-        console.print(note, markup=False, soft_wrap=True)
+        say(f"wrote {out / 'ranges.json'} and {out / 'ranges.png'}")

@@ -23,7 +23,8 @@ from adv_wrappers.cli.common_options import (
 )
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import rows_kept
-from adv_wrappers.cli.main import main, make_console, print_if_unwritten
+from adv_wrappers.cli.main import main, print_if_unwritten
+from adv_wrappers.cli.print_table import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli_option_choices import BY
 from adv_wrappers.errors import AdvWrappersError
@@ -55,14 +56,9 @@ def _run(victim: Victim | str, env: str, threats: tuple[str, ...], **options: An
 
 
 def _show(report: Report) -> None:
-    console = make_console()
-    table = report.table()
-    table.caption = None  # a caption is as narrow as its table; warnings get lines of their own
-    console.print(table)
-    for note in report.footnotes():
-        console.print(note, markup=False, soft_wrap=True)
-    for warning in report.warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False)
+    from adv_wrappers.evaluation.report import BY_IMPORTANCE
+
+    print_table(report.table(), report.threats, BY_IMPORTANCE, report.footnotes(), report.warnings)
 
 
 def _read_seeds(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -113,6 +109,7 @@ def _check_store_options(
 @click.option("--store", type=STORE, help="for rows of several seeds and calls, instead of --out")
 @click.option("--seeds", metavar="0,1,2", callback=_read_seeds, help="with --store, instead of --seed")
 @gate_options
+@table_options
 def evaluate_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -199,7 +196,7 @@ def evaluate_(
         _show(report)
         if out is not None:
             report.plot(out / "returns.png")
-            click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+            say(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
         from adv_wrappers.evaluation.environments import Environment
         from adv_wrappers.evaluation.least_return import lowest_return
@@ -222,12 +219,18 @@ def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> b
 
 @main.command()
 @click.option("--out", default=Path("adv-wrappers-demo"), show_default=True, type=FOLDER)
+@table_options
 def demo(out: Path) -> None:
     """Attack two agents of the zoo: tables, JSON and figures in well under a minute."""
+    rows = list[dict[str, Any]]()
     with held(out):
         for name, victim, env, threats, episodes in _DEMO:
             report = _run(victim, env, threats, episodes=episodes)
-            _show(report)
+            rows += [{"victim": victim, "environment": env, **row} for row in report.threats]
+            if not json_asked():
+                _show(report)
             report.to_json(out / f"{name}.json")
             report.plot(out / f"{name}.png")
-    click.echo(f"wrote {', '.join(str(out / f'{item[0]}.json') for item in _DEMO)} and a .png beside each")
+    if json_asked():
+        print_rows(rows)
+    say(f"wrote {', '.join(str(out / f'{item[0]}.json') for item in _DEMO)} and a .png beside each")

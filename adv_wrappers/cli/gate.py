@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adv_wrappers.cli.common_options import Command, finite_number
+from adv_wrappers.cli.print_table import say
 from adv_wrappers.utils.files import probe_file, write
 
 if TYPE_CHECKING:
@@ -142,12 +143,12 @@ def pass_or_fail(rows: Sequence[Judged], suite: str, junit: Path | None) -> None
     """
     if junit is not None:
         write(junit, junit_xml(rows, suite))
-        click.echo(f"wrote {junit}")
+        say(f"wrote {junit}")
     failed = [row for row in rows if row.failed]
     about = failed or [row for row in rows if row.verdict is not None]
     decisive = min(about, key=lambda row: (row.verdict != "below", row.low))
     more = f" (the worst of {len(failed)} rows that fail)" if len(failed) > 1 else ""
-    click.echo(f"{'failed' if failed else 'passed'}: {decisive.sentence}{more}", err=bool(failed))
+    say(f"{'failed' if failed else 'passed'}: {decisive.sentence}{more}", err=bool(failed))
     if failed:
         raise click.exceptions.Exit(FAILED)
 

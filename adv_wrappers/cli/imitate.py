@@ -21,7 +21,8 @@ from adv_wrappers.cli.common_options import (
     repeated,
 )
 from adv_wrappers.cli.interruption import kept_rounds, resumable
-from adv_wrappers.cli.main import main, make_console, make_table
+from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.print_table import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ _FILES = ("onnx", "torchscript")
 @SEED
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the surrogate's card; the same call resumes")
+@table_options
 def imitate_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -109,16 +111,18 @@ def imitate_(
     for row in found.rounds:
         cells = (str(row[name]) for name in ("queries", *SOURCES))
         table.add_row(*cells, str(row["threat"] or ""), f"{row['agreement']:.4f}")
-    make_console().print(table)
+    for column in table.columns:
+        column.justify = "left" if column.header == "threat" else "right"
+    print_table(table, found.rounds, ("queries", "agreement", "threat"))
     measure = "equal actions" if agent.discrete else "R2 of the actions"
     attacked = "" if found.attacked_agreement is None else f", and {found.attacked_agreement:.4f} under the attacks"
-    click.echo(f"{measure}: {found.agreement:.4f} over {episodes} episodes that the training never sees{attacked}")
+    say(f"{measure}: {found.agreement:.4f} over {episodes} episodes that the training never sees{attacked}")
     if agent.ref is not None:
         name = "pgd" if agent.discrete else "max-diff"
         text = text_of(threat(name, found.victim, eps=RADII[-1], scale="victim"), agent)
         words = ["adv-wrappers", "evaluate", env, *repeated(env_kwargs, make, trust), "--victim", agent.ref]
         words += ["--threat", text]
-        click.echo(f"attack through it with: {shlex.join(words)}")
+        say(f"attack through it with: {shlex.join(words)}")
 
 
 def _made(env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None) -> AnyEnv:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from adv_wrappers.cli.main import main, make_console, make_table
+from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.print_table import print_table, table_options
 
 
 @main.command("threats")
+@table_options
 def threats_() -> None:
     """List the presets, what they perturb, and their arguments."""
     from rich.markup import escape
@@ -18,13 +20,15 @@ def threats_() -> None:
     table = make_table(
         "preset", "perturbs", "what it does", "arguments (beside eps norm scale newest victim when p at)"
     )
+    rows = list[dict[str, object]]()
     for name, preset in sorted(presets.items()):
         given = {**{f.name: _default(f) for f in _fields(preset.kind)}, **preset.arguments}
-        arguments = " ".join(f"{key}={_value_text(value)}" for key, value in given.items() if key != "victim")
+        given.pop("victim", None)
+        arguments = " ".join(f"{key}={_value_text(value)}" for key, value in given.items())
         table.add_row(name, preset.on, escape(preset.summary), escape(arguments))
-    console = make_console()
-    console.print(table)
-    console.print("A threat is written name:key=value,key=value, as in max-diff:eps=0.075,scale=victim", markup=False)
+        rows.append({"preset": name, "perturbs": preset.on, "what_it_does": preset.summary, "arguments": given})
+    note = "A threat is written name:key=value,key=value, as in max-diff:eps=0.075,scale=victim"
+    print_table(table, rows, ("preset", "what it does"), [note])
 
 
 def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
@@ -40,6 +44,7 @@ def _value_text(value: object) -> str:
 
 
 @main.command()
+@table_options
 def victims() -> None:
     """List the agents of the zoo with their measured scores."""
     from rich.markup import escape
@@ -47,15 +52,14 @@ def victims() -> None:
     from adv_wrappers.victims import environment_of, load_victim, zoo_names
 
     table = make_table("victim", "environment", "kind", "acts by", "measured return")
+    rows = list[dict[str, object]]()
     for name in zoo_names():
         victim = load_victim(f"zoo:{name}")
-        card = victim.card or {}
-        table.add_row(f"zoo:{name}", environment_of(card)[0], victim.kind, victim.select, escape(_measured(card)))
-    make_console().print(table)
-
-
-def _measured(card: dict[str, Any]) -> str:
-    for entry in card.get("measured", []):
-        if entry.get("attack") == "none":
-            return f"{entry['mean']:.1f} +- {entry['std']:.1f} over {entry['episodes']} episodes"
-    return "-"
+        card, about = victim.card or {}, {"victim": f"zoo:{name}", "kind": victim.kind, "acts_by": victim.select}
+        about["environment"] = environment_of(card)[0]
+        found = [entry for entry in card.get("measured", []) if entry.get("attack") == "none"][:1]
+        said = [f"{entry['mean']:.1f} +- {entry['std']:.1f} over {entry['episodes']} episodes" for entry in found]
+        names = (about[key] for key in ("victim", "environment", "kind", "acts_by"))
+        table.add_row(*names, escape(said[0]) if said else "-")
+        rows.append({**about, "measured": found[0] if found else None})
+    print_table(table, rows, ("victim", "environment", "measured return"))

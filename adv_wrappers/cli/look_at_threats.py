@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from adv_wrappers.cli.common_options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
-from adv_wrappers.cli.main import main, make_console, make_table
+from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.print_table import print_table, say, table_options
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="a second figure, of the spectra, is put beside it",
 )
+@table_options
 def look_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -67,7 +69,7 @@ def look_(
     draw_contact_sheet(comparison, out)
     draw_spectra(comparison, spectrum)
     _show(comparison)
-    click.echo(f"wrote {out} and {spectrum}")
+    say(f"wrote {out} and {spectrum}")
 
 
 def _show(comparison: ThreatComparison) -> None:
@@ -77,12 +79,14 @@ def _show(comparison: ThreatComparison) -> None:
     table = make_table("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
     for column in table.columns[1:]:
         column.justify = "right"
+    rows = list[dict[str, object]]()
     for (name, numbers), row, bands in zip(comparison.names, comparison.distances, comparison.bands(), strict=True):
         values = [row[key] for key in ("l2", "linf", "ssim", "psnr")]
         words = ["-" if value is None or math.isinf(value) else distance_text(value) for value in values]
         table.add_row(" ".join([name, *numbers]), *words, *(decibels(change) for change in bands.values()))
-    console = make_console()
-    console.print(f"{comparison.title}\n", markup=False)
+        bands_by_name = {f"{band}_band": change for band, change in bands.items()}
+        rows.append({"threat": " ".join([name, *numbers]), **row, **bands_by_name})
+    say(f"{comparison.title}\n")
     if comparison.under:
-        console.print(f"as it comes: {' + '.join(comparison.under)}; threats are applied to that\n", markup=False)
-    console.print(table)
+        say(f"as it comes: {' + '.join(comparison.under)}; threats are applied to that\n")
+    print_table(table, rows)

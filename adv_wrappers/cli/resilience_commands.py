@@ -21,7 +21,8 @@ from adv_wrappers.cli.common_options import (
     victim_options,
 )
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
-from adv_wrappers.cli.main import main, make_console
+from adv_wrappers.cli.main import main
+from adv_wrappers.cli.print_table import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.utils.files import write
 
@@ -53,6 +54,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
                  "over so many of the test's episodes: seconds to a minute each"),
     click.option("--lowest-reward", type=float, help="that a step can bring, for --profile  [default: 0]"),
     click.option("--out", required=True, type=FOLDER, help="for results and figures; the same call goes on from there"),
+    table_options,
 )  # fmt: skip
 
 
@@ -136,7 +138,7 @@ def _measure(
             progress=move,
             **options,
         )
-    make_console().print(found.table())
+    print_table(found.table(), found.figures(), ("victim", "regret", "perturbations", "return + cost"))
     pictures = out / "training.png", out / "histogram.png"
     found.plot_training(pictures[0])
     found.plot_histogram(pictures[1])
@@ -151,8 +153,8 @@ def _measure(
             lowest_reward=lowest_reward or 0.0,
         )
         files += _profile(exact, out)
-    click.echo(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
-    click.echo(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")
+    say(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
+    say(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")
 
 
 def _profile(exact: ResilienceProfile, out: Path) -> list[Path]:

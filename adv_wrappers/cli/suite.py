@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +24,8 @@ from adv_wrappers.cli.common_options import (
 )
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
 from adv_wrappers.cli.interruption import kept_suite, resumable
-from adv_wrappers.cli.main import main, make_console, print_if_unwritten
+from adv_wrappers.cli.main import main, print_if_unwritten
+from adv_wrappers.cli.print_table import print_table, say, table_options
 from adv_wrappers.cli.progress import EVERY_S, show_progress
 from adv_wrappers.cli_option_choices import SUITE_NAMES
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from adv_wrappers.campaign import SuiteCost, SuiteReport
     from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.evaluation.report import Report
+
+_BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
 
 
 @main.command("suite")
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=FOLDER, help="for the report and all that is trained; the same call goes on from there")
 @click.option("--dry-run", is_flag=True, help="play the clean run and a sample, and say what the attacks will take")
 @gate_options
+@table_options
 def suite_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -120,8 +125,8 @@ def suite_(
                 progress=progress,
             )
             cost = suite_cost(suite, setting, attacks or None, workers)
-        make_console().print(cost.table())
-        click.echo(cost.summary(workers))
+        rows = ({**asdict(entry), "seconds": entry.seconds} for entry in cost.entries)
+        print_table(cost.table(), rows, ("entry", "seconds"), [cost.summary(workers)])
         return
 
     def tell_cost(cost: SuiteCost) -> None:
@@ -146,7 +151,7 @@ def suite_(
             dynamics=dynamics,
             workers=workers,
             train=train,
-            tell=click.echo,
+            tell=say,
             env_kwargs=env_kwargs,
             make=make,
             action_within=action_within,
@@ -155,7 +160,7 @@ def suite_(
     _show(report)
     if out is not None:
         report.plot(out / "returns.png")
-        click.echo(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
+        say(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
         lowest = lowest_return(Environment.of(env, agent, env_kwargs, make))
         pass_or_fail(judge_suite(report, at_least, lowest), f"{agent.ref or victim} on {env}", junit)
@@ -164,9 +169,17 @@ def suite_(
 def _show(report: SuiteReport | Report) -> None:
     from adv_wrappers.campaign import SuiteReport
 
-    console = make_console()
-    console.print(report.table())
-    for note in report.notes() if isinstance(report, SuiteReport) else ():
-        console.print(note, markup=False, soft_wrap=True)
-    for warning in report.warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False)
+    notes = report.notes() if isinstance(report, SuiteReport) else ()
+    rows = _rows(report) if isinstance(report, SuiteReport) else report.threats
+    print_table(report.table(), rows, _BY_IMPORTANCE, notes, report.warnings)
+
+
+def _rows(report: SuiteReport) -> list[dict[str, Any]]:
+    """The rows of the table: every attack, and the two below them, by the names in the first column."""
+    name, shares = report.worst["threat"], report.shares
+    rows = [
+        {"attack": row["threat"], "strongest": row["threat"] == name, "share": shares.get(row["threat"]), **row}
+        for row in report.report.threats
+    ]
+    worst = {"attack": f"worst case: {name}, fresh episodes", **report.worst}
+    return [*rows, worst, {"attack": "worst per episode (optimistic)", **report.worst_per_episode}]

@@ -33,7 +33,8 @@ from adv_wrappers.cli.common_options import (
     victim_options,
 )
 from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
-from adv_wrappers.cli.main import main, make_console, make_table
+from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.print_table import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli_option_choices import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
 from adv_wrappers.errors import arguments_named
@@ -81,7 +82,8 @@ def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any
         cells = (number_text(row.get(key)) for key in shown.values())
         steps = f"{row.get('form', '')} {row['steps']}".strip()
         table.add_row(f"{steps}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
-    make_console().print(table)
+    found = ({**row, "best": row is best} for row in rows)
+    print_table(table, found, ("steps", *(name for name in shown if name not in ("median", "std"))))
 
 
 @main.command("train-adversary")
@@ -117,6 +119,7 @@ def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
+@table_options
 def train_adversary_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -192,9 +195,9 @@ def train_adversary_(
     shown |= {"seconds": "seconds"}
     _print_checkpoints(rows, best, shown)
     by = "mean return" if cost is None else "mean return and cost"
-    click.echo(f"* the best of {len(rows)}, by {by} over {episodes} episodes that the training never sees")
+    say(f"* the best of {len(rows)}, by {by} over {episodes} episodes that the training never sees")
     text = f"learned:card={_quoted(out)}" + (f",when={when}" if when else "")
-    click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select=select))
+    say(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select=select))
 
 
 @main.command("train-agent")
@@ -237,6 +240,7 @@ def train_adversary_(
 @ENV_WORKERS
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the agent's card; the same call goes on where it stopped")
+@table_options
 def train_agent_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -314,11 +318,11 @@ def train_agent_(
     shown = {"clean": "clean", "attacked": "attacked", "worst case": "gwc"}
     shown = {column: key for column, key in shown.items() if best.get(key) is not None}
     _print_checkpoints(rows, best, shown | {"in training": "in_training", "seconds": "seconds"})
-    click.echo(f"* {hardened.protocol}, over {episodes} episodes that the training never sees")
+    say(f"* {hardened.protocol}, over {episodes} episodes that the training never sees")
     agent = hardened.victim
     assert agent.ref is not None
-    click.echo(f"the agent is {agent.ref}; adv-wrappers suite attacks it with everything that applies")
-    click.echo(_evaluate_with(env, repeated(env_kwargs, make, False), agent.ref, *_threats_of(hardened, budget)))
+    say(f"the agent is {agent.ref}; adv-wrappers suite attacks it with everything that applies")
+    say(_evaluate_with(env, repeated(env_kwargs, make, False), agent.ref, *_threats_of(hardened, budget)))
 
 
 def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
@@ -352,6 +356,7 @@ def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
 @click.option("--episodes", default=20, show_default=True, type=POSITIVE, help="that each critic is judged by")
 @SELECT
 @click.option("--out", required=True, type=FOLDER, help="for the critics; the same call goes on where it stopped")
+@table_options
 def train_critic_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -395,6 +400,7 @@ def train_critic_(
     if scale is not None and eps is None:
         raise click.UsageError("--scale goes with --eps")
     from adv_wrappers.core.budgets import Linf
+    from adv_wrappers.evaluation.statistics import footnotes
     from adv_wrappers.training.robust_sarsa_training import train_one_critic
     from adv_wrappers.training.train_critic import CRITIC_GRID, SMALL, check_scan_folder, default_budget, scan_critics
 
@@ -416,14 +422,18 @@ def train_critic_(
                     agent, env, out=out, progress=lambda *at: move("robust-sarsa critic", *at), **setting, **common
                 )
     if many:
-        make_console().print(found.table())
+        chosen_rows = zip([None, *found.settings], found.chosen.threats, strict=True)
+        rows = ({"critic": setting, "best": i == found.best + 1, **row} for i, (setting, row) in enumerate(chosen_rows))
+        print_table(found.table(), rows, notes=footnotes(found.chosen.threats))
+    elif json_asked():
+        print_rows([critic.card["losses"][-1]])
     else:
         _show(critic)
     assert critic.folder is not None
     scale = "victim" if many and eps is None else scale
     budget = f"eps={'EPS' if within is None else f'{within.eps:g}'}" + (f",scale={scale}" if scale else "")
     text = f"robust-sarsa:critic={_quoted(Path(critic.folder))},{budget}"
-    click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select=select))
+    say(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref or victim, text, select=select))
 
 
 def _show(critic: Critic) -> None:
@@ -431,7 +441,7 @@ def _show(critic: Critic) -> None:
 
     last = critic.card["losses"][-1]
     values = ", ".join(f"{key} {number_text(last[key])}" for key in ("loss", "robustness", "width", "q", "mean_return"))
-    click.echo(f"{last['steps']} steps: {values}")
+    say(f"{last['steps']} steps: {values}")
 
 
 @main.command("train-dynamics")
@@ -448,6 +458,7 @@ def _show(critic: Critic) -> None:
 @click.option("--num-envs", default=8, show_default=True, type=POSITIVE, help="side by side")
 @SEED
 @click.option("--out", required=True, type=FOLDER, help="for the model; the same call goes on where it stopped")
+@table_options
 def train_dynamics_(
     env: str,
     env_kwargs: EnvArguments | None,
@@ -501,12 +512,11 @@ def train_dynamics_(
     for source, found in errors.items():
         loops = (found["open_loop"].get(str(steps)) for steps in HORIZONS[1:])
         table.add_row(source, number_text(float(np.mean(found["one_step"]))), *map(number_text, loops))
-    make_console().print(table)
-    click.echo(
-        "mean squared errors on steps that were held out, as shares of the variance of changes (one step) and of"
-    )
-    click.echo("observations (several steps that are predicted without correction)")
+    rows = ({"transitions": source, **found} for source, found in errors.items())
+    print_table(table, rows)
+    say("mean squared errors on steps that were held out, as shares of the variance of changes (one step) and of")
+    say("observations (several steps that are predicted without correction)")
     if agent.ref is not None:
         target = "" if target_of(env) is not None else ",target=reward"
         text = f"model-based:dynamics='card:{out}',eps=0.1{target}"
-        click.echo(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref, text))
+        say(_evaluate_with(env, repeated(env_kwargs, make, trust), agent.ref, text))

@@ -31,6 +31,7 @@ from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.text_table import TextTable
 from adv_wrappers.evaluation.threat_columns import row_label
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
+from adv_wrappers.rendering.fit_table import fit_table
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.check_numbers import finite_float
 from adv_wrappers.utils.files import write
@@ -42,6 +43,10 @@ COLUMNS = (
     "general_impact", "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf",
     "distances", "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns",
     "lengths", "attacked_fractions", "loss", "loss_std", "losses", "best_of", "draws", "checks",
+)  # fmt: skip
+# headers of the table, from what matters most; sampled distances matter less
+BY_IMPORTANCE = (
+    "threat", "return", "95% interval", "loss", "impact", "changed", "attacked", "regret", "median", "linf", "ms/step",
 )  # fmt: skip
 
 
@@ -267,10 +272,14 @@ class Report:
         flat = [{k: v for k, v in row.items() if k != "distances"} for row in self.threats]
         return pandas.DataFrame([{**new, **_sampled(row)} for new, row in zip(flat, self.threats, strict=True)])
 
-    def table(self) -> Table:
+    def table(self, width: int | None = None) -> Table:
         """A rich table, one row a threat, with the first two of the distances that were sampled.
 
         It does not have every column: :meth:`to_dict` does. Below it are the warnings, and :meth:`footnotes`.
+
+        Args:
+            width: columns of the terminal. Where they do not hold the table, the columns that matter least
+                (:data:`BY_IMPORTANCE`) are left out. None has them all.
         """
         about = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
         table = Table(title=escape(about), box=box.SIMPLE_HEAD)
@@ -295,6 +304,8 @@ class Report:
                 *(number_text(_sampled(row).get(key)) for key in sampled),
                 number_text(row.get("ms_per_step")),
             )
+        if width is not None:
+            fit_table(table, width, BY_IMPORTANCE)
         return table
 
     def to_markdown(self) -> str:

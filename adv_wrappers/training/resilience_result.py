@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -274,17 +274,33 @@ class Resilience:
         except (OSError, ValueError) as error:
             raise ValueRangeError(f"cannot read a result from {path}: {error}") from error
 
-    def rows(self) -> list[list[str]]:
-        """The cells of :meth:`table`, which has one row for each victim."""
+    def figures(self) -> list[dict[str, Any]]:
+        """What :meth:`table` says, one dictionary for each victim; figures of the training are None for the others."""
         late = self.training.last(LAST)
         trained = [self.max_regret, late.mean_regret, late.mean_perturbations]
-        cells = [self._row(self.victim, "", trained, self.test)]
-        return cells + [self._row(row.victim, " (transfer)", [None] * 3, row.test) for row in self.transfer]
+        found = [self._figures(self.victim, False, trained, self.test)]
+        return found + [self._figures(row.victim, True, [None] * 3, row.test) for row in self.transfer]
 
     @staticmethod
-    def _row(victim: dict[str, Any], mark: str, trained: list[float | None], test: AttackedEpisodes) -> list[str]:
-        figures = [*trained, test.mean_regret, test.mean_perturbations, test.mean_cost, test.mean_total]
-        return [f"{victim.get('ref') or 'victim'}{mark}", *map(number_text, figures)]
+    def _figures(
+        victim: dict[str, Any], transfer: bool, trained: Sequence[float | None], test: AttackedEpisodes
+    ) -> dict[str, Any]:
+        return {
+            "victim": victim.get("ref") or "victim",
+            "transfer": transfer,
+            **dict(zip(("max_regret", "training_regret", "training_perturbations"), trained, strict=True)),
+            "regret": test.mean_regret,
+            "perturbations": test.mean_perturbations,
+            "cost": test.mean_cost,
+            "return_and_cost": test.mean_total,
+        }
+
+    def rows(self) -> list[list[str]]:
+        """The cells of :meth:`table`, which has one row for each victim."""
+        return [
+            [f"{victim}{' (transfer)' * transfer}", *map(number_text, numbers)]
+            for victim, transfer, *numbers in (line.values() for line in self.figures())
+        ]
 
     def table(self) -> Table:
         """A rich table: the columns of the paper's Table 6, the mean cost of an episode, and the return plus the cost.

@@ -140,6 +140,14 @@ def test_table(report: Report) -> None:
     assert "9 .. 12" in shown and "50%" in shown
 
 
+def test_a_table_of_a_given_width_has_the_columns_that_matter_most(report: Report) -> None:
+    whole, fitted = ([column.header for column in report.table(width).columns] for width in (None, 60))
+    assert fitted[:3] == ["threat", "return", "95% interval"] and set(fitted) < set(whole)
+    text = io.StringIO()
+    Console(file=text, width=60).print(report.table(60))
+    assert "9 .. 12" in text.getvalue() and "…" not in text.getvalue()
+
+
 def test_a_table_has_columns_for_two_of_the_distances(report: Report) -> None:
     rows = [dict(r, distances=None) for r in report.threats]
     bare = str(dataclasses.replace(report, threats=tuple(rows)))

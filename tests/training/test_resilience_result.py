@@ -51,6 +51,9 @@ def test_a_training_without_an_episode_has_no_figures() -> None:
 def test_table_6() -> None:
     table = RESULT.table()
     assert tuple(column.header for column in table.columns) == TABLE_COLUMNS
+    own, other = RESULT.figures()
+    assert (own["max_regret"], own["transfer"], own["training_perturbations"]) == (492.0, False, 6.0)
+    assert (other["max_regret"], other["transfer"], other["return_and_cost"]) == (None, True, 200.0)
     assert RESULT.rows() == [
         ["zoo:somebody", "492.0", "491.0", "6", "490.0", "5.5", "11", "21"],
         ["victim (transfer)", "-", "-", "-", "400.0", "50", "100.0", "200.0"],
