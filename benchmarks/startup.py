@@ -15,7 +15,8 @@ import time
 
 WORDS = ["-m", "adv_wrappers"]
 COMPLETE = {
-    "_ADV_WRAPPERS_COMPLETE": "bash_complete", "COMP_WORDS": "adv-wrappers eval", "COMP_CWORD": "1",
+    "completion": "eval", "completion of ENV": "evaluate CartP", "completion of --victim": "suite E --victim zoo:cart",
+    "completion of --threat": "evaluate E --threat pg",
 }  # fmt: skip
 CALL = ["-c", "from adv_wrappers.cli import main; main(prog_name='adv-wrappers')"]
 COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
@@ -26,7 +27,10 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "evaluate --help": ([*WORDS, "evaluate", "--help"], {}),
     "unknown command": ([*WORDS, "no-such-command"], {}),
     "missing option": ([*WORDS, "evaluate", "CartPole-v1"], {}),
-    "completion": (CALL, COMPLETE),
+    **{
+        name: (CALL, {"_ADV_WRAPPERS_COMPLETE": "bash_complete", "COMP_LINE": f"adv-wrappers {words}"})
+        for name, words in COMPLETE.items()
+    },
 }
 
 
@@ -49,7 +53,7 @@ def main() -> None:
     for name, (words, environment) in COMMANDS.items():
         taken = seconds(words, environment, runs)
         base = base or taken
-        print(f"{name:<20} {taken:6.3f} s {taken / base:6.1f} x")
+        print(f"{name:<22} {taken:6.3f} s {taken / base:6.1f} x")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from adv_wrappers.cli.completion import complete_env, complete_victim
 from adv_wrappers.cli_option_choices import Select as Select
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.function_reference import MakeFunction
@@ -63,7 +64,10 @@ ENV_WORKERS = click.option(
     "--env-workers", default=1, show_default=True, type=POSITIVE, help="processes that step the training's environments"
 )
 WORKERS = click.option("--workers", default=1, show_default=True, type=POSITIVE, help="processes that play episodes")
-VICTIM = click.option("--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip")
+VICTIM = click.option(
+    "--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip",
+    shell_complete=complete_victim("card", "sb3"),
+)  # fmt: skip
 SELECT = click.option(
     "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
 )
@@ -87,7 +91,7 @@ MAKE = click.option(
 
 def environment_options(command: Command) -> Command:
     """The argument ``ENV`` with ``--env-kwargs`` and ``--make``, given as ``env``, ``env_kwargs`` and ``make``."""
-    return click.argument("env")(ENV_KWARGS(MAKE(command)))
+    return click.argument("env", shell_complete=complete_env)(ENV_KWARGS(MAKE(command)))
 
 
 def victim_options(command: Command) -> Command:

@@ -21,6 +21,7 @@ from adv_wrappers.cli.common_options import (
     load_agent,
     victim_options,
 )
+from adv_wrappers.cli.completion import complete_threat
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import rows_kept
 from adv_wrappers.cli.main import main, print_if_unwritten
@@ -87,6 +88,7 @@ def _check_store_options(
     "threats",
     multiple=True,
     metavar="TEXT",
+    shell_complete=complete_threat,
     help="e.g. max-diff:eps=0.1; ' + ' between threats makes a stack, innermost first; again for more runs",
 )
 @SELECT

@@ -20,6 +20,7 @@ from adv_wrappers.cli.common_options import (
     load_agent,
     repeated,
 )
+from adv_wrappers.cli.completion import complete_threat, complete_victim
 from adv_wrappers.cli.interruption import kept_rounds, resumable
 from adv_wrappers.cli.main import main, make_table
 from adv_wrappers.cli.print_table import print_table, say, table_options
@@ -42,6 +43,7 @@ _FILES = ("onnx", "torchscript")
     "--victim",
     required=True,
     metavar="REF",
+    shell_complete=complete_victim("card", "sb3", "onnx", "torchscript"),
     help="zoo:NAME, card:FOLDER, sb3:FILE.zip, onnx:FILE or torchscript:FILE",
 )
 @STATS
@@ -58,6 +60,7 @@ _FILES = ("onnx", "torchscript")
     "threats",
     multiple=True,
     metavar="TEXT",
+    shell_complete=complete_threat,
     help="an attack to ask under, e.g. pgd:eps=0.1; again for more  [default: pgd or max-diff at three radii]",
 )
 @click.option("--no-attacks", is_flag=True, help="ask on episodes without attacks alone")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adv_wrappers.cli.common_options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
+from adv_wrappers.cli.completion import complete_threat, complete_victim
 from adv_wrappers.cli.main import main, make_table
 from adv_wrappers.cli.print_table import print_table, say, table_options
 from adv_wrappers.utils.files import probe_file
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
     "threats",
     multiple=True,
     metavar="TEXT",
+    shell_complete=complete_threat,
     help="again for more columns; ' + ' between threats makes a stack  [default: the six daylight transforms]",
 )
-@click.option("--victim", metavar="REF", help="who plays, and is attacked  [default: random actions]")
+@click.option(
+    "--victim", metavar="REF", help="who plays, and is attacked  [default: random actions]",
+    shell_complete=complete_victim("card", "sb3"),
+)  # fmt: skip
 @STATS
 @TRUST
 @click.option("--step", default=100, show_default=True, type=click.IntRange(min=0), help="played before the picture")

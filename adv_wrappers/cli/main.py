@@ -197,7 +197,26 @@ def make_table(*columns: str) -> Table:
     return table
 
 
-@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+BEGIN = """\
+Attack reinforcement-learning agents, and measure what they lose. To begin with:
+
+adv-wrappers demo
+    Attack two agents that are shipped, in well under a minute.
+
+adv-wrappers evaluate CartPole-v1 --victim zoo:cartpole-dqn --threat pgd:eps=0.2
+    Play an agent of yours, or here of the zoo, clean and under an attack.
+
+adv-wrappers report CartPole-v1 --victim zoo:cartpole-dqn --minutes 5
+    Find out how an agent breaks, and what to do about it.
+
+All commands: adv-wrappers --help. Options: adv-wrappers COMMAND --help.
+"""
+
+
+@click.group(cls=_CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="adv-wrappers")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Attack reinforcement-learning agents, and measure what they lose."""
+    if ctx.invoked_subcommand is None:
+        click.echo(BEGIN, nl=False)

@@ -22,6 +22,7 @@ from adv_wrappers.cli.common_options import (
     load_agent,
     repeated,
 )
+from adv_wrappers.cli.completion import complete_env_or_path, complete_victim
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main, make_console
 from adv_wrappers.cli.progress import show_progress
@@ -33,8 +34,11 @@ PAGE = "report.html"
 
 
 @main.command("report")
-@click.argument("sources", metavar="ENV | STORE | STORE STORE", nargs=-1, required=True)
-@click.option("--victim", metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip; with ENV")
+@click.argument(
+    "sources", metavar="ENV | STORE | STORE STORE", nargs=-1, required=True, shell_complete=complete_env_or_path
+)
+@click.option("--victim", metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip; with ENV",
+              shell_complete=complete_victim("card", "sb3"))  # fmt: skip
 @STATS
 @TRUST
 @ENV_KWARGS

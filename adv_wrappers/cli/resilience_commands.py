@@ -20,6 +20,7 @@ from adv_wrappers.cli.common_options import (
     load_agent,
     victim_options,
 )
+from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
 from adv_wrappers.cli.main import main
 from adv_wrappers.cli.print_table import print_table, say, table_options
@@ -46,7 +47,8 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--by", metavar="NAME", help="q, successor or policy: how the worst action is found"),
     click.option("--terminal", is_flag=True, help="the paper's reward, at the end of an episode  [default: dense]"),
     click.option("--stop", is_flag=True, help="end the training by the paper's rule"),
-    click.option("--transfer", multiple=True, metavar="REF", help="another victim to test on; again for more"),
+    click.option("--transfer", multiple=True, metavar="REF", help="another victim to test on; again for more",
+                 shell_complete=complete_victim("card", "sb3")),
     click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints that are compared"),
     click.option("--num-envs", type=POSITIVE, help="attacked as one batch  [default: 32, or 8 for images]"),
     SELECT,

@@ -32,6 +32,7 @@ from adv_wrappers.cli.common_options import (
     repeated,
     victim_options,
 )
+from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
 from adv_wrappers.cli.main import main, make_table
 from adv_wrappers.cli.print_table import json_asked, print_rows, print_table, say, table_options
@@ -203,8 +204,9 @@ def train_adversary_(
 @main.command("train-agent")
 @environment_options
 @click.option(
-    "--victim", metavar="REF", help="to go on from: zoo:NAME, card:FOLDER or sb3:FILE.zip  [default: a new agent]"
-)
+    "--victim", metavar="REF", help="to go on from: zoo:NAME, card:FOLDER or sb3:FILE.zip  [default: a new agent]",
+    shell_complete=complete_victim("card", "sb3"),
+)  # fmt: skip
 @STATS
 @TRUST
 @click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="of the agent: ppo, a2c, or dqn")

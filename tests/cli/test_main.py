@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 import adv_wrappers
 from adv_wrappers.cli import main
-from adv_wrappers.cli.main import by_option, option_names
+from adv_wrappers.cli.main import BEGIN, by_option, option_names
 from adv_wrappers.errors import Argument, Message, Words
 
 ROOT = Path(adv_wrappers.__file__).parent
@@ -168,3 +169,13 @@ def test_no_message_has_an_argument_in_its_text_that_a_command_has_as_an_option(
             if names and not place.startswith(OTHERS):
                 left[place] = (names, text)
     assert not left
+
+
+def test_no_arguments_show_commands_to_begin_with() -> None:
+    done = invoke()
+    assert done.exit_code == 0 and done.output == BEGIN and all(len(line) <= 80 for line in BEGIN.splitlines())
+    given = [shlex.split(line)[1:] for line in BEGIN.splitlines() if line.startswith("adv-wrappers ")]
+    assert [words[0] for words in given] == ["demo", "evaluate", "report"]
+    for name, *words in given:
+        if name in main.commands:
+            main.commands[name].make_context(name, words)  # raises for wrong usage

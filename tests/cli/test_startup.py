@@ -37,7 +37,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "status"),
     [
-        (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in sorted(main.commands)),
+        ([], 0), (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in sorted(main.commands)),
         (["no-such-command"], 2), (["evaluate", "CartPole-v1"], 2), (["train-dynamics", "--layers", "many"], 2),
         (["suite", "E", "--victim", "v", "--suite", "no"], 2), (["evaluate", "E", "--env-kwargs", "a=1,b"], 2),
         (["evaluate", "E", "--make", "no-colon"], 2), (["evaluate", "E", "--victim", "v", "--seeds", "0,1"], 2),
@@ -61,11 +61,13 @@ def test_help_versions_and_errors_of_usage_import_nothing_slow(words: list[str],
         ("suite --no-tr", "--no-train"),
         ("suite --suite dayl", "daylight"),
         ("train-agent --robust r", "radial"),
+        ("evaluate CartP", "CartPole-v1"),
+        ("suite CartPole-v1 --victim zoo:cartpole-d", "cartpole-dqn"),
+        ("evaluate CartPole-v1 --threat pg", "pgd"),
     ],
 )
 def test_completions_import_nothing_slow(words: str, found: str) -> None:
-    place = {"COMP_WORDS": f"adv-wrappers {words}", "COMP_CWORD": str(len(words.split()))}
-    done = run(_ADV_WRAPPERS_COMPLETE="bash_complete", **place)
+    done = run(_ADV_WRAPPERS_COMPLETE="bash_complete", COMP_LINE=f"adv-wrappers {words}")
     assert found in done.stdout and done.stderr.endswith("imported: []\n"), done.stderr
 
 
