@@ -165,14 +165,11 @@ def _any_name_printable() -> Iterator[None]:
 
 
 def make_console(stderr: bool = False) -> Console:
-    """A console on the present standard output or error; where that is no terminal, plain, and COLUMNS or 150 wide."""
+    """A console on the present standard output or error: plain, and wide enough, where that is no terminal."""
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False)
-    if console.is_terminal:
-        return console
-    width = None if os.environ.get("COLUMNS", "").isdigit() else _WIDTH
-    return Console(stderr=stderr, highlight=False, width=width, color_system=None)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH, color_system=None)
 
 
 @contextlib.contextmanager

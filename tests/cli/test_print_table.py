@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from adv_wrappers.cli import evaluation, main
 from adv_wrappers.cli.print_table import print_rows
 from adv_wrappers.evaluation.report import Report
 
+main_file = sys.modules["adv_wrappers.cli.main"]  # whose name is the group of commands in its package
 DQN = ["CartPole-v1", "--victim", "zoo:cartpole-dqn"]
 EVALUATE = ["evaluate", *DQN, "--threat", "noise:eps=0.1", "--episodes", "2", "--num-envs", "2"]
 TABLES = (
@@ -36,7 +38,7 @@ def test_every_command_that_prints_a_table_has_both_options(name: str) -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_table_fits_and_says_what_is_left_out(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(main_file, "_WIDTH", width)
     done = CliRunner().invoke(main, EVALUATE)
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
@@ -47,7 +49,7 @@ def test_a_table_fits_and_says_what_is_left_out(width: int, monkeypatch: pytest.
 
 
 def test_wide_prints_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(main_file, "_WIDTH", 60)
     done = CliRunner().invoke(main, [*EVALUATE, "--wide"])
     heads = [line for line in done.stdout.splitlines() if "ms/step" in line]
     assert done.exit_code == 0 and len(heads) == 1 and "median" in heads[0] and "not shown" not in done.stdout
