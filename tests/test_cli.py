@@ -200,7 +200,7 @@ def test_train_adversary_says_how_to_evaluate_what_it_trained(
 
 def test_train_adversary_that_learns_when_to_attack(tmp_path: Path) -> None:
     words = "train-adversary CartPole-v1 --victim zoo:cartpole-dqn --kind timed:worst-action --cost 2 --steps 128"
-    words += " --num-envs 2 --checks 1 --episodes 2 --observe state+action+spent --workers 2"
+    words += " --num-envs 2 --checks 1 --episodes 2 --observe state+action+spent --workers 2 --device cpu"
     done = CliRunner().invoke(main, [*words.split(), "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "state.json").read_text())["record"]

@@ -117,6 +117,11 @@ def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any
 @SELECT
 @WORKERS
 @ENV_WORKERS
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="of the victim and the adversary  [default: cpu; of an adversary that sees images, a GPU]",
+)
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @click.option("--tensorboard", type=FOLDER, help="for logs")
 @click.option("--out", required=True, type=FOLDER, help="for the adversary; the same call goes on where it stopped")
@@ -144,6 +149,7 @@ def train_adversary_(
     select: Select | None,
     workers: int,
     env_workers: int,
+    device: str | None,
     no_quantize: bool,
     tensorboard: Path | None,
     out: Path,
@@ -154,7 +160,7 @@ def train_adversary_(
     from adv_wrappers.training.training_folder import read_record
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
-    train, agent = import_train_adversary(), load_agent(victim, trust, stats, select)
+    train, agent = import_train_adversary(), load_agent(victim, trust, stats, select, device)
     forms = FORMS if form == BOTH else (".",)
     with show_progress() as move, resumable(out, kept_checkpoints(steps, forms)):
         whole = steps * len(forms)
@@ -174,6 +180,7 @@ def train_adversary_(
             checks=checks,
             episodes=episodes,
             out=out,
+            device=device,
             tensorboard=tensorboard,
             quantize=not no_quantize,
             observe=observe,

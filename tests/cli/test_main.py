@@ -51,6 +51,7 @@ def invoke(*words: str):
             "--robust-eps must be",
         ),
         (ADVERSARY, "train-adversary needs a budget: --eps"),
+        ([*ADVERSARY, "--eps", "1", "--device", "cuda:99"], "'cuda:99'"),
         ([*ADVERSARY, "--eps", "1", "--kind", "sa-rl", "--form", "target"], "--form goes with pa-ad and pa-ad-action"),
         ([*ADVERSARY, "--eps", "1", "--kind", "induce"], "use Valid() or L0(k), not Linf(eps=1.0, scale=None)"),
         (AGENT, "'pa-ad' needs a budget: --eps"),
