@@ -17,9 +17,7 @@ def threats_() -> None:
 
     from adv_wrappers.presets import presets
 
-    table = make_table(
-        "preset", "perturbs", "what it does", "arguments (beside eps norm scale newest victim when p at)"
-    )
+    table = make_table("preset", "perturbs", "what it does", "arguments")
     rows = list[dict[str, object]]()
     for name, preset in sorted(presets.items()):
         given = {**{f.name: _default(f) for f in _fields(preset.kind)}, **preset.arguments}
@@ -27,8 +25,11 @@ def threats_() -> None:
         arguments = " ".join(f"{key}={_value_text(value)}" for key, value in given.items())
         table.add_row(name, preset.on, escape(preset.summary), escape(arguments))
         rows.append({"preset": name, "perturbs": preset.on, "what_it_does": preset.summary, "arguments": given})
-    note = "A threat is written name:key=value,key=value, as in max-diff:eps=0.075,scale=victim"
-    print_table(table, rows, ("preset", "what it does"), [note])
+    notes = [
+        "Every threat takes eps, norm, scale, newest, victim, when, p and at too, where they apply.",
+        "A threat is written name:key=value,key=value, as in max-diff:eps=0.075,scale=victim",
+    ]
+    print_table(table, rows, ("preset", "what it does"), notes)
 
 
 def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
