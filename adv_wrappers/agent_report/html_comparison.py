@@ -64,11 +64,12 @@ def compare_pages(a: str | Path, b: str | Path, out: str | Path) -> Path:
 
 def _pair(a: StoredReports, b: StoredReports) -> tuple[AgentSections, AgentSections]:
     """The one report of each that can be compared with one of the other."""
-    pairs = [(one, other) for one in a.agents for other in b.agents if not _differences(one, other)]
+    firsts, seconds = ([agent for agent in stored.agents if not agent.part] for stored in (a, b))
+    pairs = [(one, other) for one in firsts for other in seconds if not _differences(one, other)]
     if len(pairs) == 1:
         return pairs[0]
     if pairs:
-        names = ", ".join(dict.fromkeys(f"{x.victim} (seed {x.report.seed})" for pair in pairs for x in pair))
+        names = ", ".join(dict.fromkeys(f"{x.victim} ({x.episodes})" for pair in pairs for x in pair))
         raise ValueRangeError(f"{a.path} and {b.path} hold several reports that could be compared, of {names}")
     why = _differences(a.agents[0], b.agents[0])
     raise ValueRangeError(f"{a.path} and {b.path} cannot be compared: {'; '.join(why)}")

@@ -141,14 +141,15 @@ def _render(stored: StoredReports, agents: Sequence[Mapping[str, Any]], room: _R
         notes.append("The pictures are left out, since the page would be larger than 3 MB with them.")
     if room.agents < len(stored.agents):
         notes.append(
-            f"The first {room.agents} of {len(stored.agents)} reports are shown in full, the others in this table."
+            f"The first {room.agents} of {len(stored.agents)} reports are shown in full, the others in the first table."
         )
     if stored.left_out:
         some = ", ".join(stored.left_out[:3]) + (", ..." if len(stored.left_out) > 3 else "")
-        notes.append(f"{len(stored.left_out)} rows are left out, which have no run without an attack: {some}.")
+        notes.append(f"Not shown, since there is no run without an attack to compare them with: {some}.")
     if stored.errors:
         first, error = next(iter(stored.errors.items()))
-        notes.append(f"{len(stored.errors)} runs failed and are left out, the first is {first}: {error}")
+        more = f" and {len(stored.errors) - 1} more" if len(stored.errors) > 1 else ""
+        notes.append(f"Not shown, since they failed: {first} ({error}){more}.")
     titles = {f"{agent.victim} in {agent.environment}" for agent in stored.agents}
     title = next(iter(titles)) if len(titles) == 1 else f"{len(stored.agents)} reports"
     return render(
@@ -156,6 +157,7 @@ def _render(stored: StoredReports, agents: Sequence[Mapping[str, Any]], room: _R
         title=title,
         agents=agents,
         overview=[_overview_line(agent, place < room.agents) for place, agent in enumerate(stored.agents)],
+        overview_notes=footnotes([row.row for agent in stored.agents for row in agent.rows]),
         notes=notes,
         room=room,
         source=stored.path.name,

@@ -34,6 +34,7 @@ from adv_wrappers.utils.parse_values import split_arguments
 
 Kind = Literal["clean", "sweep", "feature", "moment", "few", "action", "daylight", "other"]
 _NONE_MADE = ReportChoices()
+_SUITE_PARTS = {"evaluation": "", "tie_break": "tie break", "fresh": "fresh episodes"}  # folders of a suite
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ class AgentSections:
         sweeps: by budget, that with the most rows first.
         features, moments, few: groups of rows.
         actions, daylight, other: rows.
+        part: what its episodes are for, where they are not those of the whole: of a suite, which chooses the strongest
+            attack on some and measures it on others.
     """
 
     report: Report
@@ -144,6 +147,7 @@ class AgentSections:
     actions: tuple[AttackRow, ...]
     daylight: tuple[AttackRow, ...]
     other: tuple[AttackRow, ...]
+    part: str = ""
 
     @property
     def clean(self) -> AttackRow:
@@ -160,6 +164,11 @@ class AgentSections:
         """The agent, by its reference, or by its weights where it has none."""
         ref, known = self.report.victim.get("ref"), str(self.report.victim.get("fingerprint") or "")
         return str(ref or (f"agent {known[:12]}" if known else "an agent without a name"))
+
+    @property
+    def episodes(self) -> str:
+        """Which episodes it is of."""
+        return f"seed {self.report.seed}" + (f", {self.part}" if self.part else "")
 
     @property
     def environment(self) -> str:
@@ -195,28 +204,40 @@ def read_reports(source: str | Path) -> StoredReports:
         StoreError: for a file that is damaged, something else, or of another release.
         OutputError: for one that cannot be opened.
     """
-    path = Path(source)
-    if path.is_dir():
-        if not (path / ROWS_FILE).is_file():
-            raise ValueRangeError(f"the folder {path} holds no {ROWS_FILE}, which evaluate, suite and report write")
-        path = path / ROWS_FILE
-    if not path.is_file():
-        raise ValueRangeError(f"there is no folder or file {path}: expected a folder with {ROWS_FILE}, or a store")
-    if path.stat().st_size == 0:
-        raise StoreError(f"{path} is empty, and no store of rows")
-    choices = read_choices(path.parent) if path.name == ROWS_FILE else ReportChoices()
-    with Store(path, shared=False) as store:
-        reports = store.reports()
-        errors = store.errors()
-        names = Counter(str(row["threat"]) for _, row in store.rows())
-    if not reports:
-        what = "its rows lack the run without an attack" if names else "it has no rows yet"
+    path, stores = _stores(Path(source))
+    agents, errors, names = list[AgentSections](), dict[str, str](), Counter[str]()
+    for part, file in stores.items():
+        choices = read_choices(file.parent) if file.name == ROWS_FILE else ReportChoices()
+        with Store(file, shared=False) as store:
+            reports = store.reports()
+            errors |= store.errors()
+            names.update(str(row["threat"]) for _, row in store.rows())
+        largest = max(reports, key=lambda report: len(report.threats), default=None)  # that of the choices
+        for report in reports:
+            names.subtract(without_number(str(row["threat"])) for row in report.threats)
+            agents.append(replace(sorted_report(report, choices if report is largest else _NONE_MADE), part=part))
+    if not agents:
+        what = "its rows lack the run without an attack" if +names else "it has no rows yet"
         raise ValueRangeError(f"nothing can be shown of {path}: {what}")
-    for report in reports:
-        names.subtract(without_number(str(row["threat"])) for row in report.threats)
-    largest = max(range(len(reports)), key=lambda place: len(reports[place].threats))
-    agents = (sorted_report(one, choices if place == largest else ReportChoices()) for place, one in enumerate(reports))
     return StoredReports(path, tuple(agents), tuple((+names).elements()), errors)
+
+
+def _stores(path: Path) -> tuple[Path, dict[str, Path]]:
+    """The file or folder that a report is read from, and by what their episodes are for the files of rows."""
+    found = {"": path}
+    if path.is_dir():
+        found = {"": path / ROWS_FILE}
+        if not found[""].is_file():
+            parts = {words: path / part / ROWS_FILE for part, words in _SUITE_PARTS.items()}
+            found = {words: file for words, file in parts.items() if file.is_file()}
+        if not found:
+            raise ValueRangeError(f"the folder {path} holds no {ROWS_FILE}, which evaluate, suite and report write")
+    for file in found.values():
+        if not file.is_file():
+            raise ValueRangeError(f"there is no folder or file {file}: expected a folder with {ROWS_FILE}, or a store")
+        if file.stat().st_size == 0:
+            raise StoreError(f"{file} is empty, and no store of rows")
+    return (path if len(found) > 1 else next(iter(found.values()))), found
 
 
 def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentSections:

@@ -152,6 +152,7 @@ def limits_of(rows: Sequence[AttackRow], more: Sequence[float] = ()) -> Limits:
     """
     values = [value for row in rows for value in (row.row["min"], row.row["max"])] + list(more)
     low, high = min(values), max(values)
+    low = 0.0 if 0 < low < high / 2 else low  # half the height is half the return, where that costs little room
     space = (high - low) * 0.06 or max(abs(high), 1.0) * 0.06
     return low - space, high + space
 

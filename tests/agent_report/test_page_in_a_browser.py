@@ -55,8 +55,13 @@ def pages(played, tmp_path_factory):
         "untried": [{"threat": "pa-ad", "why": "needs training", "seconds": 720, "command": "adv-wrappers report"}],
     }
     (folder / "choices.json").write_text(json.dumps(choices))
-    report = write_page(folder, folder / "report.html")
-    return {"report": report.as_uri(), "comparison": compare_pages(folder, played, folder / "both.html").as_uri()}
+    for part in ("evaluation", "fresh"):
+        shutil.copytree(played, folder / "suite" / part)
+    return {
+        "report": write_page(folder, folder / "report.html").as_uri(),
+        "comparison": compare_pages(folder, played, folder / "both.html").as_uri(),
+        "several": write_page(folder / "suite", folder / "several.html").as_uri(),
+    }
 
 
 @pytest.fixture
@@ -134,6 +139,18 @@ def test_the_table_is_short_until_it_is_asked_for_more_or_filtered(opened):
     assert len(names(page)) == 17
 
 
+def test_one_of_several_reports_is_shown(opened):
+    page = opened("several")
+    shown = page.locator("article.agent:visible")
+    assert shown.count() == 1 and shown.get_attribute("id") == "a0"
+    page.locator("#chooser").select_option("a1")
+    assert shown.count() == 1 and shown.get_attribute("id") == "a1"
+    page.locator(".overview a").first.click()
+    assert shown.get_attribute("id") == "a0" and page.locator("#chooser").input_value() == "a0"
+    page.locator("#chooser").select_option("")
+    assert shown.count() == 2
+
+
 def test_a_command_is_copied(opened):
     page = opened()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -154,7 +171,8 @@ def test_the_page_prints_with_all_of_its_numbers(opened):
 
 @pytest.mark.skipif(not AXE, reason="no axe-core: npm install axe-core, or AXE_CORE=/path/to/axe.min.js")
 @pytest.mark.parametrize(
-    ("name", "width", "scheme"), [("report", 1440, "light"), ("report", 390, "dark"), ("comparison", 1440, "dark")]
+    ("name", "width", "scheme"),
+    [("report", 1440, "light"), ("report", 390, "dark"), ("comparison", 1440, "dark"), ("several", 1440, "light")],
 )
 def test_an_audit_of_accessibility_finds_nothing(opened, name, width, scheme):
     page = opened(name, width, scheme)

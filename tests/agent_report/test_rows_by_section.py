@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.agent_report.rows_by_section import paired_difference, read_reports
+from adv_wrappers.agent_report.html_page import page_of
+from adv_wrappers.agent_report.plain_verdict import plain_verdict
+from adv_wrappers.agent_report.rows_by_section import StoredReports, paired_difference, read_reports, sorted_report
 from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.errors import StoreError, ValueRangeError
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.statistics import caveat, summary
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +87,103 @@ def test_a_store_of_a_plan_has_a_report_a_seed_and_a_victim(tmp_path):
         run(plan, store)
     found = read_reports(tmp_path / "plan.db")
     assert {(one.victim, one.report.seed) for one in found.agents} == {(v, s) for v in victims for s in (0, 1)}
+
+
+def test_a_folder_of_a_suite_has_the_fresh_episodes_beside_the_others(played, tmp_path):
+    for part in ("evaluation", "fresh"):
+        shutil.copytree(played, tmp_path / part)
+    found = read_reports(tmp_path)
+    assert found.path == tmp_path
+    assert [one.episodes for one in found.agents] == ["seed 0", "seed 0, fresh episodes"]
+
+
+def row(threat, mean, layers, **more):
+    returns = [mean - 1.0, mean, mean + 1.0]
+    return {
+        "threat": threat, **summary(returns), "caveat": caveat(returns), "returns": returns,
+        "layers": layers, "transfer": False, "best_of": 1, "episodes": 3, "distances": {}, "attacked_fraction": 1.0,
+        "action_change": None, **more,
+    }  # fmt: skip
+
+
+def layer(how="noise", within=None, when=None, on="observation"):
+    return {"type": "threat", "on": on, "how": {"type": how}, "within": within, "when": when}
+
+
+def linf(eps, **more):
+    return {"type": "linf", "eps": eps, **more}
+
+
+def made(*rows, **more):
+    """A report of rows that nothing played."""
+    about = {
+        "versions": {"adv_wrappers": "0"}, "seed": 0, "episode_seeds": (1, 2, 3), "git": None, "device": "cpu",
+        "victim": {"ref": None, "fingerprint": "ab" * 32, "select": "mode"}, "env": {"id": "Some-v0", "kwargs": {}},
+        "episodes": 3, "num_envs": 3, "warnings": (),
+    }  # fmt: skip
+    return Report(**{**about, "threats": (row("none", -5.0, []), *rows), **more})
+
+
+NEWEST = {"type": "newest", "within": linf(0.1), "axis": 0}
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (row("brightness", -6.0, [layer("brightness", {"type": "valid"})]), "daylight"),
+        (row("noise:eps=0.1,newest=true", -6.0, [layer(within=NEWEST)]), "sweep"),
+        (row("action-noise:eps=0.1", -6.0, [layer("action-noise", linf(0.1), on="action")]), "action"),
+        (row("noise:eps=2,norm=l0", -6.0, [layer(within={"type": "l0", "k": 2})]), "other"),
+        (row("<mine>:eps=0.1", -6.0, [None]), "other"),
+        (row("a kind of another release", -6.0, [{"type": "threat", "on": "observation"}]), "other"),
+        (row("noise", -6.0, [layer(within=linf(0.1), when={"type": "bernoulli", "p": 0.5})]), "other"),
+        (row("noise", -6.0, [layer(within=linf(0.1), when={"type": "always"})]), "sweep"),
+    ],
+)
+def test_the_kind_of_a_row(found, kind):
+    (attacked,) = sorted_report(made(found)).attacked
+    assert attacked.kind == kind
+
+
+def test_a_long_scale_is_left_out_of_labels_unless_they_would_be_the_same():
+    rows = [
+        row("noise:eps=0.1,scale=1;2", -6.0, [layer(within=linf(0.1, scale=[1, 2]))]),
+        row("noise:eps=0.1,scale=0;2", -6.0, [layer(within=linf(0.1, scale=[0, 2]))]),
+        row("noise:eps=0.2,scale=1;2", -6.0, [layer(within=linf(0.2, scale=[1, 2]))]),
+        row("noise:eps=0.2,scale=3;4", -6.0, [layer(within=linf(0.2, scale=[3, 4]))]),
+        row("noise:eps=0.3", -6.0, [layer(within=linf(0.3))], best_of=4, transfer=True),
+    ]
+    labels = [one.label for one in sorted_report(made(*rows)).rows]
+    assert labels == [
+        "no attack",
+        "noise:eps=0.1",
+        "noise:eps=0.1 on feature 1",
+        "noise:eps=0.2,scale=1;2",
+        "noise:eps=0.2,scale=3;4",
+        "noise:eps=0.3 (best of 4) (transfer)",
+    ]
+
+
+def test_a_report_of_anything_can_be_drawn():
+    """Returns below zero, thirty features, distances, draws, one attack without a name, an agent without one."""
+    features = [linf(0.1, scale=[float(i == j) for j in range(30)]) for i in range(30)]
+    rows = [
+        *(row(f"noise:eps=0.1,scale={i}", -6.0 - i, [layer(within=within)]) for i, within in enumerate(features)),
+        row("brightness", -9.0, [layer("brightness", {"type": "valid"})], distances={"ssim": 0.9, "psnr": None}),
+        row("jpeg", -5.0, [layer("jpeg", {"type": "valid"})], distances={"ssim": 0.8, "psnr": None}, action_change=0.2),
+        row("<mine>", -4.0, [None]),
+    ]
+    agent = sorted_report(made(*rows))
+    stored = StoredReports(Path("rows.db"), (agent,), ("lost:eps=1",), {"broken": "ValueError: no"})
+    text = page_of(stored, plain_verdict, "report.html").decode()
+    assert "agent abababababab" in text and "Impact against ssim" in text and "Impact against psnr" not in text
+    assert "6 features that hurt least" in text
+    assert "compare them with: lost:eps=1." in text and "they failed: broken (ValueError: no)." in text
+    assert "No command plays this again" in text
+    bare = page_of(
+        StoredReports(Path("rows.db"), (sorted_report(made()),), (), {}), plain_verdict, "bare.html"
+    ).decode()
+    assert "No attack was played." in bare
 
 
 def test_rows_without_a_run_without_an_attack_are_named(folder):

@@ -84,6 +84,9 @@
       for (const agent of all("article.agent")) agent.hidden = chooser.value !== "" && agent.id !== chooser.value;
     };
     chooser.addEventListener("change", show);
+    chooser.value = location.hash.slice(1).split("-")[0] || chooser.options[1].value;
+    if (chooser.selectedIndex < 0) chooser.value = "";
+    show();
     for (const link of all(".overview a")) {
       link.addEventListener("click", () => { chooser.value = link.hash.slice(1); show(); });
     }
