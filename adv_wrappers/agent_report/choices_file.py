@@ -106,6 +106,7 @@ class ReportChoices:
         frames: pictures of attacked steps.
         film: the path of a short animation (gif, webp or mp4), or None.
         not_tried: what could not be tried at all, in sentences that say why.
+        identity: ``victim``, ``env`` and ``seed`` of the report that it belongs to, as a report has them; or None.
         played: whether there is such a file.
     """
 
@@ -122,6 +123,7 @@ class ReportChoices:
     frames: tuple[AttackedFrame, ...] = ()
     film: Path | None = None
     not_tried: tuple[str, ...] = ()
+    identity: Mapping[str, Any] | None = None
     played: bool = False
 
 
@@ -169,6 +171,7 @@ class _ChoicesReader:
             frames=tuple(map(self._frame, self._dicts(data, "frames"))),
             film=self._file(data, "film"),
             not_tried=self._texts(data, "not_tried"),
+            identity=None if (about := data.get("identity")) is None else self._dict("identity", about),
             played=True,
         )
 

@@ -7,6 +7,7 @@ interval is narrower than those of the two means suggest. Only attacks that both
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,16 +20,17 @@ from adv_wrappers.agent_report.rows_by_section import (
     AttackRow,
     MeanWithInterval,
     StoredReports,
+    feature_name,
     paired_difference,
     read_reports,
     sorted_report,
 )
 from adv_wrappers.agent_report.svg_charts import Chart, difference_chart, eps_text, limits_of, two_agents_chart
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.statistics import footnotes
+from adv_wrappers.evaluation.statistics import caveat, footnotes, summary
 from adv_wrappers.utils.files import write
 
-_MOST_LINES = 24
+_MOST_LINES = 24  # of the chart of differences
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def _differences(a: AgentSections, b: AgentSections) -> list[str]:
     found = []
     if a.report.env != b.report.env:
         found.append(f"they are of the environments {_made(a)} and {_made(b)}")
-    if a.report.episode_seeds != b.report.episode_seeds:
+    if not _common_episodes(a, b):
         counts = [f"{one.report.episodes} episodes of seed {one.report.seed}" for one in (a, b)]
         found.append(f"they played different episodes, {counts[0]} and {counts[1]}")
     if a.report.quantize != b.report.quantize:
@@ -93,21 +95,59 @@ def _made(agent: AgentSections) -> str:
     return agent.environment + (f" {json.dumps(more)}" if more else "")
 
 
-def _key(row: AttackRow) -> str:
-    """The same for rows of the same threat, each aimed at its own agent."""
+def _common_episodes(a: AgentSections, b: AgentSections) -> int:
+    """How many episodes both played, from the first; 0 where one of the shorter is of another seed."""
+    pairs = list(zip(a.report.episode_seeds, b.report.episode_seeds, strict=False))
+    return len(pairs) if all(x == y for x, y in pairs) else 0
+
+
+def _of_episodes(agent: AgentSections, count: int) -> AgentSections:
+    """A report of its first episodes alone."""
+    if count == agent.report.episodes:
+        return agent
+    cut = []
+    for row in agent.report.threats:
+        returns = row["returns"][:count]
+        cut.append({**row, **summary(returns), "caveat": caveat(returns), "returns": returns, "episodes": count})
+    seeds = agent.report.episode_seeds[:count]
+    report = replace(agent.report, threats=tuple(cut), episodes=count, episode_seeds=seeds)
+    return sorted_report(report, agent.choices)
+
+
+def _key(row: AttackRow, scale: Sequence[float] | None) -> str:
+    """The same for rows of the same threat, each aimed at its own agent, and its budget in units of its own scale."""
     layers = row.row["layers"]
-    known = None not in layers
-    threat = _without_victims(layers) if known else row.row["threat"]
+    threat = row.row["threat"] if None in layers else _in_own_terms(layers, scale)
     return json.dumps([threat, row.row.get("transfer"), row.row.get("best_of")], sort_keys=True)
 
 
-def _without_victims(value: Any) -> Any:
-    """A threat's layers without the agent that they are aimed at."""
+def _in_own_terms(value: Any, scale: Sequence[float] | None) -> Any:
+    """A threat's layers without the agent that they are aimed at, scales as multiples of the agent's own."""
     if isinstance(value, Mapping):
         if "victim" in value and "sha256" in value:
             return "victim"
-        return {key: _without_victims(item) for key, item in value.items()}
-    return [_without_victims(item) for item in value] if isinstance(value, list) else value
+        found = {key: _in_own_terms(item, scale) for key, item in value.items()}
+        given = value.get("scale")
+        if value.get("type") == "linf" and scale and isinstance(given, list) and len(given) == len(scale):
+            found["scale"] = [round(x / own, 6) if own else x for x, own in zip(given, scale, strict=True)]
+        return found
+    return [_in_own_terms(item, scale) for item in value] if isinstance(value, list) else value
+
+
+def _units(first: AgentSections, second: AgentSections) -> str:
+    """What is to be known of an eps that means something else for either agent; "" where it means the same."""
+    one, other = first.choices.scale, second.choices.scale
+    if one is None or other is None or one == other or len(one) != len(other):
+        return ""
+    order = sorted(
+        range(len(one)), key=lambda i: abs(math.log(max(one[i], 1e-12) / max(other[i], 1e-12))), reverse=True
+    )
+    features = first.choices.features
+    some = "; ".join(f"{feature_name(i, features)} {eps_text(one[i])} and {eps_text(other[i])}" for i in order[:3])
+    return (
+        f"An eps is a share of the range that each agent meets by itself, and the ranges differ, most of all those of "
+        f"{some}. Where an absolute error matters, evaluate both under one scale."
+    )
 
 
 def _labels(a: AgentSections, b: AgentSections) -> tuple[str, str]:
@@ -129,17 +169,27 @@ def _labels(a: AgentSections, b: AgentSections) -> tuple[str, str]:
 
 
 def _page(first: AgentSections, second: AgentSections) -> bytes:
-    by_key = {_key(row): row for row in second.rows}
-    pairs = [(row, by_key[_key(row)]) for row in first.rows if _key(row) in by_key]
-    rows = [ComparedRows(x, y, paired_difference(y.row["returns"], x.row["returns"])) for x, y in pairs]
+    count = _common_episodes(first, second)
+    notes = [note for note in (_units(first, second),) if note]
+    if first.report.episodes != second.report.episodes:
+        notes.append(f"Compared are the first {count} episodes, which both were played on.")
+    first, second = _of_episodes(first, count), _of_episodes(second, count)
+    by_key = {_key(row, second.choices.scale): row for row in second.rows}
+    pairs = [(row, by_key.get(_key(row, first.choices.scale))) for row in first.rows]
+    rows = [
+        ComparedRows(x, y, paired_difference(y.row["returns"], x.row["returns"])) for x, y in pairs if y is not None
+    ]
     if len(rows) < 2:
         raise ValueRangeError(
             f"{first.victim} and {second.victim} have no attack in common, so that nothing but their returns without "
             f"an attack could be compared"
         )
-    keys = {_key(row.first) for row in rows}
-    only = [[row.label for row in agent.attacked if _key(row) not in keys] for agent in (first, second)]
-    both = _only(first, keys), _only(second, keys)
+    kept = ([id(row.first.row) for row in rows], [id(row.second.row) for row in rows])
+    agents = (first, second)
+    only = [
+        [row.label for row in agent.attacked if id(row.row) not in ids] for agent, ids in zip(agents, kept, strict=True)
+    ]
+    both = (_only(first, kept[0]), _only(second, kept[1]))
     labels, limits = _labels(first, second), limits_of([*both[0].rows, *both[1].rows])
     charts: dict[str, list[Chart]] = {"sweep": []}
     if both[0].sweeps and len(both[0].sweeps[0].strongest) > 2:
@@ -151,7 +201,8 @@ def _page(first: AgentSections, second: AgentSections) -> bytes:
         "comparison.html",
         title=f"{labels[0]} and {labels[1]} in {first.environment}",
         labels=labels,
-        agents=(first, second),
+        agents=agents,
+        notes=notes,
         rows=rows,
         charts=charts,
         sentence=_sentence(both, labels),
@@ -170,9 +221,9 @@ def _footnotes(rows: Sequence[ComparedRows]) -> list[str]:
     return footnotes(marked)
 
 
-def _only(agent: AgentSections, keys: set[str]) -> AgentSections:
-    """A report of some of its rows."""
-    threats = tuple(row.row for row in agent.rows if _key(row) in keys)
+def _only(agent: AgentSections, rows: Sequence[int]) -> AgentSections:
+    """A report of some of its rows, by their identities."""
+    threats = tuple(row.row for row in agent.rows if id(row.row) in rows)
     return sorted_report(replace(agent.report, threats=threats), ReportChoices())
 
 

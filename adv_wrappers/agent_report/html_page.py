@@ -51,6 +51,9 @@ _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _MOST_AGENTS = 12  # that are shown in full
 _MOST_RUNS = 12  # lines of the chart of episodes
 _MOST_RETURNS = 3000  # of single episodes, in its table
+_FEW_ROWS = 500  # of the table of attacks, where not all have room
+_LONGEST_COMMAND = 8000  # letters
+_TOO_LARGE = {"uri": ""}  # in place of a picture that alone is larger than a page
 _PICTURES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg"}
 _FILMS = {**_PICTURES, ".mp4": "video/mp4"}
 _SELECTS = {"mode": "its most likely action", "sample": "a sampled action"}
@@ -102,31 +105,37 @@ def check_target(path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Room:
-    """How much of a report goes onto its page."""
+    """How much of some reports goes onto their page."""
 
-    film: bool = True
-    frames: bool = True
-    agents: int = _MOST_AGENTS
-    returns: bool = True
+    film: bool
+    frames: bool
+    agents: int  # in full
+    rows: int | None = None  # of the table of a report, those of the lowest returns; None for all
 
 
 def page_of(stored: StoredReports, name: str) -> bytes:
-    """The page of some reports; pictures and reports are left out where it would be too large, and it says so.
+    """The page of some reports; what is left out where it would be too large is said on it.
 
     Raises:
         OutputError: where it is too large even so.
     """
     few = min(len(stored.agents), _MOST_AGENTS)
-    rooms = [_Room(agents=few), _Room(False, agents=few), _Room(False, False, few), _Room(False, False, few, False)]
+    rooms = [_Room(True, True, few), _Room(False, True, few), _Room(False, False, few)]
     while few > 1:
         few = math.ceil(few / 2)
-        rooms.append(_Room(False, False, few, False))
+        rooms.append(_Room(False, False, few))
+    rooms.append(_Room(False, False, 1, _FEW_ROWS))
     views: dict[int, dict[str, Any]] = {}
     for room in rooms:
         for place, agent in enumerate(stored.agents[: room.agents]):
             if place not in views:
                 views[place] = _agent_view(agent, f"a{place}")
-        page = _render(stored, [views[place] for place in range(room.agents)], room)
+        shown = [views[place] for place in range(room.agents)]
+        pictures = [view["film"] for view in shown if room.film]
+        pictures += [frame for view in shown if room.frames for frame in view["frames"]]
+        if _TOO_LARGE in pictures:
+            continue
+        page = _render(stored, shown, room)
         if len(page) <= LARGEST_PAGE:
             return page
     raise OutputError(f"{name} would be larger than {LARGEST_PAGE / 1e6:g} MB: it has too many rows for one page")
@@ -134,15 +143,16 @@ def page_of(stored: StoredReports, name: str) -> bytes:
 
 def _render(stored: StoredReports, agents: Sequence[Mapping[str, Any]], room: _Room) -> bytes:
     notes = []
-    pictures = [picture for agent in agents for picture in agent["frames"]]
     if not room.film and any(agent["film"] for agent in agents):
         notes.append("The film is left out, since the page would be larger than 3 MB with it.")
-    if not room.frames and pictures:
+    if not room.frames and any(agent["frames"] for agent in agents):
         notes.append("The pictures are left out, since the page would be larger than 3 MB with them.")
     if room.agents < len(stored.agents):
         notes.append(
             f"The first {room.agents} of {len(stored.agents)} reports are shown in full, the others in the first table."
         )
+    if room.rows is not None:
+        notes.append(f"The table of attacks has the {room.rows} lowest returns alone; the file of rows has all.")
     if stored.left_out:
         some = ", ".join(stored.left_out[:3]) + (", ..." if len(stored.left_out) > 3 else "")
         notes.append(f"Not shown, since there is no run without an attack to compare them with: {some}.")
@@ -347,8 +357,10 @@ def _embedded(path: Path, kinds: Mapping[str, str]) -> dict[str, str] | None:
     """A picture or film as a data URI with its kind; None where none is there that browsers show."""
     kind = kinds.get(path.suffix.lower())
     try:
-        if kind is None or path.stat().st_size > LARGEST_PAGE:
-            return None if kind is None else {"kind": kind, "uri": "data:," + "x" * LARGEST_PAGE}
+        if kind is None or not path.is_file():
+            return None
+        if path.stat().st_size > LARGEST_PAGE:
+            return _TOO_LARGE
         return {"kind": kind, "uri": f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"}
     except OSError:
         return None
@@ -357,14 +369,14 @@ def _embedded(path: Path, kinds: Mapping[str, str]) -> dict[str, str] | None:
 def _frame(frame: AttackedFrame) -> dict[str, Any] | None:
     """The pictures of an attacked step, as far as they are there."""
     named = (("true", frame.true), ("shown to the agent", frame.shown), ("difference, amplified", frame.difference))
-    pictures = [
-        (name, found["uri"]) for name, path in named if path is not None and (found := _embedded(path, _PICTURES))
-    ]
-    return {"title": frame.title, "pictures": pictures} if pictures else None
+    found = [(name, picture) for name, path in named if path is not None and (picture := _embedded(path, _PICTURES))]
+    if any(picture == _TOO_LARGE for _, picture in found):
+        return _TOO_LARGE
+    return {"title": frame.title, "pictures": [(name, one["uri"]) for name, one in found]} if found else None
 
 
 def _evaluate_command(agent: AgentSections) -> str:
-    """The command that plays the rows again; "" where a command cannot name the agent, the environment or a threat."""
+    """The command that plays the rows again; "" where it is too long, or something has no name for it."""
     report = agent.report
     ref = report.victim.get("ref")
     threats = [str(row.row["threat"]) for row in agent.attacked]
@@ -378,7 +390,8 @@ def _evaluate_command(agent: AgentSections) -> str:
         words += ["--env-kwargs", json.dumps(report.env["kwargs"])]
     if report.quantize is False:
         words.append("--no-quantize")
-    return shlex.join([*words, "--out", "FOLDER"])
+    command = shlex.join([*words, "--out", "FOLDER"])
+    return command if len(command) <= _LONGEST_COMMAND else ""
 
 
 def protocol_of(agent: AgentSections) -> list[tuple[str, str]]:

@@ -212,14 +212,23 @@ def read_reports(source: str | Path) -> StoredReports:
             reports = store.reports()
             errors |= store.errors()
             names.update(str(row["threat"]) for _, row in store.rows())
-        largest = max(reports, key=lambda report: len(report.threats), default=None)  # that of the choices
+        theirs = _report_of(choices, reports)
         for report in reports:
             names.subtract(without_number(str(row["threat"])) for row in report.threats)
-            agents.append(replace(sorted_report(report, choices if report is largest else _NONE_MADE), part=part))
+            agents.append(replace(sorted_report(report, choices if report is theirs else _NONE_MADE), part=part))
     if not agents:
         what = "its rows lack the run without an attack" if +names else "it has no rows yet"
         raise ValueRangeError(f"nothing can be shown of {path}: {what}")
     return StoredReports(path, tuple(agents), tuple((+names).elements()), errors)
+
+
+def _report_of(choices: ReportChoices, reports: Sequence[Report]) -> Report | None:
+    """The report that some choices belong to: the one that they name, else the one of most rows."""
+    known = choices.identity
+    if known is not None:
+        own = {"victim": known.get("victim"), "env": known.get("env"), "seed": known.get("seed")}
+        reports = [one for one in reports if own == {"victim": one.victim, "env": one.env, "seed": one.seed}]
+    return max(reports, key=lambda report: len(report.threats), default=None)
 
 
 def _stores(path: Path) -> tuple[Path, dict[str, Path]]:

@@ -344,6 +344,8 @@ def sweep_chart(
                 f"The certified return is the mean over {' or '.join(map(str, counts))} episodes, the attacked one "
                 f"over {sweep.clean.row['episodes']}."
             )
+        if certified[-1].eps < last_eps:
+            notes.append(f"Nothing is certified beyond eps {eps_text(certified[-1].eps)}.")
     return Chart(
         name,
         "" if alone else f"Budget: {sweep.budget}",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from adv_wrappers.agent_report import html_page
 from adv_wrappers.agent_report.html_page import GENERATOR, LARGEST_PAGE, write_page
 from adv_wrappers.agent_report.rows_by_section import read_reports
 from adv_wrappers.errors import OutputError, ValueRangeError
@@ -179,3 +180,16 @@ def test_pictures_are_left_out_of_a_page_that_would_be_too_large(folder, tmp_pat
     assert without_film.count("data:image/png") == 2 and "The film is left out" in without_film
     bare = written(film="small.png", frames=[{**frame, "true": "large.png"}])
     assert bare.count("data:image/png") == 0 and "The pictures are left out" in bare
+    with small.open("ab") as file:
+        file.truncate(LARGEST_PAGE + 1)  # more than a page by itself
+    assert "The film is left out" in written(film="small.png", frames=[])
+
+
+def test_a_table_that_is_too_long_has_the_lowest_returns(played, html, tmp_path, monkeypatch):
+    monkeypatch.setattr(html_page, "LARGEST_PAGE", len(html.encode()) - 1)
+    monkeypatch.setattr(html_page, "_FEW_ROWS", 4)
+    text = write_page(played, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text.count("<tr data-kind") == 4 and "the 4 lowest returns alone" in text
+    monkeypatch.setattr(html_page, "LARGEST_PAGE", 50_000)
+    with pytest.raises(OutputError, match="too many rows for one page"):
+        write_page(played, tmp_path / "report.html")

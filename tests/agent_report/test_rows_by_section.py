@@ -179,7 +179,7 @@ def test_a_report_of_anything_can_be_drawn():
     assert "agent abababababab" in text and "Impact against ssim" in text and "Impact against psnr" not in text
     assert "6 features that hurt least" in text
     assert "compare them with: lost:eps=1." in text and "they failed: broken (ValueError: no)." in text
-    assert "No command plays this again" in text
+    assert "No single command plays this again" in text
     bare = page_of(
         StoredReports(Path("rows.db"), (sorted_report(made()),), (), {}), plain_verdict, "bare.html"
     ).decode()
@@ -222,3 +222,12 @@ def test_choices_are_those_beside_the_rows_of_a_folder(folder):
     (folder / "choices.json").write_text(json.dumps({"schema": 1, "unit": "in grey levels"}))
     assert read_reports(folder).agents[0].choices.unit == "in grey levels"
     assert not read_reports((folder / "rows.db").rename(folder / "another.db")).agents[0].choices.played
+
+
+def test_choices_go_to_the_report_that_they_name(folder):
+    adv.evaluate("zoo:cartpole-ppo", "CartPole-v1", ["noise:eps=0.1"], episodes=1, out=folder)
+    small = min(read_reports(folder).agents, key=lambda agent: len(agent.rows)).report
+    about = {"victim": small.victim, "env": small.env, "seed": small.seed}
+    for identity, expected in ((about, ["zoo:cartpole-ppo"]), (None, ["zoo:cartpole-dqn"]), ({"seed": 7}, [])):
+        (folder / "choices.json").write_text(json.dumps({"identity": identity}))
+        assert [agent.victim for agent in read_reports(folder).agents if agent.choices.played] == expected
