@@ -31,7 +31,7 @@ from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import AdvWrappersError, OrderError, SpaceError, VictimError
 from adv_wrappers.utils.trees import map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.wrappers.action_changes import ActionChanges
 from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
 

@@ -139,9 +139,7 @@ class ScheduleBudget(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def __init__(self, env: AnyEnv, schedule: Number | Info, steps: int) -> None:
         if not isinstance(env, gym.Env):
-            raise SpaceError(
-                f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}"
-            )
+            raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
         shares = as_share_schedule(schedule)
         recorded = shares.to_dict() if isinstance(shares, LinearSchedule) else shares
         RecordConstructorArgs.__init__(self, schedule=recorded, steps=steps)

@@ -8,10 +8,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from adv_wrappers.agent_report.plain_verdict import plain_verdict
 
 import adv_wrappers as adv
 from adv_wrappers.agent_report.html_page import page_of
-from adv_wrappers.agent_report.plain_verdict import plain_verdict
 from adv_wrappers.agent_report.rows_by_section import StoredReports, paired_difference, read_reports, sorted_report
 from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.errors import StoreError, ValueRangeError
