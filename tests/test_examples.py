@@ -25,6 +25,7 @@ EXAMPLES = ROOT / "examples"
 
 RUNS = {
     "readme.py": [],
+    "report.py": [],
     "certify.py": [],
     "campaign.py": ["--episodes", "1", "--seeds", "0", "--store", "rows.db"],
     "campaign_ray.py": ["--episodes", "1", "--seeds", "0", "--actors", "1"],
@@ -42,6 +43,7 @@ RUNS = {
 }
 SHORTER = {  # lines of examples that have no arguments for it
     "readme.py": ("episodes=4", "episodes=1"),
+    "report.py": ("minutes=5", "minutes=0.05"),
     "certify.py": ("budget_s=1", "budget_s=0.1"),
     "robust_gate.py": ('ATTACKS = ["noise", "fgsm", "pgd", "max-diff"]', 'ATTACKS = ["fgsm"]'),
     "train_radial.py": ("budget_s=2", "budget_s=0.1"),
@@ -118,7 +120,7 @@ def test_a_hardened_agent_is_a_card_that_loads(recipes, monkeypatch, tmp_path):
 def test_the_readme_shows_the_examples_that_run():
     blocks = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1:]
     shown = [block.partition("```")[0] for block in blocks]
-    names = ("readme.py", "certify.py", "daylight.py")
+    names = ("report.py", "readme.py")
     assert shown == [(EXAMPLES / name).read_text(encoding="utf-8") for name in names]
 
 
