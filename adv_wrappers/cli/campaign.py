@@ -153,12 +153,9 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
 def _names(about: Mapping[str, Any]) -> tuple[str, str]:
     """The victim and the environment, with whatever is not as usual."""
     from adv_wrappers.evaluation.environments import environment_text
+    from adv_wrappers.evaluation.report_formats import victim_text
 
-    victim, env = about["victim"], about["env"]
-    how = ["sampled actions"] * (victim["select"] == "sample") + ["float observations"] * (not about["quantize"])
-    name = victim["ref"] or victim["fingerprint"][:8]
-    agent = f"{name} ({', '.join(how)})" if how else name
-    return agent, environment_text(env)
+    return victim_text(about), environment_text(about["env"])
 
 
 def _over_seeds(about: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from adv_wrappers.cli.main import main, make_console
+from adv_wrappers.cli.main import main
+from adv_wrappers.cli.print_table import print_table, say, table_options
 from adv_wrappers.cli_option_choices import CURVES_BY
 
 
@@ -21,8 +21,8 @@ from adv_wrappers.cli_option_choices import CURVES_BY
 @click.option("--hue", default="threat", show_default=True, type=click.Choice(CURVES_BY), help="what curves are by")
 @click.option("--col", type=click.Choice(CURVES_BY), help="what panels are by  [default: one panel]")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="for the figure: .png, .svg or .pdf")
-@click.option("--json", "as_json", is_flag=True, help="print the points as JSON, and nothing else on standard output")
-def plot(store: Path, x: str, y: str, hue: str, col: str | None, out: Path | None, as_json: bool) -> None:
+@table_options
+def plot(store: Path, x: str, y: str, hue: str, col: str | None, out: Path | None) -> None:
     """Draw curves from the rows of STORE, a file or a folder, and print their points."""
     from adv_wrappers.evaluation.curves import curves_of
     from adv_wrappers.rendering.matplotlib_figures import format_of
@@ -34,13 +34,7 @@ def plot(store: Path, x: str, y: str, hue: str, col: str | None, out: Path | Non
     curves = curves_of(store, x, y, hue, col)
     if out is not None:
         curves.plot(out)
-    if as_json:
-        click.echo(json.dumps(curves.rows(), indent=1, allow_nan=False))
-    else:
-        table = curves.table()
-        table.caption = None  # a caption is as narrow as its table; notes get lines of their own
-        make_console().print(table)
-    for note in curves.explanations():
-        click.echo(note, err=as_json)
+    by_importance = [hue, *([] if col is None else [col]), x, y, "95% interval", "over"]
+    print_table(curves.table(), curves.rows(), by_importance, curves.explanations())
     if out is not None:
-        click.echo(f"the figure is in {out}", err=as_json)
+        say(f"the figure is in {out}")

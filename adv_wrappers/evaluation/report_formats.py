@@ -37,6 +37,13 @@ def victim_name(victim: Mapping[str, Any]) -> str:
     return str(victim.get("ref") or str(victim.get("fingerprint") or "victim")[:8])
 
 
+def victim_text(about: ReportData, *more: str) -> str:
+    """The victim of a report with whatever is not as usual, and with what else is to be said of it."""
+    how = [*more, *(["sampled actions"] if about["victim"].get("select") == "sample" else [])]
+    how += ["float observations"] if about.get("quantize") is False else []
+    return f"{victim_name(about['victim'])} ({', '.join(how)})" if how else victim_name(about["victim"])
+
+
 def long_rows(report: ReportData) -> list[dict[str, Any]]:
     """One row for every draw of every episode of every threat, with the columns ``LONG_COLUMNS``.
 

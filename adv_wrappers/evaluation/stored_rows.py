@@ -11,7 +11,7 @@ from typing import Any
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import environment_text
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.report_formats import victim_name
+from adv_wrappers.evaluation.report_formats import victim_name, victim_text
 from adv_wrappers.evaluation.statistics import ReportRow
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.evaluation.threat_columns import attack_label, eps_of, is_clean, row_label
@@ -78,7 +78,8 @@ def read_rows(source: RowSource) -> list[StoredRow]:
     found: dict[tuple[str, str, int, str], StoredRow] = {}
     layers: dict[tuple[str, str, str], list[str]] = {}  # of threats that have one text, such as two trained adversaries
     for run, (about, row) in zip(runs, pairs, strict=True):
-        victim = _victim_text(about, several=len(hashes[victim_name(about["victim"])]) > 1)
+        several = len(hashes[victim_name(about["victim"])]) > 1  # agents of one name
+        victim = victim_text(about, *([str(about["victim"]["fingerprint"])[:8]] if several else []))
         env, threat = environment_text(about["env"]), row_label(row)
         same = layers.setdefault((victim, env, threat), [])
         if (own := json.dumps(row.get("layers"), sort_keys=True)) not in same:
@@ -126,12 +127,3 @@ def _pairs(source: RowSource) -> Iterator[tuple[Mapping[str, Any], ReportRow]]:
     else:
         expected = "a Store, the path of one or of a folder, or reports"
         raise ValueRangeError(f"expected {expected}, got {type(source).__name__}")
-
-
-def _victim_text(about: Mapping[str, Any], several: bool) -> str:
-    """The victim, with whatever is not as usual, and its hash where ``several`` have its name."""
-    victim = about["victim"]
-    how = [str(victim["fingerprint"])[:8]] if several else []
-    how += ["sampled actions"] * (victim.get("select") == "sample")
-    how += ["float observations"] * (about.get("quantize") is False)
-    return f"{victim_name(victim)} ({', '.join(how)})" if how else victim_name(victim)

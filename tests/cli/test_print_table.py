@@ -18,7 +18,7 @@ main_file = sys.modules["adv_wrappers.cli.main"]  # whose name is the group of c
 DQN = ["CartPole-v1", "--victim", "zoo:cartpole-dqn"]
 EVALUATE = ["evaluate", *DQN, "--threat", "noise:eps=0.1", "--episodes", "2", "--num-envs", "2"]
 TABLES = (
-    "certify", "demo", "evaluate", "imitate", "look", "resilience", "robustness", "run", "suite", "threats",
+    "certify", "demo", "evaluate", "imitate", "look", "plot", "resilience", "robustness", "run", "suite", "threats",
     "train-adversary", "train-agent", "train-critic", "train-dynamics", "victims",
 )  # fmt: skip
 
