@@ -81,8 +81,11 @@ def plot_lines(
     labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     columns = min(len(panels), _IN_A_ROW)
     rows = -(-len(panels) // columns)
-    lines = sum(_wrapped(label, _WIDEST).count("\n") + 1 for label in labels)
-    figure = new_figure(5.6 + 2.2 * columns, max(1.2 + 2.6 * rows, 0.6 + 0.18 * lines), 160, "constrained")
+    wrapped = {label: _wrapped(label, _WIDEST) for label in labels}
+    below = [axes_labels[0], *(_wrapped(note, 110) for note in notes)]
+    legend = sum(0.25 + 0.17 * label.count("\n") for label in wrapped.values())  # inches
+    height = 1.0 + max(2.6 * rows, legend) + 0.17 * sum(1 + line.count("\n") for line in below)
+    figure = new_figure(5.6 + 2.2 * columns, height, 160, "constrained")
     grid = [*figure.subplots(rows, columns, squeeze=False).flat]
     handles = {}
     for panel, axes in zip(panels, grid, strict=False):
@@ -95,11 +98,10 @@ def plot_lines(
         bottom_spine_only(axes)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
-    below = [axes_labels[0], *(_wrapped(note, 110) for note in notes)]
     figure.supxlabel("\n".join(below), color=MUTED, size=9)
     figure.supylabel(axes_labels[1], color=INK, size=9)
-    wrapped = [_wrapped(label, _WIDEST) for label in handles]
-    figure.legend([*handles.values()], wrapped, loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
+    names = [wrapped[label] for label in handles]
+    figure.legend([*handles.values()], names, loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
     figure.suptitle(_wrapped(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
     save_figure(figure, path)
 
