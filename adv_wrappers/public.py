@@ -41,13 +41,15 @@ from adv_wrappers.wrappers.schedule_budget import ScheduleBudget
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 if TYPE_CHECKING:
+    from adv_wrappers.callbacks import RobustnessCallback, ScheduleBudgetCallback
     from adv_wrappers.training.resilience import resilience, robustness
     from adv_wrappers.training.train_adversary import train_adversary
     from adv_wrappers.training.train_agent import train_agent
 
 _SB3 = {  # names and their modules, imported when they are asked for: Stable-Baselines3 is an extra
-    "resilience": "resilience", "robustness": "resilience", "train_adversary": "train_adversary",
-    "train_agent": "train_agent",
+    "RobustnessCallback": "callbacks", "ScheduleBudgetCallback": "callbacks", "resilience": "training.resilience",
+    "robustness": "training.resilience", "train_adversary": "training.train_adversary",
+    "train_agent": "training.train_agent",
 }  # fmt: skip
 
 
@@ -55,7 +57,7 @@ def __getattr__(name: str) -> Any:
     """What needs Stable-Baselines3, and for any other name where it is or what comes close."""
     if name in _SB3:
         try:
-            return getattr(importlib.import_module(f"adv_wrappers.training.{_SB3[name]}"), name)
+            return getattr(importlib.import_module(f"adv_wrappers.{_SB3[name]}"), name)
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "stable_baselines3":
                 raise
@@ -78,11 +80,11 @@ __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Environment", "Episodes", "Every", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never", "Newest",
     "PerturbAction", "PerturbObservation", "Plan", "ProbabilisticTiming", "RecordAttackStatistics", "Report",
-    "ScheduleBudget", "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window",
-    "aggregate", "assert_robust", "certify", "certify_smoothed",
-    "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets",
-    "register", "report", "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary",
-    "train_agent", "train_critic", "train_dynamics", "wrap",
+    "RobustnessCallback", "ScheduleBudget", "ScheduleBudgetCallback", "SmoothSchedule", "Sparse", "Strategic",
+    "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "certify",
+    "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate",
+    "load_victim", "presets", "register", "report", "resilience", "robustness", "run", "run_suite", "save_card",
+    "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 

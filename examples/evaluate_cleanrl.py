@@ -9,10 +9,13 @@ a value baseline, and saved: a small stand-in for CleanRL's own ppo.py. ``from_m
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import torch
+from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
@@ -47,21 +50,30 @@ class Agent(nn.Module):
         )
 
 
-def train(agent: Agent, env_id: str, steps: int, seed: int) -> None:
-    """REINFORCE with a baseline on 8 environments: 64 steps, then one gradient step on returns to go."""
-    envs = gym.make_vec(env_id, num_envs=8, vectorization_mode="sync")
+def train(
+    agent: Agent,
+    envs: VectorEnv[Any, Any, Any],
+    steps: int,
+    seed: int,
+    tell: Callable[[int, dict[str, Any]], None] = lambda step, info: None,
+) -> None:
+    """REINFORCE with a baseline on 8 environments: 64 steps, then one gradient step on returns to go.
+
+    ``tell`` is called with every ``info`` and the number of steps of all environments.
+    """
     optimizer = torch.optim.Adam(agent.parameters(), lr=3e-3)
     obs, _ = envs.reset(seed=seed)
-    for _ in range(max(steps // (8 * 64), 1)):
+    for rollout in range(max(steps // (8 * 64), 1)):
         seen: list[Tensor] = []
         acted: list[Tensor] = []
         rewards: list[Tensor] = []
         going: list[Tensor] = []
-        for _ in range(64):
+        for t in range(64):
             seen.append(torch.as_tensor(obs, dtype=torch.float32))
             with torch.no_grad():
                 acted.append(Categorical(logits=agent.actor(seen[-1])).sample())
-            obs, reward, terminated, truncated, _ = envs.step(acted[-1].numpy())
+            obs, reward, terminated, truncated, info = envs.step(acted[-1].numpy())
+            tell(8 * (64 * rollout + t + 1), info)
             rewards.append(torch.as_tensor(reward, dtype=torch.float32))
             going.append(torch.as_tensor(~(terminated | truncated), dtype=torch.float32))
         states, actions = torch.stack(seen), torch.stack(acted)
@@ -100,7 +112,8 @@ def main() -> None:
     assert isinstance(env.observation_space, gym.spaces.Box) and isinstance(env.action_space, gym.spaces.Discrete)
     agent = Agent(env.observation_space.shape[0], int(env.action_space.n))
     if not arguments.weights.exists():
-        train(agent, arguments.env, arguments.steps, arguments.seed)
+        envs = gym.make_vec(arguments.env, num_envs=8, vectorization_mode="sync")
+        train(agent, envs, arguments.steps, arguments.seed)
         torch.save(agent.state_dict(), arguments.weights)
     agent.load_state_dict(torch.load(arguments.weights, weights_only=True))
 

@@ -31,6 +31,7 @@ RUNS = {
     "campaign_ray.py": ["--episodes", "1", "--seeds", "0", "--actors", "1"],
     "daylight.py": [],
     "robust_gate.py": [],
+    "while_training.py": ["--steps", "512", "--episodes", "1", "--seeds", "1", "--out", "pictures"],
     "train_under_attack.py": ["--steps", "600", "--episodes", "2"],
     "evaluate_cleanrl.py": ["--steps", "2000", "--episodes", "2"],
     "register_and_make_vec.py": ["--num-envs", "2", "--episodes", "2"],
@@ -71,7 +72,7 @@ def test_every_example_is_run():
 
 @pytest.mark.parametrize("name", sorted(RUNS.keys() - MORE))
 def test_example(name, tmp_path):
-    if name in ("train_under_attack.py", "train_director.py", "pa_atla.py", "train_radial.py"):
+    if name in ("train_under_attack.py", "train_director.py", "pa_atla.py", "train_radial.py", "while_training.py"):
         pytest.importorskip("stable_baselines3")
     if name == "campaign_ray.py":
         pytest.importorskip("ray")

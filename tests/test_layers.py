@@ -40,6 +40,7 @@ FLOORS = [
     "evaluation",
     "certification",
     "training",
+    "callbacks",
     "campaign",
     "agent_report",
     "testing",
@@ -48,7 +49,7 @@ FLOORS = [
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}
 SIBLINGS = {"attacks", "daylight", "actions"}
-SB3 = ("victims/sb3", "wrappers/sb3", "training/")
+SB3 = ("victims/sb3", "wrappers/sb3", "training/", "callbacks.py")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
 
 

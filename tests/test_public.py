@@ -25,6 +25,7 @@ WRAPPERS = {
     "ScheduleBudget",
 }  # fmt: skip
 SCHEDULES = {"LinearSchedule", "SmoothSchedule"}
+CALLBACKS = {"RobustnessCallback", "ScheduleBudgetCallback"}
 VICTIMS = {
     "Victim",
     "from_module",
@@ -41,7 +42,7 @@ RUNS = {
     "train_critic", "train_dynamics",
 }  # fmt: skip
 ERRORS = {"AdvWrappersError"}
-PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | SCHEDULES | VICTIMS | RUNS | ERRORS
+PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | SCHEDULES | CALLBACKS | VICTIMS | RUNS | ERRORS
 
 
 # where the other names that the documentation shows are imported from, the only path of each

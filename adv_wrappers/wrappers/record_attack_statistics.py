@@ -232,7 +232,8 @@ class RecordAttackStatistics(gym.Wrapper[Any, Any, Any, Any], RecordConstructorA
 
     In a vector environment these are arrays with one number a row, and ``info["_attack"]`` masks the rows whose episode
     is over, in every autoreset mode. What an agent earns *without* the attack is not known here:
-    :func:`adv_wrappers.evaluate` plays such episodes.
+    :func:`adv_wrappers.evaluate` and :class:`adv_wrappers.callbacks.RobustnessCallback` play such episodes beside a
+    training.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, already wrapped in layers; other wrappers may lie between.
@@ -278,7 +279,7 @@ class RecordAttackStatistics(gym.Wrapper[Any, Any, Any, Any], RecordConstructorA
         if not isinstance(env, gym.Env):
             raise SpaceError(
                 f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes the wrapper "
-                "inside its environments"
+                "inside its environments, or adv_wrappers.callbacks.RobustnessCallback"
             )
         known = victim.ref or victim if isinstance(victim, Victim) else victim
         RecordConstructorArgs.__init__(self, victim=known, stats_key=stats_key)  # whoever rebuilds it has its own logs

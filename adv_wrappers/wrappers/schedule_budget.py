@@ -105,7 +105,8 @@ class ScheduleBudget(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     The share changes in hundredths of the training, within an episode too, and holds from the next observation (or
     action) on. At a share of 1 the threat is what it is without this wrapper, to the bit; at 0 nothing changes. On
-    integer observations a radius below one grey level counts as 0. Specs record the whole budget.
+    integer observations a radius below one grey level counts as 0. Specs record the whole budget. With
+    Stable-Baselines3, :class:`adv_wrappers.callbacks.ScheduleBudgetCallback` follows the training's own progress.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, already wrapped in layers.
@@ -139,7 +140,10 @@ class ScheduleBudget(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def __init__(self, env: AnyEnv, schedule: Number | Info, steps: int) -> None:
         if not isinstance(env, gym.Env):
-            raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
+            raise SpaceError(
+                f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes "
+                "adv_wrappers.callbacks.ScheduleBudgetCallback"
+            )
         shares = as_share_schedule(schedule)
         recorded = shares.to_dict() if isinstance(shares, LinearSchedule) else shares
         RecordConstructorArgs.__init__(self, schedule=recorded, steps=steps)
