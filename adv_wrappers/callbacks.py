@@ -67,7 +67,8 @@ class RobustnessCallback(BaseCallback):
         env: the environment of the evaluations, an id, a function or an :class:`adv_wrappers.Environment`. None takes
             the id and the arguments of the training's own, without its threats.
         out: a folder for the rows, in ``rows.db``, and the newest ``report.json``; every evaluation is an agent of its
-            own there, whose ``ref`` says the algorithm and the steps (``PPO@2048``).
+            own there, whose ``ref`` says the algorithm and the steps (``PPO@2048``). ``adv-wrappers plot --x
+            training_steps`` draws them.
         save_best: whether ``best_model.zip`` in ``out`` is the agent with the highest ``robustness/attacked``, of
             equals the one with the highest clean return. ``best_model.json`` has its steps and returns, and
             ``best_model_vecnormalize.pkl`` the statistics of its ``VecNormalize``, so that
@@ -149,7 +150,9 @@ class RobustnessCallback(BaseCallback):
         name = f"{type(self.model).__name__}@{self.model.num_timesteps}"
         victim = from_sb3(self.model, select=self.select, ref=name)
         stacks = [CLEAN_RUN, *(as_threat_stack(threat, victim) for threat in self.threats)]
-        return Evaluator(victim, self._environment, stacks, self.episodes, self._player)
+        evaluator = Evaluator(victim, self._environment, stacks, self.episodes, self._player)
+        evaluator.about["victim"]["training_steps"] = int(self.model.num_timesteps)
+        return evaluator
 
     def _evaluate(self) -> None:
         steps, started = int(self.model.num_timesteps), time.perf_counter()

@@ -24,6 +24,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNo
 
 from adv_wrappers.callbacks import RobustnessCallback, ScheduleBudgetCallback, training_environment
 from adv_wrappers.campaign import Store
+from adv_wrappers.evaluation.curves import curves_of
 
 ATTACK = "max-diff:eps=0.3,steps=2"
 SMALL: dict[type, dict[str, Any]] = {
@@ -131,6 +132,12 @@ def test_rows_are_kept_and_the_best_agent_can_be_loaded(tmp_path):
     returns = [[row["mean_return"] for row in report.threats] for report in reports]
     assert returns == [[row["return"] for row in callback.rows[i : i + 2]] for i in (0, 2)]
     assert adv.Report.from_json(out / "report.json").threats == callback.report.threats
+    curves = curves_of(out, x="training_steps").curves
+    points = [(curve.label, [(point.x, point.mean) for point in curve.points]) for curve in curves]
+    assert points == [
+        (name, [*zip((64, 128), found, strict=True)])
+        for name, found in zip(("none", ATTACK), zip(*returns, strict=True), strict=True)
+    ]
 
     best = json.loads((out / "best_model.json").read_text())
     assert best == callback.best and best["attacked"] == max(attacked for _, attacked in returns)

@@ -13,7 +13,10 @@ from adv_wrappers.cli_option_choices import CURVES_BY
 
 @main.command("plot")
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--x", default="eps", show_default=True, metavar="COLUMN", help="eps, seed, or an argument such as steps")
+@click.option(
+    "--x", default="eps", show_default=True, metavar="COLUMN",
+    help="eps, seed, training_steps of a RobustnessCallback, or an argument of threats such as steps",
+)  # fmt: skip
 @click.option(
     "--y", default="return", show_default=True, metavar="COLUMN",
     help="return, regret, impact, length, loss, attacked, or a column of rows such as action_change",

@@ -147,8 +147,10 @@ def curves_of(
 
     Args:
         source: as for :func:`adv_wrappers.aggregate`.
-        x: what curves go over: ``"eps"``, ``"seed"``, or an argument of threats with numbers, such as ``"steps"``.
-            Over eps every curve begins at 0 with the clean run.
+        x: what curves go over: ``"eps"``, ``"seed"``, ``"training_steps"`` of the agents that
+            :class:`adv_wrappers.RobustnessCallback` measured, or an argument of threats with numbers, such as
+            ``"steps"``. Over eps every curve begins at 0 with the clean run, and over a training's steps the clean runs
+            are a curve of their own.
         y: ``"return"``, ``"regret"``, ``"impact"``, ``"length"``, ``"loss"``, ``"attacked"`` (the attacked share of an
             episode), or any column of a row with one number, such as ``"action_change"`` or ``"linf"``, or a distance.
         hue: what curves are by: ``"threat"`` (without what ``x`` goes over), ``"victim"``, ``"env"`` or ``"seed"``.
@@ -164,7 +166,7 @@ def curves_of(
             known = ", ".join(CURVES_BY)
             raise ValueRangeError(Message("no column ", f"{value!r:.80} for ", Argument(name), f": there are {known}"))
     rows = read_rows(source)
-    attacks = [row for row in rows if not row.is_clean]
+    attacks = [row for row in rows if x == "training_steps" or not row.is_clean]
     found = [(row, place) for row in attacks if (place := _place(row, x)) is not None]
     if not found:
         _no_rows_with(x, attacks)
@@ -187,6 +189,8 @@ def curves_of(
 
 def _place(row: StoredRow, x: str) -> float | None:
     """Where a row is on the horizontal axis."""
+    if x == "training_steps":
+        return None if row.training_steps is None else float(row.training_steps)
     return row.eps if x == "eps" else float(row.seed) if x == "seed" else argument_of(row.row, x)
 
 
@@ -199,7 +203,7 @@ def _no_rows_with(x: str, attacks: Sequence[StoredRow]) -> None:
     if not attacks:
         raise ValueRangeError("there are no attacked rows, only clean ones")
     some = f"threats are {', '.join(list(dict.fromkeys(row.threat for row in attacks))[:3])}"
-    expected = "expected eps, seed, or an argument of threats with numbers"
+    expected = "expected eps, seed, training_steps, or an argument of threats with numbers"
     raise ValueRangeError(Message(f"no row has {x!r:.80} for ", Argument("x"), f": {expected}; {some}"))
 
 

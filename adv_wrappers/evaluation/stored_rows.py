@@ -33,6 +33,8 @@ class StoredRow:
         victim: the agent's reference, with whatever is not as usual.
         env: the environment with its keyword arguments, as text.
         seed: the seed of the episodes.
+        training_steps: how long the agent had been trained, where a callback of its training measured the row; None
+            else.
     """
 
     row: ReportRow
@@ -44,6 +46,7 @@ class StoredRow:
     victim: str
     env: str
     seed: int
+    training_steps: int | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -95,6 +98,7 @@ def read_rows(source: RowSource) -> list[StoredRow]:
             victim=victim,
             env=env,
             seed=int(about["seed"]),
+            training_steps=about["victim"].get("training_steps"),
         )
         known = (made.victim, made.env, made.seed, made.threat)
         if known not in found or len(found[known].row["returns"]) <= len(row["returns"]):

@@ -77,7 +77,7 @@ def test_other_columns_to_go_over() -> None:
         ({"y": "score"}, "no row has 'score' for y: there are return, length, attacked, regret, impact, "),
         ({"y": "loss"}, "no row has 'loss' for y"),
         ({"y": "threat"}, "no row has 'threat' for y"),
-        ({"x": "steps"}, "no row has 'steps' for x: expected eps, seed, or an argument .* threats are pgd:eps=0.2"),
+        ({"x": "steps"}, "no row has 'steps' for x: expected eps, seed, training_steps, or .* threats are pgd:eps=0.2"),
         ({"hue": "victim"}, "rows of pgd and noise fall together in the curve 'zoo:a': give hue='threat' or col='thr"),
     ],
 )
