@@ -175,14 +175,12 @@ def test_a_report_of_anything_can_be_drawn():
     ]
     agent = sorted_report(made(*rows))
     stored = StoredReports(Path("rows.db"), (agent,), ("lost:eps=1",), {"broken": "ValueError: no"})
-    text = page_of(stored, plain_verdict, "report.html").decode()
+    text = page_of(stored, "report.html").decode()
     assert "agent abababababab" in text and "Impact against ssim" in text and "Impact against psnr" not in text
     assert "6 features that hurt least" in text
     assert "compare them with: lost:eps=1." in text and "they failed: broken (ValueError: no)." in text
     assert "No single command plays this again" in text
-    bare = page_of(
-        StoredReports(Path("rows.db"), (sorted_report(made()),), (), {}), plain_verdict, "bare.html"
-    ).decode()
+    bare = page_of(StoredReports(Path("rows.db"), (sorted_report(made()),), (), {}), "bare.html").decode()
     assert "No attack was played." in bare
 
 
