@@ -287,6 +287,7 @@ def sweep_chart(
     certified = sorted(certificates, key=lambda one: one.eps)
     axis = _EpsAxis([*(eps for eps, _ in strongest), *(one.eps for one in certified)])
     label = f"eps ({unit})" if unit else "eps"
+    last_eps, last = strongest[-1]
 
     def paint(axes: Axes, wide: bool) -> None:
         _return_axis(axes, limits, "mean return of an episode")
@@ -304,14 +305,14 @@ def sweep_chart(
             own = [axis.place(row.eps or 0.0) for row in curve.rows]
             means = [row.row["mean_return"] for row in curve.rows]
             axes.plot(own, means, marker + "-", color=MUTED, linewidth=1.2, markersize=4, alpha=0.75, zorder=2)
-            ends.append((curve.attack, means[-1], MUTED))
+            if curve.rows[-1].eps == last_eps:  # the others end where no name has room
+                ends.append((curve.attack, means[-1], MUTED))
         _band(axes, x, [row.returned for _, row in strongest], ATTACK)
         axes.plot(x, y, "o-", color=ATTACK, linewidth=2.6, markersize=6.5, zorder=5, markeredgecolor=SURFACE)
         axis.paint(axes, wide, label)
         if len(ends) <= (10 if wide else 6):
             _end_labels(axes, axes.get_xlim()[1], ends, wide)
 
-    last_eps, last = strongest[-1]
     description = (
         f"Mean return over eps. Without an attack {sweep.clean.row['mean_return']:.4g}; under the strongest of "
         f"{len(sweep.curves)} attacks at eps {eps_text(last_eps)} {last.row['mean_return']:.4g}."
@@ -536,9 +537,10 @@ def few_chart(name: str, curves: Sequence[Curve], clean: AttackRow, limits: Limi
             axes.plot(
                 x, y, marker + "-", color=colour, linewidth=width, markersize=6, markeredgecolor=SURFACE, zorder=level
             )
-            ends.append((curve.attack, y[-1], MUTED))
+            if curve.rows[-1].count == counts[-1]:
+                ends.append((curve.attack, y[-1], MUTED))
         axis.paint(axes, wide, "attacked steps of an episode, at most")
-        if 1 < len(ends) <= (10 if wide else 6):
+        if len(curves) > 1 and len(ends) <= (10 if wide else 6):
             _end_labels(axes, axes.get_xlim()[1], ends, wide)
 
     worst = min(rows, key=lambda row: (row.row["mean_return"], row.count or 0))
