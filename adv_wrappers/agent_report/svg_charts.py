@@ -12,6 +12,7 @@ import itertools
 import math
 import re
 import textwrap
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -85,7 +86,9 @@ def _draw(name: str, title: str, description: str, paint: Paint, height: int, na
 
     found = []
     for wide in (True, False):
-        with matplotlib.rc_context():
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            # Of letters that matplotlib's font lacks: it only measures, and the reader's browser has others.
+            warnings.filterwarnings("ignore", "Glyph .* missing from")
             matplotlib.rcdefaults()
             id = f"{name}-{'wide' if wide else 'narrow'}"
             matplotlib.rcParams.update(
@@ -131,7 +134,8 @@ def _svg(figure: Figure, id: str, title: str, description: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most so many letters."""
+    """A text on one line, of at most so many letters."""
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 

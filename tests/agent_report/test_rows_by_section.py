@@ -8,7 +8,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from adv_wrappers.agent_report.plain_verdict import plain_verdict
 
 import adv_wrappers as adv
 from adv_wrappers.agent_report.html_page import page_of
@@ -165,13 +164,14 @@ def test_a_long_scale_is_left_out_of_labels_unless_they_would_be_the_same():
 
 
 def test_a_report_of_anything_can_be_drawn():
-    """Returns below zero, thirty features, distances, draws, one attack without a name, an agent without one."""
+    """Returns below zero, thirty features, distances, odd letters, an attack and an agent without a name."""
     features = [linf(0.1, scale=[float(i == j) for j in range(30)]) for i in range(30)]
     rows = [
         *(row(f"noise:eps=0.1,scale={i}", -6.0 - i, [layer(within=within)]) for i, within in enumerate(features)),
         row("brightness", -9.0, [layer("brightness", {"type": "valid"})], distances={"ssim": 0.9, "psnr": None}),
         row("jpeg", -5.0, [layer("jpeg", {"type": "valid"})], distances={"ssim": 0.8, "psnr": None}, action_change=0.2),
         row("<mine>", -4.0, [None]),
+        row("\N{CJK UNIFIED IDEOGRAPH-653B}\a\n$x$", -4.0, [None]),
     ]
     agent = sorted_report(made(*rows))
     stored = StoredReports(Path("rows.db"), (agent,), ("lost:eps=1",), {"broken": "ValueError: no"})
