@@ -69,6 +69,14 @@ class _CommandGroup(click.Group):
         except Interrupted:
             _end_workers()
             raise
+        except ImportError as error:  # what modules in C make of an interruption
+            cause: BaseException | None = error
+            while isinstance(cause, ImportError):
+                cause = cause.__cause__ or cause.__context__
+            if not isinstance(cause, KeyboardInterrupt):
+                raise
+            _end_workers()
+            raise Interrupted("by the user") from None
 
 
 def _end_process(status: int) -> None:

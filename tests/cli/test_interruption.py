@@ -201,6 +201,23 @@ def test_a_command_that_keeps_nothing_says_that_it_was_interrupted() -> None:
         assert said(invoke(*EVALUATE)) == "by the user"
 
 
+def test_a_module_in_c_that_is_interrupted_while_it_is_imported() -> None:
+    """It raises an ImportError, as mujoco does."""
+
+    def load(*_: object, **__: object) -> None:
+        try:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise ImportError("initialization failed") from error
+        except ImportError as error:
+            raise ImportError("initialization failed") from error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adv_wrappers.cli.evaluation.load_agent", load)
+        assert said(invoke(*EVALUATE)) == "by the user"
+
+
 def test_worker_processes_end_with_an_interruption() -> None:
     """Those that wait for work too, which otherwise take apart what they have imported before the command may end."""
     pool = pool_of(1)
