@@ -81,13 +81,16 @@ def _paths(text: str, ends: str) -> list[str]:
 class WholeWords(BashComplete):
     """Bash's completion, for words that hold what Bash breaks them at, such as the colon.
 
-    Bash puts what is chosen in the place of the part behind the last such character, so that alone is answered.
+    Bash puts what is chosen in the place of the part behind the last such character, so that alone is answered. No
+    space follows what goes on, such as ``card:`` and a folder.
     """
 
     name = "bash"
     source_template = BashComplete.source_template.replace(
         'env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD',
         'env COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS"',
+    ).replace(
+        "    return 0", "    [[ ${#COMPREPLY[@]} == 1 && $COMPREPLY == *[:/] ]] && compopt -o nospace\n\n    return 0"
     )
 
     def get_completion_args(self) -> tuple[list[str], str]:
