@@ -59,8 +59,8 @@ class RobustnessCallback(BaseCallback):
     Args:
         threats: as for :func:`adv_wrappers.evaluate`: texts, threat models, lists of them for a stack. Those without a
             victim are aimed at the agent as it is at that moment.
-        every: evaluate between two rollouts once so many steps of the training, those of all environments counted,
-            have passed since the last multiple of it; and at the end.
+        every: steps of the training, those of all environments counted: the agent is evaluated between two rollouts,
+            when their number has passed the next multiple of this, and at the end.
         episodes: the number of episodes of every run, or an :class:`adv_wrappers.Episodes`.
         seed: of the episodes. By default they are none of those that :func:`adv_wrappers.evaluate` plays by default, on
             which the chosen agent will be evaluated.
@@ -77,8 +77,8 @@ class RobustnessCallback(BaseCallback):
         select: whether the agent plays its ``"mode"`` or a ``"sample"``.
 
     Attributes:
-        rows: one dictionary for every threat of every evaluation: ``steps``, ``threat`` (``"none"`` for the clean run),
-            ``return``, ``low``, ``high``, ``attack_rate`` and ``flips`` (None without an attacked step).
+        rows: one dictionary for every run of every evaluation, the clean one first: ``steps``, ``threat``, ``return``,
+            ``low``, ``high``, ``attack_rate`` and ``flips`` (None without an attacked step).
         report: the newest report, with the warnings of :func:`adv_wrappers.evaluate`.
         best: what ``best_model.json`` holds, or None.
         seconds: wall clock of all evaluations.
@@ -172,8 +172,8 @@ class RobustnessCallback(BaseCallback):
         """Write to the logger's outputs at once: what the algorithm has recorded there waits for its own moment."""
         values = {"robustness/clean": clean, "robustness/attacked": attacked}
         details = {
-            f"robustness/{'clean' if row['threat'] == 'none' else row['threat']}/{name}": float(value)
-            for row in rows
+            f"robustness/{row['threat'] if i else 'clean'}/{name}": float(value)
+            for i, row in enumerate(rows)
             for name, value in row.items()
             if name not in ("steps", "threat") and value is not None
         }
