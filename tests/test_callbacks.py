@@ -129,6 +129,7 @@ def test_rows_are_kept_and_the_best_agent_can_be_loaded(tmp_path):
     with Store(out / "rows.db", shared=False) as store:
         reports = store.reports()
     assert [report.victim["ref"] for report in reports] == ["PPO@64", "PPO@128"]
+    assert reports[0].warnings == ("nothing was checked: PPO@64 was measured while it was trained, and is not kept",)
     returns = [[row["mean_return"] for row in report.threats] for report in reports]
     assert returns == [[row["return"] for row in callback.rows[i : i + 2]] for i in (0, 2)]
     assert adv.Report.from_json(out / "report.json").threats == callback.report.threats

@@ -376,6 +376,8 @@ def _under(clean: Row) -> list[str]:
 def _warnings(report: Report, under: Sequence[str]) -> list[str]:
     """The warnings of a report, for which its victim and threats are loaded again."""
     ref = report.victim["ref"]
+    if "training_steps" in report.victim:
+        return [f"nothing was checked: {ref} was measured while it was trained, and is not kept"]
     try:
         victim = load_victim(ref, select=report.victim["select"])
     except AdvWrappersError as error:
