@@ -124,7 +124,9 @@ class AttackCounts:
             both = self._on_observations[0].true, self._on_observations[-1].shown
             if not self._on_observations[0].batched:
                 both = map_leaves(lambda leaf: np.asarray(leaf)[None], both)
-            true, shown = (self._runner.mode(select(map_leaves(_on_host, one), asked)) for one in both)
+            true, shown = (select(map_leaves(_on_host, one), asked) for one in both)
+            actions = self._runner.mode(_joined(true, shown))  # one evaluation of the network
+            true, shown = actions[: len(asked)], actions[len(asked) :]
             self._shown_flipped[asked] = self._differ(true, shown)
 
     def add(self, actions: Any, rewards: Any, rows: NDArray[np.bool_]) -> None:
@@ -161,6 +163,13 @@ class AttackCounts:
 def _on_host(value: Any) -> Array:
     array: Array = value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     return array
+
+
+def _joined(a: Any, b: Any) -> Any:
+    """Two batches, or dictionaries of batches, one after the other."""
+    if isinstance(a, dict):
+        return {key: _joined(a[key], b[key]) for key in a}
+    return np.concatenate([a, b])
 
 
 def _share(part: Array, whole: Array) -> Array:
