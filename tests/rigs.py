@@ -7,6 +7,7 @@ transcript, row by row and episode by episode, so that kinds can be compared.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import zlib
@@ -269,8 +270,9 @@ class Rig:
     masked: bool = False
 
     def env(self) -> ReplayEnv:
-        """A new scripted environment."""
-        return ReplayEnv(_recordings(self.name, self.inside), self.space, self.actions, self.masked)
+        """A new scripted environment, with a space of its own: VecNormalize writes into that of a Dict."""
+        space = copy.deepcopy(self.space)
+        return ReplayEnv(_recordings(self.name, self.inside), space, self.actions, self.masked)
 
     def victim(self, dtype: torch.dtype = torch.float32, live: bool = False) -> Any:
         """The victim, with the same weights whenever it is asked for."""
