@@ -14,6 +14,7 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -81,6 +82,8 @@ class _CommandGroup(click.Group):
 
 def _end_process(status: int) -> None:
     """End this process without taking apart every module that it imported, which takes seconds where torch is."""
+    with contextlib.suppress(ValueError):  # outside of the main thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a reader that has gone, or a closed stream
