@@ -178,7 +178,13 @@ def _rows(report: SuiteReport) -> list[dict[str, Any]]:
     """The rows of the table: every attack, and the two below them, by the names in the first column."""
     name, shares = report.worst["threat"], report.shares
     rows = [
-        {"attack": row["threat"], "strongest": row["threat"] == name, "share": shares.get(row["threat"]), **row}
+        {
+            "attack": row["threat"],
+            "strongest": row["threat"] == name,
+            "share": shares.get(row["threat"]),
+            "other_budget": report.other_budgets.get(row["threat"]),
+            **row,
+        }
         for row in report.report.threats
     ]
     worst = {"attack": f"worst case: {name}, fresh episodes", **report.worst}

@@ -73,6 +73,7 @@ def test_rows_of_a_suite_and_of_what_it_will_cost() -> None:
         "none", "noise", "worst case: noise, fresh episodes", "worst per episode (optimistic)",
     ]  # fmt: skip
     assert found[1]["strongest"] and found[1]["share"] == 1 and not found[0]["strongest"]
+    assert found[1]["other_budget"] is None
     assert "left out: not asked for" in said
     found, said = rows(*suite, "--dry-run")
     assert [row["name"] for row in found] == ["noise"] and found[0]["seconds"] > 0 and "entries are left" in said
