@@ -46,8 +46,6 @@ _WIDE, _NARROW = 760, 340  # pixels
 _MOST_LINES = 24  # of a chart that has a line a row
 _MARKERS = "osD^vP*X"
 _BEHIND_TEXT = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
-
-
 Cell = str | float | MeanWithInterval | None
 
 
@@ -117,14 +115,18 @@ def _svg(figure: Figure, id: str, title: str, description: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<style[^>]*>.*?</style>", "", body, flags=re.DOTALL)  # would hold for the whole page
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', body))
-    body = re.sub(r' id="([^"]+)"', lambda found: f' id="{id}-{found[1]}"' if found[1] in used else "", body)
-    body = re.sub(r'(href="|url\()#', rf"\g<1>#{id}-", body)
-    for colour, variable in _VARIABLES.items():
-        body = body.replace(colour, variable)
-    body = re.sub(r"font: ([0-9.]+)px [^;\"]*", r"font-size: \1px", body)
-    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
+
+    def cleaned(tag: re.Match[str]) -> str:
+        text = re.sub(r' id="([^"]+)"', lambda own: f' id="{id}-{own[1]}"' if own[1] in used else "", tag[0])
+        text = re.sub(r'(href="|url\()#', rf"\g<1>#{id}-", text)
+        for colour, variable in _VARIABLES.items():
+            text = text.replace(colour, variable)
+        text = re.sub(r"font: ([0-9.]+)px [^;\"]*", r"font-size: \1px", text)
+        text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
+        return re.sub(r"(\d\.\d\d)\d+", r"\1", text)
+
+    body = re.sub(r"<[^>]+>", cleaned, body)  # names, which stand between tags, stay as they are
     body = re.sub(r">\s+<", "><", body)
-    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), body)
     width, height = (round(side * _DPI) for side in figure.get_size_inches())
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{id}-title {id}-description">'
@@ -156,7 +158,7 @@ def limits_of(rows: Sequence[AttackRow], more: Sequence[float] = ()) -> Limits:
     """
     values = [value for row in rows for value in (row.row["min"], row.row["max"])] + list(more)
     low, high = min(values), max(values)
-    low = 0.0 if 0 < low < high / 2 else low  # half the height is half the return, where that costs little room
+    low = 0.0 if 0 < low < high / 2 else low  # an axis begins at 0 where that costs little room
     space = (high - low) * 0.06 or max(abs(high), 1.0) * 0.06
     return low - space, high + space
 
@@ -255,7 +257,7 @@ def _clean_line(axes: Axes, clean: AttackRow, upright: bool = False) -> None:
     draw(clean.row["mean_return"], color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
 
 
-def _return_axis(axes: Axes, limits: tuple[float, float], label: str = "return") -> None:
+def _return_axis(axes: Axes, limits: Limits, label: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_ylim(*limits)

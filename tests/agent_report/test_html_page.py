@@ -16,7 +16,7 @@ from adv_wrappers.agent_report.html_page import GENERATOR, LARGEST_PAGE, write_p
 from adv_wrappers.agent_report.rows_by_section import read_reports
 from adv_wrappers.errors import OutputError, ValueRangeError
 
-NASTY = """<script>alert("1")</script> '"&amp; ]]> $x$ --> </svg>"""
+NASTY = """<script>alert("1")</script> '"&amp; ]]> $x$ --> </svg> id="x" font-family: y; 0.12345 #0a0a01"""
 
 
 class Page(HTMLParser):
@@ -112,6 +112,8 @@ def test_names_of_strangers_are_text(folder, tmp_path):
     assert sum(tag == "script" for tag, _ in page.elements) == 1
     assert not any(key.startswith("on") for _, found in page.elements for key in found)
     assert "".join(page.text).count(NASTY) > 20
+    charts = [text for text in page.text if text == NASTY[:37].rstrip() + "…"]
+    assert len(charts) > 4
 
 
 def test_a_page_of_ours_is_replaced_and_nothing_else(played, tmp_path):
