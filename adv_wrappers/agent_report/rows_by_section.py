@@ -293,7 +293,7 @@ def _marks(row: Row) -> str:
 
 def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
     if row.kind == "clean":
-        return "no attack"
+        return "no attack" if row.name == "none" else row.name  # which names the threats of the environment itself
     layers = row.row["layers"]
     if len(layers) != 1 or not isinstance(layers[0], Mapping) or not _ball(layers[0].get("within"))[2]:
         return row.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,14 @@ def test_a_long_scale_is_left_out_of_labels_unless_they_would_be_the_same():
         "noise:eps=0.2,scale=3;4",
         "noise:eps=0.3 (best of 4) (transfer)",
     ]
+
+
+def test_a_run_without_an_attack_names_the_threats_of_its_environment():
+    name = "none (on an environment already perturbed by noise:eps=0.1)"
+    report = made()
+    for threat, expected in (("none", "no attack"), (name, name)):
+        (clean,) = sorted_report(replace(report, threats=({**report.threats[0], "threat": threat},))).rows
+        assert (clean.kind, clean.label) == ("clean", expected)
 
 
 def test_a_report_of_anything_can_be_drawn():
