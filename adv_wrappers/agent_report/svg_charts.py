@@ -45,6 +45,7 @@ _DPI = 72  # a point is a pixel
 _WIDE, _NARROW = 760, 340  # pixels
 _MOST_LINES = 24  # of a chart that has a line a row
 _MARKERS = "osD^vP*X"
+_HINT = "hint:"  # before the name of what is drawn, which becomes the title of its group
 _BEHIND_TEXT = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
 Cell = str | float | MeanWithInterval | None
 
@@ -117,6 +118,8 @@ def _svg(figure: Figure, id: str, title: str, description: str) -> str:
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', body))
 
     def cleaned(tag: re.Match[str]) -> str:
+        if (hint := re.fullmatch(rf'<g id="{_HINT}([^"]*)">', tag[0])) is not None:
+            return f"<g><title>{hint[1]}</title>"
         text = re.sub(r' id="([^"]+)"', lambda own: f' id="{id}-{own[1]}"' if own[1] in used else "", tag[0])
         text = re.sub(r'(href="|url\()#', rf"\g<1>#{id}-", text)
         for colour, variable in _VARIABLES.items():
@@ -245,6 +248,36 @@ class _EpsAxis:
         axes.set_xlabel(label, color=MUTED, fontsize=12, labelpad=8)
 
 
+def _hint(name: str, mean: MeanWithInterval) -> str:
+    return f"{name}: {mean.mean:.4g} ({mean.low:.4g} to {mean.high:.4g})"
+
+
+def _points(
+    axes: Axes,
+    x: Sequence[float],
+    y: Sequence[float],
+    hints: Sequence[str],
+    colour: str,
+    marker: str = "o",
+    size: float = 7.0,
+    fade: float = 1.0,
+    level: float = 3.0,
+) -> None:
+    """Draw points, each of which says what it is where a pointer rests on it."""
+    for place, value, hint in zip(x, y, hints, strict=True):
+        axes.plot(
+            [place],
+            [value],
+            marker,
+            gid=_HINT + hint,
+            color=colour,
+            markersize=size,
+            alpha=fade,
+            zorder=level,
+            markeredgecolor=SURFACE,
+        )
+
+
 def _band(axes: Axes, x: Sequence[float], values: Sequence[MeanWithInterval], colour: str) -> None:
     if len(x) > 1:
         axes.fill_between(x, [v.low for v in values], [v.high for v in values], color=colour, alpha=0.16, linewidth=0)
@@ -304,17 +337,22 @@ def sweep_chart(
             lower = [certified[0].lower, *(one.lower for one in certified)]
             axes.fill_between(places, limits[0], lower, step="pre", color=CERTIFIED, alpha=0.13, linewidth=0)
             axes.plot(places, lower, color=CERTIFIED, linewidth=2, drawstyle="steps-pre", zorder=4)
-            axes.plot(places[1:], lower[1:], "^", color=CERTIFIED, markersize=6.5, zorder=4)
+            hints = [f"eps {eps_text(one.eps)}: certified, at least {one.lower:.4g}" for one in certified]
+            _points(axes, places[1:], lower[1:], hints, CERTIFIED, "^", level=4)
         _clean_line(axes, sweep.clean)
         ends = []
         for curve, marker in zip(sweep.curves, itertools.cycle(_MARKERS)):
             own = [axis.place(row.eps or 0.0) for row in curve.rows]
             means = [row.row["mean_return"] for row in curve.rows]
-            axes.plot(own, means, marker + "-", color=MUTED, linewidth=1.2, markersize=4, alpha=0.75, zorder=2)
+            axes.plot(own, means, color=MUTED, linewidth=1.2, alpha=0.75, zorder=2)
+            hints = [_hint(row.label, row.returned) for row in curve.rows]
+            _points(axes, own, means, hints, MUTED, marker, size=5, fade=0.75, level=2)
             if curve.rows[-1].eps == last_eps:  # the others end where no name has room
                 ends.append((curve.attack, means[-1], MUTED))
         _band(axes, x, [row.returned for _, row in strongest], ATTACK)
-        axes.plot(x, y, "o-", color=ATTACK, linewidth=2.6, markersize=6.5, zorder=5, markeredgecolor=SURFACE)
+        axes.plot(x, y, color=ATTACK, linewidth=2.6, zorder=5)
+        hints = [f"eps {eps_text(eps)}, strongest is {_hint(row.label, row.returned)}" for eps, row in strongest]
+        _points(axes, x, y, hints, ATTACK, level=6)
         axis.paint(axes, wide, label)
         if len(ends) <= (10 if wide else 6):
             _end_labels(axes, axes.get_xlim()[1], ends, wide)
@@ -426,7 +464,7 @@ def _upright_returns(axes: Axes, limits: Limits, clean: AttackRow) -> None:
 def _dot(axes: Axes, row: AttackRow, y: float, fade: float = 1.0) -> None:
     mean = row.returned
     axes.hlines(y, mean.low, mean.high, color=ATTACK, linewidth=2, alpha=0.45 * fade)
-    axes.plot([mean.mean], [y], "o", color=ATTACK, markersize=7.5, alpha=fade, markeredgecolor=SURFACE, zorder=3)
+    _points(axes, [mean.mean], [y], [_hint(row.label, mean)], ATTACK, size=7.5, fade=fade)
 
 
 def _line_names(axes: Axes, names: Sequence[str], wide: bool) -> None:
@@ -494,7 +532,8 @@ def moment_chart(name: str, curve: Curve, clean: AttackRow, limits: Limits) -> C
             start, end = row.window or (0, 0)
             mean = row.returned
             axes.fill_between([start, end], mean.low, mean.high, color=ATTACK, alpha=0.2, linewidth=0)
-            axes.hlines(mean.mean, start, end, color=ATTACK, linewidth=3)
+            hint = _HINT + _hint(f"steps {start} to {end - 1}", mean)
+            axes.plot([start, end], [mean.mean] * 2, color=ATTACK, linewidth=3, solid_capstyle="butt", gid=hint)
         axes.xaxis.set_major_locator(MaxNLocator(6 if wide else 4, integer=True))
         axes.set_xlabel(
             "step of the episode; every bar is a run attacked in these steps alone" if wide else "attacked steps",
@@ -540,9 +579,8 @@ def few_chart(name: str, curves: Sequence[Curve], clean: AttackRow, limits: Limi
             y = [row.row["mean_return"] for row in own]
             if curve is lowest:
                 _band(axes, x, [row.returned for row in own], colour)
-            axes.plot(
-                x, y, marker + "-", color=colour, linewidth=width, markersize=6, markeredgecolor=SURFACE, zorder=level
-            )
+            axes.plot(x, y, color=colour, linewidth=width, zorder=level)
+            _points(axes, x, y, [_hint(row.label, row.returned) for row in own], colour, marker, level=level)
             if curve.rows[-1].count == counts[-1]:
                 ends.append((curve.attack, y[-1], MUTED))
         axis.paint(axes, wide, "attacked steps of an episode, at most")
@@ -596,9 +634,10 @@ def distance_chart(
     def paint(axes: Axes, wide: bool) -> None:
         _return_axis(axes, limits, label)
         axes.axhline(0, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
-        for x, value, _ in points:
+        for x, value, row in points:
             axes.vlines(x, value.low, value.high, color=ATTACK, linewidth=2, alpha=0.35)
-            axes.plot([x], [value.mean], "o", color=ATTACK, markersize=7.5, markeredgecolor=SURFACE)
+            hints = [f"{_hint(row.label, value)}, {distance} {x:.4g}"]
+            _points(axes, [x], [value.mean], hints, ATTACK, size=7.5)
         axes.margins(x=0.1)
         if wide and len(points) <= 12:
             named = [(x, value.mean, shortened(row.label, 24)) for x, value, row in points]
@@ -642,7 +681,8 @@ def episode_chart(name: str, rows: Sequence[AttackRow], limits: Limits) -> Chart
             axes.plot(
                 returns, [place] * len(returns), "|", color=colour, markersize=15, markeredgewidth=1.5, alpha=fade
             )
-            axes.plot([row.row["mean_return"]], [place], "o", color=colour, markersize=7, markeredgecolor=SURFACE)
+            hints = [_hint(row.label, row.returned)]
+            _points(axes, [row.row["mean_return"]], [place], hints, colour)
         _line_names(axes, [row.label for row in rows], wide)
         axes.set_xlabel("return of an episode", color=MUTED, fontsize=12, labelpad=8)
 
@@ -677,20 +717,14 @@ def two_agents_chart(name: str, sweeps: tuple[Sweep, Sweep], labels: tuple[str, 
 
     def paint(axes: Axes, wide: bool) -> None:
         _return_axis(axes, limits, "mean return under the strongest attack")
-        for sweep, colour, marker in zip(sweeps, colours, "so", strict=True):
+        for agent, sweep, colour, marker in zip(labels, sweeps, colours, "so", strict=True):
             x = [axis.place(eps) for eps, _ in sweep.strongest]
             means = [row.returned for _, row in sweep.strongest]
             _band(axes, x, means, colour)
-            axes.plot(
-                x,
-                [mean.mean for mean in means],
-                marker + "-",
-                color=colour,
-                linewidth=2.4,
-                markersize=6.5,
-                markeredgecolor=SURFACE,
-                zorder=3,
-            )
+            y = [mean.mean for mean in means]
+            axes.plot(x, y, color=colour, linewidth=2.4, zorder=3)
+            hints = [f"{agent}, {_hint(row.label, row.returned)}" for _, row in sweep.strongest]
+            _points(axes, x, y, hints, colour, marker)
         axis.paint(axes, wide, "eps")
 
     first, second = (dict(sweep.strongest) for sweep in sweeps)
@@ -724,10 +758,10 @@ def difference_chart(name: str, labels: tuple[str, str], lines: Sequence[tuple[s
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         axes.grid(axis="x", color=GRID, linewidth=1)
         axes.axvline(0, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
-        for place, (_, mean) in enumerate(lines):
+        for place, (label, mean) in enumerate(lines):
             colour = CERTIFIED if mean.low > 0 else ATTACK if mean.high < 0 else MUTED
             axes.hlines(place, mean.low, mean.high, color=colour, linewidth=2, alpha=0.5)
-            axes.plot([mean.mean], [place], "o", color=colour, markersize=7.5, markeredgecolor=SURFACE)
+            _points(axes, [mean.mean], [place], [_hint(label, mean)], colour, size=7.5)
         _line_names(axes, [label for label, _ in lines], wide)
         axes.set_xlabel("difference of mean returns", color=MUTED, fontsize=12, labelpad=8)
 

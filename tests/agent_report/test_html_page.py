@@ -85,6 +85,8 @@ def test_a_mean_return_comes_with_its_interval(html, played):
     text = " ".join("".join(Page(html).text).replace("\N{MINUS SIGN}", "-").split())
     row = next(row for row in agent.rows if row.name == "noise:eps=0.4")
     assert f"{row.row['mean_return']:.1f} {row.row['low']:.1f} to {row.row['high']:.1f}" in text
+    hint = f"{row.row['mean_return']:.4g} ({row.row['low']:.4g} to {row.row['high']:.4g})"
+    assert f"<g><title>noise:eps=0.4: {hint}</title>" in html  # where a pointer rests on its dot
     assert "fewer than 10 episodes" in text
 
 
