@@ -184,10 +184,11 @@ def _page(first: AgentSections, second: AgentSections) -> bytes:
             f"{first.victim} and {second.victim} have no attack in common, so that nothing but their returns without "
             f"an attack could be compared"
         )
-    kept = ([id(row.first.row) for row in rows], [id(row.second.row) for row in rows])
+    kept = ([row.first for row in rows], [row.second for row in rows])
     agents = (first, second)
     only = [
-        [row.label for row in agent.attacked if id(row.row) not in ids] for agent, ids in zip(agents, kept, strict=True)
+        [row.label for row in agent.attacked if row.row not in [one.row for one in own]]
+        for agent, own in zip(agents, kept, strict=True)
     ]
     both = (_only(first, kept[0]), _only(second, kept[1]))
     labels, limits = _labels(first, second), limits_of([*both[0].rows, *both[1].rows])
@@ -221,9 +222,9 @@ def _footnotes(rows: Sequence[ComparedRows]) -> list[str]:
     return footnotes(marked)
 
 
-def _only(agent: AgentSections, rows: Sequence[int]) -> AgentSections:
-    """A report of some of its rows, by their identities."""
-    threats = tuple(row.row for row in agent.rows if id(row.row) in rows)
+def _only(agent: AgentSections, rows: Sequence[AttackRow]) -> AgentSections:
+    """A report of some of its rows, in this order, so that both reports are sorted alike."""
+    threats = tuple(row.row for row in rows)
     return sorted_report(replace(agent.report, threats=threats), ReportChoices())
 
 
@@ -241,10 +242,11 @@ def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]
     eps, mean = max(told_apart, key=lambda one: abs(one[1].mean))
     better, worse = (labels[1], labels[0]) if mean.mean > 0 else (labels[0], labels[1])
     low, high = sorted((abs(mean.low), abs(mean.high)))
-    return (
-        f"The strongest attack at eps {eps_text(eps)} leaves {better} {abs(mean.mean):.4g} more than {worse}"
-        f" (95% interval {low:.4g} to {high:.4g})."
-    )
+    interval = f"95% interval {low:.4g} to {high:.4g}"
+    if mean.caveat:
+        interval = f"{low:.4g} to {high:.4g}, no interval of 95%: {mean.caveat}"
+    more = f"{abs(mean.mean):.4g} more than {worse} ({interval})"
+    return f"The strongest attack at eps {eps_text(eps)} leaves {better} {more}."
 
 
 def _protocols(first: AgentSections, second: AgentSections) -> list[tuple[str, str, str]]:

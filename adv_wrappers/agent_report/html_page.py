@@ -42,7 +42,7 @@ from adv_wrappers.agent_report.svg_charts import (
 )
 from adv_wrappers.agent_report.verdict import Verdict, verdict
 from adv_wrappers.errors import OutputError
-from adv_wrappers.evaluation.statistics import footnotes
+from adv_wrappers.evaluation.statistics import LEAST_EPISODES, footnotes
 from adv_wrappers.utils.files import probe_file, write
 
 GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
@@ -205,6 +205,7 @@ class Figures:
 
     def __init__(self, rows: Sequence[AttackRow]) -> None:
         largest = max((abs(row.row[key]) for row in rows for key in ("mean_return", "min", "max")), default=1.0)
+        self.few = all(int(row.row["episodes"]) < LEAST_EPISODES for row in rows)  # for an interval of 95%
         self._decimals = 0 if largest >= 10_000 else 1 if largest >= 20 else 2 if largest >= 1 else 4
 
     def number(self, value: float | None) -> str:
@@ -245,6 +246,7 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "with_labels": lambda text: _with_labels(text, agent),
         "charts": charts,
         "left": _left(agent, said),
+        "caveat": _caveat(agent, said),
         "bar": lambda value: f"{bar_place(value, limits):.1f}",
         "kinds": [(kind, words) for kind, words in _KINDS.items() if any(row.kind == kind for row in agent.attacked)],
         "footnotes": footnotes([row.row for row in agent.rows]),
@@ -264,6 +266,13 @@ def _with_labels(text: str, agent: AgentSections) -> str:
     for row in sorted(agent.attacked, key=lambda row: -len(row.name)):
         text = text.replace(row.name, row.label)
     return text
+
+
+def _caveat(agent: AgentSections, said: Verdict) -> str | None:
+    """Why the interval of a verdict's figure is none of 95%, if it is not."""
+    figure = said.figure
+    own = (row.returned for row in agent.rows if figure and row.row["mean_return"] == figure.value)
+    return next((mean.caveat for mean in own if figure and mean.low == figure.low), None)
 
 
 def _left(agent: AgentSections, said: Verdict) -> float | None:

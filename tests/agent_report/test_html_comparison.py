@@ -41,11 +41,22 @@ def test_the_sentence_is_about_the_largest_difference_that_is_told_apart(played,
     connection.close()
     text = compare_pages(played, folder, tmp_path / "both.html").read_text(encoding="utf-8")
     found = re.search(
-        r"at eps 0.05 leaves zoo:cartpole-dqn ([0-9.]+) more than zoo:weaker \(95% interval ([0-9.]+) to", text
+        r"at eps 0.05 leaves zoo:cartpole-dqn ([0-9.]+) more than zoo:weaker \(([0-9.]+) to .* fewer than 10 episodes",
+        text,
     )
     (agent,) = read_reports(played).agents
     strongest = dict(agent.sweeps[0].strongest)[0.05]
     assert float(found[1]) == pytest.approx(strongest.row["mean_return"] - 101, abs=0.05) and float(found[2]) > 0
+
+
+def test_the_same_budget_is_compared_whatever_the_order_of_rows(tmp_path):
+    threats = ["noise:eps=0.1", "noise:eps=0.2", "noise:eps=0.1,norm=l2", "noise:eps=0.2,norm=l2"]
+    for name, order in (("a", threats), ("b", threats[::-1])):
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", order, episodes=2, out=tmp_path / name)
+    text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").read_text(encoding="utf-8")
+    description = re.search("two agents under the same attacks[^<]*", text)[0]
+    pairs = re.findall(r"eps [0-9.]+: ([0-9.]+) and ([0-9.]+)", description)
+    assert len(pairs) == 3 and all(one == other for one, other in pairs)
 
 
 def test_the_same_rows_differ_by_nothing(played, tmp_path):
