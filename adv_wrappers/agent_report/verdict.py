@@ -244,9 +244,12 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
 def _unknown(agent: AgentSections) -> tuple[str, ...]:
     """What the report does not tell."""
     proved = _certified_eps(agent)
-    beyond = "Nothing is certified"
     if proved is not None:
-        beyond = f"Beyond {eps_text(proved, agent.choices)} nothing is certified"
+        beyond = f"Beyond {eps_text(proved, agent.choices)} it is not certified that all of the return is kept"
+    elif agent.choices.certificates:
+        beyond = "That all of the return is kept is certified at no eps"
+    else:
+        beyond = "Nothing is certified"
     return (
         f"{beyond}: another attack may take more than those that were tried.",
         f"Rare events: {unseen(agent.report.episodes)}.",
