@@ -120,9 +120,9 @@ def report(
     """Find out how an agent breaks, in a given time, and write a page that says it.
 
     What is tried is chosen by what the agent sees and how long things take, in an order that does not depend on the
-    time: errors of observations from no effect to broken, by cheap attacks and then by stronger ones; certificates
-    where there are any; single features, parts of an episode, few perturbations; actions; changes of images; searches;
-    and an adversary that is trained. With more time the same order goes further. Rows are kept as they come: the same
+    time: errors of observations from no effect to broken; certificates where there are any; changes of images; other
+    attacks at the same sizes; single features, parts of an episode, few perturbations; actions; thorough attacks;
+    searches; and an adversary that is trained. With more time the same order goes further. Rows are kept as they come: the same
     call, with more minutes, goes on where it ended.
 
     Args:
@@ -259,13 +259,13 @@ class _Sections:
         self._sweep_cheap()
         self._certify()
         self._write_at_times()
+        self._changes_of_images()
         self._sweep_others(_QUICK)
         self._single_features()
         self._parts_of_episodes()
         self._few_perturbations()
         self._actions()
         self._write_at_times()
-        self._changes_of_images()
         self._sweep_others(_THOROUGH, _THOROUGH_POINTS)
         self._write_at_times()
         self._search()

@@ -157,8 +157,10 @@ def _worst(agent: AgentSections, rows: list[AttackRow]) -> AttackRow | None:
     return row if row is not None and _lost(agent, row) >= SOME_LOSS * abs(_mean(agent.clean)) else None
 
 
-def _worst_feature(agent: AgentSections) -> AttackRow | None:
-    return _worst(agent, [row for curve in agent.features for row in curve.rows if len(row.features) == 1])
+def _worst_feature(agent: AgentSections, most: float | None = None) -> AttackRow | None:
+    """The row of the feature that alone takes most; of rows of an eps of at most ``most``, if that is given."""
+    rows = [row for curve in agent.features for row in curve.rows if len(row.features) == 1]
+    return _worst(agent, [row for row in rows if most is None or (row.eps or 0.0) <= most])
 
 
 def _worst_moment(agent: AgentSections) -> AttackRow | None:
@@ -188,8 +190,8 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
                 f"{number_text(clean)} whatever it is shown.{below}"
             )
         return f"No attack that was tried takes anything from {number_text(clean)}, up to {size}.{below}"
-    one = _worst_feature(agent)
-    if one is not None and one.eps is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
+    one = _worst_feature(agent, eps)
+    if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
         name = _feature_name(agent, one)
         return (
             f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} of "
@@ -236,7 +238,8 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
     if (one := _worst_feature(agent)) is not None:
         taken = f"{number_text(_lost(agent, one))} of {number_text(_mean(agent.clean))}"
         name = _feature_name(agent, one)
-        what = f"Protect the sensor of {name}, or measure it twice: an error in it alone takes {taken}"
+        size = _own_unit(agent, one)
+        what = f"Protect the sensor of {name}, or measure it twice: an error of {size} in it alone takes {taken}"
         steps.append(NextStep(what, ""))
     return tuple(steps)
 
