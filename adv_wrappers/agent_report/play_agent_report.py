@@ -122,8 +122,8 @@ def report(
     What is tried is chosen by what the agent sees and how long things take, in an order that does not depend on the
     time: errors of observations from no effect to broken; certificates where there are any; changes of images; other
     attacks at the same sizes; single features, parts of an episode, few perturbations; actions; thorough attacks;
-    searches; and an adversary that is trained. With more time the same order goes further. Rows are kept as they come: the same
-    call, with more minutes, goes on where it ended.
+    searches; and an adversary that is trained. With more time the same order goes further. Rows are kept as they come:
+    the same call, with more minutes, goes on where it ended.
 
     Args:
         victim: the agent, or a reference such as ``"sb3:model.zip"``.
