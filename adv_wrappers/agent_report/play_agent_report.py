@@ -330,11 +330,11 @@ class _Sections:
         self._refine(self.cheap)
         points = list(self.strongest)
         self.chosen.append(
-            f"eps goes from {min(points):.3g} to {max(points):.3g}, counted {self._unit()}: below, nothing changed; "
-            "above, nothing more was to be lost or said."
+            f"eps goes from {min(points):.3g} to {max(points):.3g} {self._unit()}: from where nothing is lost to where "
+            "no more is."
         )
         self.chosen.append(
-            "Attacks are played from the cheapest to the dearest, at the eps around which the return falls first."
+            "Attacks are played from the quickest to the slowest, first at the eps around which the return falls."
         )
 
     def _refine(self, attack: str) -> None:

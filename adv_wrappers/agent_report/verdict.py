@@ -81,7 +81,7 @@ def verdict(agent: AgentSections) -> Verdict:
         left = row.returned
         figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, proved)
         sentence = _sentence(agent, eps, row)
-    feature, moment = _worst_feature(agent), _worst_moment(agent)
+    feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
     return Verdict(
         sentence,
         figure,
@@ -181,7 +181,7 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     if proved is not None:
         below = f" It is proved that nothing up to {eps_text(proved, choices)} takes anything."
     elif unharmed is not None and lost > _NO_LOSS * abs(clean):
-        below = f" No attack tried took anything up to {eps_text(unharmed, choices)}."
+        below = f" No attack tried took anything at {eps_text(unharmed, choices)}."
     if lost <= _NO_LOSS * abs(clean):
         swept = [other for curve in agent.sweeps[0].curves for other in curve.rows] if agent.sweeps else []
         if swept and all(other.row.get("action_change") == 0 for other in swept):
@@ -235,7 +235,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
             words += ["--scale", ";".join(f"{unit:g}" for unit in agent.choices.scale)]
         what = "Harden the agent against errors of this size, then make the report of the new one"
         steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
-    if (one := _worst_feature(agent)) is not None:
+    if (one := _worst_feature(agent, found[0])) is not None:
         taken = f"{number_text(_lost(agent, one))} of {number_text(_mean(agent.clean))}"
         name = _feature_name(agent, one)
         size = _own_unit(agent, one)
@@ -248,9 +248,9 @@ def _unknown(agent: AgentSections) -> tuple[str, ...]:
     """What the report does not tell."""
     proved = _certified_eps(agent)
     if proved is not None:
-        beyond = f"Beyond {eps_text(proved, agent.choices)} it is not certified that all of the return is kept"
+        beyond = f"Beyond {eps_text(proved, agent.choices)} it is not certified that the whole return is kept"
     elif agent.choices.certificates:
-        beyond = "That all of the return is kept is certified at no eps"
+        beyond = "There is no eps for which it is certified that the whole return is kept"
     else:
         beyond = "Nothing is certified"
     return (
