@@ -271,7 +271,7 @@ class Rig:
 
     def env(self) -> ReplayEnv:
         """A new scripted environment, with a space of its own: VecNormalize writes into that of a Dict."""
-        space = copy.deepcopy(self.space)
+        space = copy.deepcopy(self.space) if isinstance(self.space, spaces.Dict) else self.space
         return ReplayEnv(_recordings(self.name, self.inside), space, self.actions, self.masked)
 
     def victim(self, dtype: torch.dtype = torch.float32, live: bool = False) -> Any:
