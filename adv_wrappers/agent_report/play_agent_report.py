@@ -25,7 +25,7 @@ from adv_wrappers.agent_report.eps_sweep import EpsSweep, half_return, halving_e
 from adv_wrappers.agent_report.html_page import write_page
 from adv_wrappers.agent_report.observed_spread import observed_spread
 from adv_wrappers.agent_report.rows_by_section import sorted_report
-from adv_wrappers.agent_report.trials import OutOfTime, Trial, TrialLeftOut, TrialPlayer, one_feature, together
+from adv_wrappers.agent_report.trials import OutOfTime, Trial, TrialLeftOut, TrialPlayer, grouped_by_attack, one_feature
 from adv_wrappers.agent_report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf
@@ -590,7 +590,7 @@ class _Sections:
             "halving_eps": halving_eps(self.rows.clean["mean_return"], self.strongest),
             "reasons": self.chosen,
             "certificates": [asdict(one) for one in self.certificates],
-            "untried": [self._untried(one) for one in together([*self.rows.left_out, *self.more])],
+            "untried": [self._untried(one) for one in grouped_by_attack([*self.rows.left_out, *self.more])],
             "frames": self.frames,
             "film": None,
             "not_tried": self.reasons,

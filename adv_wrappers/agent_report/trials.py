@@ -223,7 +223,7 @@ def one_feature(budget: Linf, feature: int, scale: tuple[float, ...]) -> Linf:
     return Linf(budget.eps, tuple(unit if i == feature else 0.0 for i, unit in enumerate(scale)))
 
 
-def together(left_out: Sequence[TrialLeftOut]) -> list[TrialLeftOut]:
+def grouped_by_attack(left_out: Sequence[TrialLeftOut]) -> list[TrialLeftOut]:
     """What was left out, those of one attack and one purpose as one."""
     found = dict[tuple[str, str], TrialLeftOut]()
     for one in left_out:
