@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from adv_wrappers.agent_report.trials import Trial
 
-_NO_LOSS = 0.02  # of the clean return, below which an eps counts as changing nothing
+NO_LOSS = 0.02  # of the clean return, below which an eps counts as changing nothing
 _CLOSE = 1.2  # the ratio of two eps between which the return halves, at which the search ends
 _LADDER = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the range of every feature
 _GREY = (1, 2, 4, 8, 16, 32, 64)  # of 255 grey levels
@@ -93,7 +93,7 @@ class EpsSweep:
     def loses_nothing(self, trial: Trial) -> bool:
         """Whether a row is as good as the clean one."""
         changed = trial.row.get("action_change")
-        return changed == 0 or self.clean - trial.mean <= _NO_LOSS * abs(self.clean)
+        return changed == 0 or self.clean - trial.mean <= NO_LOSS * abs(self.clean)
 
     def _is_broken(self, trials: list[Trial]) -> bool:
         """Whether the largest eps takes no more than the one before it, and that takes much."""

@@ -25,7 +25,7 @@ from adv_wrappers.agent_report.rows_by_section import (
     read_reports,
     sorted_report,
 )
-from adv_wrappers.agent_report.svg_charts import Chart, difference_chart, eps_text, limits_of, two_agents_chart
+from adv_wrappers.agent_report.svg_charts import Chart, chart_limits, difference_chart, eps_text, two_agents_chart
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.statistics import caveat, footnotes, summary
 from adv_wrappers.utils.files import write
@@ -191,7 +191,7 @@ def _page(first: AgentSections, second: AgentSections) -> bytes:
         for agent, own in zip(agents, kept, strict=True)
     ]
     both = (_only(first, kept[0]), _only(second, kept[1]))
-    labels, limits = _labels(first, second), limits_of([*both[0].rows, *both[1].rows])
+    labels, limits = _labels(first, second), chart_limits([*both[0].rows, *both[1].rows])
     charts: dict[str, list[Chart]] = {"sweep": []}
     if both[0].sweeps and len(both[0].sweeps[0].strongest) > 2:
         charts["sweep"] = [two_agents_chart("sweep", (both[0].sweeps[0], both[1].sweeps[0]), labels, limits)]

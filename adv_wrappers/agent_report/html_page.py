@@ -30,12 +30,12 @@ from adv_wrappers.agent_report.svg_charts import (
     Chart,
     Limits,
     bar_place,
+    chart_limits,
     distance_chart,
     episode_chart,
     eps_text,
     feature_chart,
     few_chart,
-    limits_of,
     moment_chart,
     rows_chart,
     sweep_chart,
@@ -67,6 +67,8 @@ _KINDS = {
     "daylight": "light and camera",
     "other": "other",
 }
+
+PAGE_FILE = "report.html"  # in the folder of a report, beside its rows
 
 
 def write_page(source: str | Path, out: str | Path) -> Path:
@@ -235,7 +237,7 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
     """What the template needs to know of one report."""
     choices, clean = agent.choices, agent.clean
     said = verdict(agent)
-    limits = limits_of(agent.rows, [one.lower for one in choices.certificates])
+    limits = chart_limits(agent.rows, [one.lower for one in choices.certificates])
     charts = _charts(agent, id, limits)
     return {
         "id": id,

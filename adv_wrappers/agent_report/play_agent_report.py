@@ -22,7 +22,7 @@ from gymnasium import spaces
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.agent_report.choices_file import CHOICES_FILE, CertifiedReturn, read_choices
 from adv_wrappers.agent_report.eps_sweep import EpsSweep, half_return, halving_eps, strongest_by_eps
-from adv_wrappers.agent_report.html_page import write_page
+from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
 from adv_wrappers.agent_report.observed_spread import observed_spread
 from adv_wrappers.agent_report.rows_by_section import sorted_report
 from adv_wrappers.agent_report.trials import OutOfTime, Trial, TrialLeftOut, TrialPlayer, grouped_by_attack, one_feature
@@ -46,7 +46,6 @@ from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
-PAGE_FILE = "report.html"
 _RESERVE = 3.0  # seconds that are kept for the page, before it is known how long one takes
 _PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
 _PAGES = 1.5  # times that the last page took, which are kept for the next

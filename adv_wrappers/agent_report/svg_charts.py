@@ -152,7 +152,7 @@ def eps_text(eps: float) -> str:
 Limits = tuple[float, float]
 
 
-def limits_of(rows: Sequence[AttackRow], more: Sequence[float] = ()) -> Limits:
+def chart_limits(rows: Sequence[AttackRow], more: Sequence[float] = ()) -> Limits:
     """The range of returns that charts show: of the episodes; a wide interval of few episodes does not stretch it.
 
     Args:

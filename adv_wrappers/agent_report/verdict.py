@@ -9,13 +9,12 @@ import shlex
 from dataclasses import dataclass
 
 from adv_wrappers.agent_report.choices_file import ReportChoices
-from adv_wrappers.agent_report.eps_sweep import half_return
+from adv_wrappers.agent_report.eps_sweep import NO_LOSS, half_return
 from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import unseen
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
-_NO_LOSS = 0.02  # of the clean return, which is no loss
 SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose something
 _ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
 _WHOLE = 1e-6  # of the clean return, which rounding may take
@@ -92,7 +91,7 @@ def verdict(agent: AgentSections) -> Verdict:
     )
 
 
-def eps_text(eps: float, choices: ReportChoices) -> str:
+def eps_in_words(eps: float, choices: ReportChoices) -> str:
     """An eps in words: a share of the ranges of features, grey levels, or the number as it is."""
     if choices.features is not None:
         return f"{100 * eps:.3g}% of each feature's range"
@@ -147,7 +146,7 @@ def is_whole(lower: float, clean: float) -> bool:
 
 def _unharmed_eps(agent: AgentSections) -> float | None:
     """The largest eps at which no attack that was tried took anything."""
-    limit = _NO_LOSS * abs(_mean(agent.clean))
+    limit = NO_LOSS * abs(_mean(agent.clean))
     return max((eps for eps, row in _strongest(agent) if _lost(agent, row) <= limit), default=None)
 
 
@@ -175,14 +174,14 @@ def _feature_name(agent: AgentSections, row: AttackRow) -> str:
 
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     clean, lost, choices = _mean(agent.clean), _lost(agent, row), agent.choices
-    size = "an attack" if eps is None else eps_text(eps, choices)
+    size = "an attack" if eps is None else eps_in_words(eps, choices)
     proved, unharmed = _certified_eps(agent), _unharmed_eps(agent)
     below = ""
     if proved is not None:
-        below = f" It is proved that nothing up to {eps_text(proved, choices)} takes anything."
-    elif unharmed is not None and lost > _NO_LOSS * abs(clean):
-        below = f" No attack tried took anything at {eps_text(unharmed, choices)}."
-    if lost <= _NO_LOSS * abs(clean):
+        below = f" It is proved that nothing up to {eps_in_words(proved, choices)} takes anything."
+    elif unharmed is not None and lost > NO_LOSS * abs(clean):
+        below = f" No attack tried took anything at {eps_in_words(unharmed, choices)}."
+    if lost <= NO_LOSS * abs(clean):
         swept = [other for curve in agent.sweeps[0].curves for other in curve.rows] if agent.sweeps else []
         if swept and all(other.row.get("action_change") == 0 for other in swept):
             return (
@@ -208,7 +207,7 @@ def _own_unit(agent: AgentSections, row: AttackRow) -> str:
     """The size of an error in one feature, in its own unit where its range is known."""
     assert row.eps is not None
     known, [i] = agent.choices.features, row.features
-    text = eps_text(row.eps, agent.choices)
+    text = eps_in_words(row.eps, agent.choices)
     low, high = (known[i].low, known[i].high) if known is not None and i < len(known) else (None, None)
     if low is None or high is None:
         return text
@@ -225,7 +224,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         words = ["adv-wrappers", "report", agent.environment, "--victim", str(ref), "--minutes", "5", "--out", "FOLDER"]
         what = "Let a report choose budgets and attacks for this agent, and certify what it can"
         return (NextStep(what, shlex.join(words)),)
-    if found is None or _lost(agent, found[1]) <= _NO_LOSS * abs(_mean(agent.clean)):
+    if found is None or _lost(agent, found[1]) <= NO_LOSS * abs(_mean(agent.clean)):
         return (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
     steps = list[NextStep]()
     if named and found[0] is not None:
@@ -248,7 +247,7 @@ def _unknown(agent: AgentSections) -> tuple[str, ...]:
     """What the report does not tell."""
     proved = _certified_eps(agent)
     if proved is not None:
-        beyond = f"Beyond {eps_text(proved, agent.choices)} it is not certified that the whole return is kept"
+        beyond = f"Beyond {eps_in_words(proved, agent.choices)} it is not certified that the whole return is kept"
     elif agent.choices.certificates:
         beyond = "There is no eps for which it is certified that the whole return is kept"
     else:

@@ -30,8 +30,6 @@ from adv_wrappers.cli.progress import show_progress
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.function_reference import MakeFunction
 
-PAGE = "report.html"
-
 
 @main.command("report")
 @click.argument(
@@ -111,7 +109,7 @@ def report_(
 def _draw(sources: tuple[str, ...], out: Path | None) -> None:
     """The page of one store, or of two that are compared."""
     from adv_wrappers.agent_report.html_comparison import compare_pages
-    from adv_wrappers.agent_report.html_page import write_page
+    from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
 
     if len(sources) > 2:
         raise click.UsageError(f"expected one store, or two that are compared, got {len(sources)}")
@@ -121,5 +119,5 @@ def _draw(sources: tuple[str, ...], out: Path | None) -> None:
     if len(paths) == 2:
         page = compare_pages(paths[0], paths[1], out or Path("comparison.html"))
     else:
-        page = write_page(paths[0], out or (paths[0] if paths[0].is_dir() else paths[0].parent) / PAGE)
+        page = write_page(paths[0], out or (paths[0] if paths[0].is_dir() else paths[0].parent) / PAGE_FILE)
     make_console().print(f"the page: {page}", markup=False, soft_wrap=True)
