@@ -21,16 +21,17 @@ from adv_wrappers import all_attacks, daylight
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
-from adv_wrappers.core.json_values import construct, set_finder
+from adv_wrappers.core.json_values import construct
 from adv_wrappers.core.perturbation import ActionPerturbation, How, On, Perturbation, When, check_how
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
 from adv_wrappers.parse_threat_text import norm_of, parse_budget, parse_when
-from adv_wrappers.preset_names_before_import import after_load, preset_entry_points
+from adv_wrappers.preset_names_before_import import after_load, load_entry_points, package_of, warn_left_out
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.utils.parse_values import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.victim_references import load_referenced
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,12 @@ class PresetTable(MutableMapping[str, Preset]):
         if self._loaded:
             return
         self._loaded = True  # a package may read the table while it is imported
-        for entry_point in preset_entry_points():
-            package = "an installed package" if entry_point.dist is None else entry_point.dist.name
+        for entry_point, listed in load_entry_points():
+            package = package_of(entry_point)
             try:
-                found = presets_of(_listed_by(entry_point.load()))
-            except Exception as error:  # whatever the package does when it is imported
-                message = f"the presets {entry_point.value} of {package} are left out: {error}"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                found = presets_of(_listed_by(listed))
+            except ThreatError as error:
+                warn_left_out(entry_point, error)
                 continue
             for name, preset in found.items():
                 if name in self._known and self._known[name].kind is not preset.kind:
@@ -153,7 +153,6 @@ def _listed_by(found: object) -> list[type[Perturbation]]:
 
 
 presets = PresetTable(presets_of([*_classes(all_attacks), *_classes(daylight)]), after_load)
-set_finder(presets.load)
 
 TEXTS = ("when", "victim", "card", "critic", "dynamics")  # values that are never numbers
 _COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")
@@ -337,7 +336,7 @@ def as_threat(
     if isinstance(how, str):
         return parse_threat(how, within=within, when=when, at=at, **given)
     if isinstance(how, Mapping):
-        how = ThreatModel.from_dict(how)
+        how = ThreatModel.from_dict(how, load_referenced)
     if given:
         within = _ball(how, given)
     if isinstance(how, ThreatModel):

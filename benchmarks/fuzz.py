@@ -573,9 +573,12 @@ class Dictionaries(Kind):
 
     def attempt(self, given: Any) -> None:
         scene, data = given
-        made = adv.ThreatModel.from_dict(data)
+        made = adv.ThreatModel.from_dict(data, adv.load_victim)
         with contextlib.suppress(ThreatError):  # of a victim without a reference
-            assert adv.ThreatModel.from_dict(json.loads(json.dumps(made.to_dict()))).to_dict() == made.to_dict()
+            assert (
+                adv.ThreatModel.from_dict(json.loads(json.dumps(made.to_dict())), adv.load_victim).to_dict()
+                == made.to_dict()
+            )
         play(made, self.scenes[scene])
 
 

@@ -264,11 +264,9 @@ def test_packages_are_imported_where_a_name_is_unknown_or_all_are_listed(tmp_pat
     assert [*table] == ["noise", "pgd", "late-sag"] and len(table) == 3
 
 
-def test_a_dictionary_of_a_type_that_is_not_imported_yet_is_read(
-    tmp_path: Path, table: PresetTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("table")
+def test_a_dictionary_of_a_type_that_is_not_imported_yet_is_read(tmp_path: Path) -> None:
     install(tmp_path, "read_attacks", SOURCE.format(n=1, name="read-sag"), "read-sag = read_attacks:Sag1")
-    monkeypatch.setattr("adv_wrappers.core.json_values._finder", [table.load])
     assert decode({"type": "read-sag", "depth": 0.5}).depth == 0.5
 
 

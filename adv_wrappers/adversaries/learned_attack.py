@@ -25,6 +25,7 @@ from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.victims.victim_references import load_referenced
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,10 @@ class Learned(DecliningPerturbation):
                 raise CardError(f"the adversary in {self.card} changed: expected {self.sha256:.12}, got {found:.12}")
             set_fields(self, director=director, sha256=found, observe=self.observe or card.get("observe"))
             if self.actor is None:
-                set_fields(self, actor=decode(card["actor"]))
+                set_fields(self, actor=decode(card["actor"], load_referenced))
             for name in ("within", "when"):
                 if getattr(self, name) is None and card.get(name):
-                    set_fields(self, **{name: decode(card[name])})
+                    set_fields(self, **{name: decode(card[name], load_referenced)})
             set_fields(self, trained_on=(card.get("victim") or {}).get("sha256"))
         set_fields(self, observe=self.observe or OBSERVE[0])
         if not callable(self.director) or not isinstance(self.actor, (Actor, Hybrid)):

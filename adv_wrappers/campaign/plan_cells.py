@@ -30,6 +30,7 @@ from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
 from adv_wrappers.utils.parse_values import split_arguments, split_stack
 from adv_wrappers.victims import Victim, environment_of, load_victim
+from adv_wrappers.victims.victim_references import load_referenced
 
 _UNTIMED = "it is searched for attacks at every step: a grid without timings has it"
 
@@ -247,7 +248,7 @@ def _loadable_form(threat: ThreatModel) -> dict[str, Any] | None:
     found = json_form(threat)
     try:
         if found is not None:
-            ThreatModel.from_dict(found)
+            ThreatModel.from_dict(found, load_referenced)
     except AdvWrappersError:
         return None
     return found

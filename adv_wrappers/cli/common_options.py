@@ -107,13 +107,12 @@ def load_agent(
     An adversary in a folder names its victim by reference. Where this file is trusted, it is found there again until
     the command ends; any other file of this kind is not.
     """
-    from adv_wrappers.core.json_values import set_loader
     from adv_wrappers.victims import load_victim
+    from adv_wrappers.victims.victim_references import trusted_reference
 
     victim = load_victim(ref, trust=trust, stats=stats, select=select, device=device or "cpu")
     if trust:
-        set_loader(lambda other: victim if other == victim.ref else load_victim(other))
-        click.get_current_context().call_on_close(lambda: set_loader(load_victim))
+        click.get_current_context().with_resource(trusted_reference(victim))
     return victim
 
 

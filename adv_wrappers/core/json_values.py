@@ -7,28 +7,16 @@ a dictionary written by :meth:`Value.to_dict` can be read back by :func:`decode`
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from adv_wrappers.errors import AttackName, Message, ThreatError, VictimError
+from adv_wrappers.preset_names_before_import import load_entry_points
 
-Loader = Callable[[str], Any]
-_loader: list[Loader] = []
-_finder: list[Callable[[], None]] = []
 T = TypeVar("T")
-
-
-def set_loader(loader: Loader) -> None:
-    """Install the function that turns a victim's reference into a victim (the floor of victims calls this once)."""
-    _loader[:] = [loader]
-
-
-def set_finder(finder: Callable[[], None]) -> None:
-    """Install what imports further kinds of values where a type is unknown (the floor of presets calls this once)."""
-    _finder[:] = [finder]
+Victims = Mapping[str, Any] | Callable[[str], Any]  # by reference or by hash
 
 
 class Value:
@@ -79,12 +67,16 @@ def encode(value: Any) -> Any:
     raise ThreatError(f"{type(value).__name__} has no JSON form: use a named perturbation, or a victim with a ref")
 
 
-def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
+def decode(data: Any, victims: Victims | None = None) -> Any:
     """Inverse of :func:`encode`.
+
+    A ``type`` that nothing has defined yet is looked for in the installed packages that add presets, which are imported
+    for it.
 
     Args:
         data: what ``to_dict`` gave, also after a round trip through JSON.
-        victims: victims by reference or by hash, for those that no reference can load.
+        victims: where a dictionary names victims: these by reference or by hash, or a function such as
+            :func:`adv_wrappers.load_victim`, which is called with the reference.
 
     Raises:
         ThreatError: for an unknown ``type``, arguments that the type does not take, and values that JSON cannot hold,
@@ -100,12 +92,10 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
             return data
         raise ThreatError(f"a dictionary holds values that JSON can hold, got {type(data).__name__} {data!r:.80}")
     if "victim" in data and "type" not in data:
-        return _victim({key: decode(value, victims) for key, value in data.items()}, victims or {})
+        return _victim({key: decode(value, victims) for key, value in data.items()}, victims)
     name = str(data.get("type"))
     if name not in Value.kinds:
-        _import_all()
-        if _finder:
-            _finder[0]()
+        load_entry_points()
     kind = Value.kinds.get(name)
     if kind is None:
         raise ThreatError(f"unknown type {data.get('type')!r}; known: {', '.join(sorted(Value.kinds))}")
@@ -113,11 +103,6 @@ def decode(data: Any, victims: Mapping[str, Any] | None = None) -> Any:
         raise ThreatError(f"the names in a dictionary of type {data['type']!r} must be texts, got {list(data)!r:.80}")
     arguments = {key: decode(value, victims) for key, value in data.items() if key != "type"}
     return construct(kind, **arguments)
-
-
-def _import_all() -> None:
-    """Import the floors above, which define the other kinds of values, the loader and the finder."""
-    importlib.import_module("adv_wrappers.public")
 
 
 def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
@@ -146,17 +131,15 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
         raise ThreatError(Message(AttackName(label), f": {error}")) from error
 
 
-def _victim(data: Mapping[str, Any], victims: Mapping[str, Any]) -> Any:
+def _victim(data: Mapping[str, Any], victims: Victims | None) -> Any:
     ref, sha256 = str(data["victim"]), str(data.get("sha256", ""))
-    victim = victims.get(ref) or victims.get(sha256)
-    if victim is None and ref:
-        if not _loader:
-            _import_all()
-        victim = _loader[0](ref)
+    if isinstance(victims, Mapping):
+        victim = victims.get(ref) or victims.get(sha256)
+    else:
+        victim = victims(ref) if victims is not None and ref else None
     if victim is None:
-        raise VictimError(
-            f"no victim for reference {ref!r} (sha256 {sha256[:12]}): only from_dict(..., victims=) takes it"
-        )
+        takes = "victims=load_victim, or victims={reference or hash: victim}"
+        raise VictimError(f"no victim for reference {ref!r} (sha256 {sha256[:12]}): from_dict takes {takes}")
     if sha256 and victim.fingerprint() != sha256:
         raise VictimError(
             f"the weights of victim {ref!r} changed: expected sha256 {sha256[:12]}, got {victim.fingerprint()[:12]}"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.json_values import Value, decode
+from adv_wrappers.core.json_values import Value, Victims, decode
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.perturbation import MOST_PASSES, How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.spaces import At, Field
@@ -232,8 +232,18 @@ class ThreatModel(Value):
         return self.against(victim)
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any], victims: Mapping[str, VictimLike] | None = None) -> ThreatModel:
-        """Inverse of ``to_dict``; victims without a reference are looked up in ``victims`` by reference or hash."""
+    def from_dict(data: Mapping[str, Any], victims: Victims | None = None) -> ThreatModel:
+        """Inverse of ``to_dict``.
+
+        Args:
+            data: the dictionary.
+            victims: victims by reference or by hash, or what loads them by reference: ``adv.load_victim``. A threat
+                without victims needs none.
+
+        Raises:
+            ThreatError: for a dictionary that is not a threat's.
+            VictimError: for a victim that ``victims`` does not give, or that has changed.
+        """
         try:
             threat = decode(data, victims)
         except RecursionError as error:

@@ -32,6 +32,7 @@ from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.format_threat_text import unique
 from adv_wrappers.utils.parse_values import split_stack
 from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.victim_references import load_referenced
 
 ROWS_FILE = "rows.db"  # in the folder of an evaluation
 SCHEMA = 1  # the user_version of the file
@@ -385,7 +386,7 @@ def _warnings(report: Report, under: Sequence[str]) -> list[str]:
     outcomes, left_out = [], []
     for row in report.threats:
         try:
-            layers = tuple(map(ThreatModel.from_dict, row["layers"]))
+            layers = tuple(ThreatModel.from_dict(layer, load_referenced) for layer in row["layers"])
         except AdvWrappersError as error:  # such as one that was searched for these very episodes
             left_out.append(f"{row['threat']} was not checked, as it cannot be loaded: {error}")
             continue

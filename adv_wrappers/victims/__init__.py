@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from adv_wrappers.core.json_values import set_loader
 from adv_wrappers.victims.card_reader import environment_of, load_card
 from adv_wrappers.victims.card_writer import save_card
 from adv_wrappers.victims.module import from_module
@@ -11,8 +10,6 @@ from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 from adv_wrappers.victims.torchscript import from_torchscript
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.victims.victim_references import load_victim, zoo_names
-
-set_loader(load_victim)
 
 __all__ = [
     "Victim", "environment_of", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_card", "load_sb3",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import torch
@@ -20,6 +23,10 @@ _ZOO = Path(__file__).parent.parent / "zoo"
 _AROUND = {  # prefixes of victims around another one, and their options, the first of which is needed
     "smoothed": ("sigma", "vote", "scale", "samples"), "lower-bound": ("eps", "scale", "method"),
 }  # fmt: skip
+
+
+# victims whose files were trusted, by reference
+_trusted: ContextVar[dict[str, Victim]] = ContextVar("trusted")
 
 
 def zoo_names() -> tuple[str, ...]:
@@ -137,3 +144,22 @@ def load_victim(
             f"'zoo:NAME', 'card:FOLDER' or 'sb3:FILE.zip', got {ref!r:.80}; in the zoo: {', '.join(names) or 'none'}",
         )
     )
+
+
+@contextmanager
+def trusted_reference(victim: Victim) -> Iterator[None]:
+    """Within it, a dictionary that names this victim by its reference means this one.
+
+    An adversary in a folder names its victim by reference. A file that was loaded with ``trust=True`` could not be
+    loaded for it again: the folder's word is not the user's.
+    """
+    token = _trusted.set(_trusted.get({}) | ({victim.ref: victim} if victim.ref else {}))
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+def load_referenced(ref: str) -> Victim:
+    """The victim that a dictionary names: one within :func:`trusted_reference`, else :func:`load_victim`'s."""
+    return _trusted.get({}).get(ref) or load_victim(ref)

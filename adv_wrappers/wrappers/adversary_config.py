@@ -28,6 +28,7 @@ from adv_wrappers.presets import parse_perturbation
 from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.victim_references import load_referenced
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
 from adv_wrappers.wrappers.layer import Layer, floated
 
@@ -51,7 +52,7 @@ def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
             known = sorted(name for name, k in Value.kinds.items() if issubclass(k, Actor))
             raise ThreatError(f"unknown actor {actor!r}; known: {', '.join(known)}")
         return construct(kind, victim=victim)
-    found = decode(actor) if isinstance(actor, Mapping) else actor
+    found = decode(actor, load_referenced) if isinstance(actor, Mapping) else actor
     if not isinstance(found, (Actor, Hybrid)):
         raise ThreatError(
             f"expected an actor such as SARL() or PAAD(victim), its name or dictionary, got {actor!r:.80}"
@@ -114,7 +115,7 @@ class AdversaryConfig:
         takes_induced_action(reward)
         field = Field(observation_space, None, "observation")
         own_space = actor.action_space(field.shape)
-        within, when = (decode(part) if isinstance(part, Mapping) else part for part in (within, when))
+        within, when = (decode(part, load_referenced) if isinstance(part, Mapping) else part for part in (within, when))
         when = parse_when(when) if isinstance(when, str) else when
         within = getattr(actor, "within", None) if within is None else within
         action_threat = None

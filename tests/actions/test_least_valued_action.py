@@ -249,4 +249,4 @@ def test_the_text_form():
     made = parse_threat(text)
     assert text_of(made) == text and parse_threat(text).to_dict() == made.to_dict() and made.how.simulates
     assert (made.how.by, made.how.gamma, threat("worst-action", by="q").how.simulates) == ("successor", 0.9, False)
-    assert ThreatModel.from_dict(made.to_dict()).to_dict() == made.to_dict()
+    assert ThreatModel.from_dict(made.to_dict(), load_victim).to_dict() == made.to_dict()

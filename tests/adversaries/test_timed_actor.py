@@ -151,7 +151,7 @@ def test_saved_and_loaded(actor, victim, tmp_path):
     director = Director(nn.Sequential(nn.Linear(victim.observation_space.shape[0], size)), discrete=True)
     saved = Learned(director, actor).save(tmp_path, adv.Linf(0.1) if actor.on == "observation" else None)
     assert saved.actor == actor and saved.within == (adv.Linf(0.1) if actor.on == "observation" else adv.Valid())
-    again = decode(json.loads(json.dumps(saved.to_dict())))
+    again = decode(json.loads(json.dumps(saved.to_dict())), adv.load_victim)
     assert again.actor.open() == actor.open() and again.declines and again.on == actor.on
     assert Learned(card=str(tmp_path), victim=victim).actor.open().victim is None
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from adv_wrappers.core import json_values
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.json_values import Value, construct, decode, encode, set_loader
+from adv_wrappers.core.json_values import Value, construct, decode, encode
 from adv_wrappers.errors import ThreatError, VictimError
 from tests.core.helpers import chooser, linear, randn
 
@@ -25,14 +24,6 @@ class Sample(Value):
     a: int
     b: tuple[float, ...] = (1.0,)
     c: Any = None
-
-
-@pytest.fixture
-def loader():
-    """Puts back what loads references."""
-    kept = list(json_values._loader)
-    yield set_loader
-    json_values._loader[:] = kept
 
 
 def test_only_what_differs_from_the_default_is_written():
@@ -73,25 +64,26 @@ def test_a_name_is_taken_once():
     assert Value.kinds["test-sample"] is Sample
 
 
-def test_victims_are_written_as_reference_and_hash(loader):
+def test_victims_are_written_as_reference_and_hash():
     victim = chooser(linear(randn(3, 4)), ref="test:victim")
     data = json.loads(json.dumps(Sample(1, c=victim).to_dict()))
     known = {"sha256": victim.fingerprint(), "structure": victim.structure()}
     assert data["c"] == {"victim": "test:victim", **known, "select": "mode"}
     assert decode(data, {"test:victim": victim}).c is victim
     assert decode(data, {victim.fingerprint(): victim}).c is victim
-    loader(lambda ref: victim if ref == "test:victim" else None)
-    assert decode(data).c is victim
+    assert decode(data, lambda ref: victim if ref == "test:victim" else None).c is victim
 
 
-def test_changed_weights_and_missing_victims_raise(loader):
+def test_changed_weights_and_missing_victims_raise():
     old, new = chooser(linear(randn(3, 4)), ref="test:victim"), chooser(linear(randn(3, 4, seed=1)), ref="test:victim")
     data = Sample(1, c=old).to_dict()
     with pytest.raises(VictimError, match="changed"):
         decode(data, {"test:victim": new})
+    with pytest.raises(VictimError, match="from_dict takes victims=load_victim"):
+        decode(data)
     nameless = Sample(1, c=chooser(linear(randn(3, 4)))).to_dict()
     with pytest.raises(VictimError, match="no victim"):
-        decode(nameless)
+        decode(nameless, lambda ref: new)
 
 
 @pytest.mark.parametrize(
@@ -111,12 +103,13 @@ def test_numbers_of_numpy_are_numbers():
 
 ALONE = """
 import sys
-import adv_wrappers.core.json_values as json_values
+import adv_wrappers as adv
 
-assert "adv_wrappers.attacks.max_diff" not in sys.modules and not json_values._loader
-victim = {"victim": "zoo:cartpole-dqn"}
-how = json_values.decode({"type": "max-diff", "steps": 3, "victim": victim})
-assert how.steps == 3 and how.victim.ref == victim["victim"]
+assert "adv_wrappers.attacks.max_diff" not in sys.modules
+how = {"type": "max-diff", "steps": 3, "victim": {"victim": "zoo:cartpole-dqn"}}
+threat = {"type": "threat", "on": "observation", "how": how, "within": {"type": "linf", "eps": 0.1}}
+found = adv.ThreatModel.from_dict(threat, adv.load_victim)
+assert found.how.steps == 3 and found.how.victim.ref == how["victim"]["victim"]
 """
 
 

@@ -56,7 +56,7 @@ def test_what_is_trained_is_a_threat(kind, tmp_path):
     kept = json.loads((tmp_path / "card.json").read_text())["training"]["checkpoints"]
     assert kept[-1]["mean_return"] == min(left for _, left in received)
     threat = adv.ThreatModel("observation", learned, adv.Linf(0.05))
-    again = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())))
+    again = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())), adv.load_victim)
     x = torch.randn(5, 4)
     assert torch.equal(again.how.director(x), learned.director(x)) and again.how.sha256 == learned.sha256
     report = adv.evaluate("zoo:cartpole-a2c", SHORT, [again], episodes=2)
@@ -261,7 +261,7 @@ def test_budget_and_timing_come_along(tmp_path):
         env = adv.PerturbObservation(gym.make(SHORT), learned)
         assert env.threat.within == adv.Linf(0.05) and env.threat.when == adv.Every(3)
     found = adv.threat("learned", card=str(tmp_path))
-    again = adv.ThreatModel.from_dict(json.loads(json.dumps(found.to_dict())))
+    again = adv.ThreatModel.from_dict(json.loads(json.dumps(found.to_dict())), adv.load_victim)
     assert found.when == again.when == adv.Every(3) and again.to_dict() == found.to_dict()
     assert adv.threat("learned", card=str(tmp_path), when="always").when == adv.Always()
     report = adv.evaluate("zoo:cartpole-a2c", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)

@@ -93,7 +93,7 @@ def test_attacks_and_references():
     rows = adv.evaluate(victim, "CartPole-v1", threats, episodes=2, env_kwargs=short).threats
     assert rows[0]["mean_return"] == 30 and rows[1]["mean_return"] < 20 and rows[4]["mean_return"] < 20
     threat = adv.threat("pgd", victim, eps=0.1)
-    read = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict()))).victims[0]
+    read = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())), adv.load_victim).victims[0]
     assert read.ref == victim.ref and repr(read).startswith("<LowerBound, Linf(eps=0.02")
     assert LowerBound(load_victim("zoo:cartpole-dqn"), Linf(0.1, (1, 1, 2, 2))).ref is None
 

@@ -127,7 +127,7 @@ def test_statistics_beside_the_zip(trained, at_home, unpickled, zipped, stats):
 def test_dictionaries_and_texts_keep_the_statistics(trained):
     _, _, folder = trained
     victim = load_victim(f"sb3:{folder / 'model.zip'}", stats=folder / "statistics.pkl")
-    assert decode(encode(victim)).fingerprint() == victim.fingerprint()
+    assert decode(encode(victim), load_victim).fingerprint() == victim.fingerprint()
     threat = parse_threat(f"max-diff:eps=0.1,victim={victim.ref}")
     assert threat.how.victim.fingerprint() == victim.fingerprint()
 

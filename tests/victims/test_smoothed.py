@@ -178,7 +178,7 @@ def test_references_fingerprints_copies_and_pickles():
     assert Smoothed(inner, 0.1, scale=[1, 1, 2, 2]).ref is None
     assert copy.deepcopy(victim) is victim and pickle.loads(pickle.dumps(victim)).fingerprint() == read.fingerprint()
     threat = adv.threat("pgd", victim, eps=0.05)
-    assert adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict()))).victims[0].vote == 5
+    assert adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())), adv.load_victim).victims[0].vote == 5
     again = load_victim("smoothed:zoo:cartpole-a2c?sigma=0.1", select="sample")
     assert again.victim.select == "sample"
     assert repr(victim).startswith("<Smoothed, sigma=0.1, 5 votes, of <")

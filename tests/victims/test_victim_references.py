@@ -64,10 +64,10 @@ def test_missing_files(tmp_path):
 
 def test_dictionaries_hold_victims_by_reference_and_hash(shelf):
     data = json_values.encode(load_victim("zoo:small"))
-    assert json_values.decode(data).fingerprint() == data["sha256"]
+    assert json_values.decode(data, load_victim).fingerprint() == data["sha256"]
     save_file({"q.0.weight": torch.zeros(2, 4), "q.0.bias": torch.zeros(2)}, shelf / "zoo/small/weights.safetensors")
     with pytest.raises(VictimError, match="changed"):
-        json_values.decode(data)
+        json_values.decode(data, load_victim)
 
 
 def test_every_shipped_agent_loads():
