@@ -19,10 +19,10 @@ from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.aggregates import aggregate
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
+from adv_wrappers.evaluation.iqm_and_performance_profiles import aggregate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import presets, threat
 from adv_wrappers.register_adversarial_env_ids import register
@@ -99,7 +99,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.core.perturbation": ("Perturbation",),
     "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),
     "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
-    "adv_wrappers.evaluation.aggregates": ("Aggregates",),
+    "adv_wrappers.evaluation.iqm_and_performance_profiles": ("Aggregates",),
     "adv_wrappers.evaluation.beam": ("beam_search",),
     "adv_wrappers.evaluation.curves": ("Curves", "curves_of"),
     "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),

@@ -28,8 +28,8 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES
 from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
-from adv_wrappers.evaluation.statistics import LEAST_EPISODES
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.utils.check_numbers import check_number, integer
 from adv_wrappers.utils.torch_threads import one_thread

@@ -55,7 +55,7 @@ from torch import Tensor, nn
 import adv_wrappers as adv
 from adv_wrappers.bounds import crown, interval
 from adv_wrappers.bounds.action_probability_bounds import difference_spec
-from adv_wrappers.bounds.largest_outputs_by_bisection import Decision, decide
+from adv_wrappers.bounds.branch_and_bound import Decision, decide
 from adv_wrappers.bounds.rounding_error_estimate import rounding
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.victims import zoo_names

@@ -2,8 +2,9 @@
 
     python benchmarks/report_halving.py --minutes 1
 
-Both play the same episodes. The grid has twenty eps a decade, each under every attack that the report swept with; its
-halving eps lies on the line between two of them, as that of the report does.
+Both play the same episodes. The grid has twenty eps a decade, from 0.63 to 1.58 times the report's finding, each under
+every attack that the report swept with; its halving eps lies on the line between two of them, as that of the report
+does. A line is written as soon as its agent is done, some minutes after the one before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ AGENTS = {
     "zoo:mountaincar-dqn": "MountainCar-v0",
     "zoo:hopper-ppo": "Hopper-v5",
 }
-A_DECADE = 20
+A_DECADE, REACH = 20, 4  # eps of the grid, in a decade and on either side of what the report found
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0, help="of every report")
     options = parser.parse_args()
-    print(f"{'agent':26} {'report':>8} {'grid':>8} {'ratio':>6}")
+    print(f"{'agent':26} {'report':>8} {'grid':>8} {'ratio':>6}", flush=True)
     for ref, env in AGENTS.items():
         with tempfile.TemporaryDirectory() as folder:
             found = adv.report(ref, env, options.minutes, out=Path(folder) / "report")
@@ -45,7 +46,7 @@ def main() -> None:
             print(f"{ref:26} {'none':>8}")
             continue
         attacks = sorted({curve.attack for curve in agent.sweeps[0].curves})
-        points = half * 10 ** (np.arange(-A_DECADE // 2, A_DECADE // 2 + 1) / A_DECADE)
+        points = half * 10 ** (np.arange(-REACH, REACH + 1) / A_DECADE)
         threats = [
             parse_threat(attack, within=adv.Linf(float(eps), found.choices["scale"]))
             for attack in attacks

@@ -55,7 +55,7 @@ ELSEWHERE = {
     "adv_wrappers.core.budgets": {"Budget"},
     "adv_wrappers.core.perturbation": {"Perturbation"},
     "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},
-    "adv_wrappers.evaluation.aggregates": {"Aggregates"},
+    "adv_wrappers.evaluation.iqm_and_performance_profiles": {"Aggregates"},
     "adv_wrappers.evaluation.beam": {"beam_search"},
     "adv_wrappers.evaluation.curves": {"Curves", "curves_of"},
     "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},

@@ -27,7 +27,7 @@ from adv_wrappers.agent_report.rows_by_section import (
 )
 from adv_wrappers.agent_report.svg_charts import Chart, chart_limits, difference_chart, eps_text, two_agents_chart
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.statistics import caveat, footnotes, summary
+from adv_wrappers.evaluation.return_statistics import caveat, footnotes, summary
 from adv_wrappers.utils.files import write
 
 _MOST_LINES = 24  # of the chart of differences

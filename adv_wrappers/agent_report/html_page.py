@@ -42,7 +42,7 @@ from adv_wrappers.agent_report.svg_charts import (
 )
 from adv_wrappers.agent_report.verdict import Verdict, verdict
 from adv_wrappers.errors import OutputError
-from adv_wrappers.evaluation.statistics import LEAST_EPISODES, footnotes
+from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES, footnotes
 from adv_wrappers.utils.files import probe_file, write
 
 GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours

@@ -23,7 +23,7 @@ from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.agent_report.choices_file import CHOICES_FILE, CertifiedReturn, read_choices
 from adv_wrappers.agent_report.eps_sweep import EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
-from adv_wrappers.agent_report.observed_spread import observed_spread
+from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
 from adv_wrappers.agent_report.rows_by_section import sorted_report
 from adv_wrappers.agent_report.trials import OutOfTime, Trial, TrialLeftOut, TrialPlayer, grouped_by_attack, one_feature
 from adv_wrappers.agent_report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
@@ -49,7 +49,7 @@ from adv_wrappers.victims.victim import Victim
 _RESERVE = 3.0  # seconds that are kept for the page, before it is known how long one takes
 _PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
 _PAGES = 1.5  # times that the last page took, which are kept for the next
-_SPREAD_SHARE = 0.05  # of the time, for the clean episodes that budgets are chosen by
+_RANGES_SHARE = 0.05  # of the time, for the clean episodes that budgets are chosen by
 _ROW_SECONDS = 2.0  # of a row under a cheap attack, which decides how many episodes a row has
 _COUNTS = (30, 20, 10, 5, 3)  # episodes of a row
 _IMAGE_COUNTS = (10, 5, 3, 2)
@@ -246,7 +246,7 @@ class _Sections:
         """Everything, until the time is over."""
         seeds = draw_seeds(self.folder.seed, 30)
         self.tell("the agent is played without an attack")
-        self.spread = observed_spread(self.victim, self.environment, seeds, _SPREAD_SHARE * self.limit)
+        self.ranges = observed_ranges(self.victim, self.environment, seeds, _RANGES_SHARE * self.limit)
         episodes = Episodes(self._episodes(), self.folder.seed)
         self._player = TrialPlayer(
             self.victim, self.environment, episodes, self.deadline, self.folder.path, self.workers, self.progress
@@ -254,7 +254,7 @@ class _Sections:
         self.rows.reserve = min(_RESERVE, self.limit / 4)
         self.rows.play_clean()
         self.whole = self._whole_levels()
-        self.sweep = EpsSweep(self.spread.image, self.spread.levels, self.whole, self.rows.clean["mean_return"])
+        self.sweep = EpsSweep(self.ranges.image, self.ranges.levels, self.whole, self.rows.clean["mean_return"])
         self._sweep_cheap()
         self._certify()
         self._write_at_times()
@@ -279,9 +279,9 @@ class _Sections:
             return int(before)
         if self.asked is not None:
             return self.asked
-        counts = _IMAGE_COUNTS if self.spread.image else _COUNTS
-        steps = 3 if self.spread.image else 2  # a cheap attack costs about so many times a clean step
-        seconds = steps * self.spread.seconds * self.spread.length / 4  # several are stepped at once
+        counts = _IMAGE_COUNTS if self.ranges.image else _COUNTS
+        steps = 3 if self.ranges.image else 2  # a cheap attack costs about so many times a clean step
+        seconds = steps * self.ranges.seconds * self.ranges.length / 4  # several are stepped at once
         return next((count for count in counts if count * seconds <= _ROW_SECONDS), counts[-1])
 
     def _whole_levels(self) -> bool:
@@ -290,7 +290,7 @@ class _Sections:
 
     def budget(self, eps: float) -> Linf:
         """The budget of an eps."""
-        return Linf(eps, self.spread.scale)
+        return Linf(eps, self.ranges.scale)
 
     @property
     def strongest(self) -> dict[float, Trial]:
@@ -369,7 +369,7 @@ class _Sections:
 
     def _single_features(self) -> None:
         """Errors in one feature alone: of the size at which half is lost, or larger ones where these take nothing."""
-        scale, names = self.spread.scale, self.spread.names
+        scale, names = self.ranges.scale, self.ranges.names
         if scale is None or names is None or self.focus is None:
             return
         changing = [i for i in range(len(names)) if scale[i] > 0]
@@ -426,7 +426,7 @@ class _Sections:
                     self.reasons.append(f"{attack} does not apply: {error}")
 
     def _changes_of_images(self) -> None:
-        if not self.spread.image:
+        if not self.ranges.image:
             return
         self.tell("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
         for threat in daylight_threats(self.environment.name):
@@ -439,8 +439,8 @@ class _Sections:
 
     def _certify(self) -> None:
         """What is proved, from far below the smallest eps of the sweep on, until something may be lost."""
-        if self.spread.image or self.certificates:
-            if self.spread.image:
+        if self.ranges.image or self.certificates:
+            if self.ranges.image:
                 self.reasons.append("Certificates of agents that see images take longer: adv-wrappers certify")
             return
         share = self.deadline.share(_CERTIFIED_SHARE)
@@ -526,7 +526,7 @@ class _Sections:
         focus = self.focus
         if focus is None:
             return
-        seconds = 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.spread.seconds
+        seconds = 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds
         note = TrialLeftOut("pa-ad", "an adversary that is trained", seconds)
         if self.deadline.left < _LEAST_TRAINING or importlib.util.find_spec("stable_baselines3") is None:
             self.more.append(note)
@@ -582,8 +582,8 @@ class _Sections:
             "seconds": time.monotonic() - self._began,
             "finished": self.finished,
             "episodes": self.rows.episodes.count,
-            "features": self.spread.to_json(),
-            "scale": self.spread.scale,
+            "features": self.ranges.to_json(),
+            "scale": self.ranges.scale,
             "unit": self._unit(),
             "eps": [0.0, *self.strongest],
             "halving_eps": halving_eps(self.rows.clean["mean_return"], self.strongest),
@@ -603,9 +603,9 @@ class _Sections:
         return AgentReport(self.folder.path, page, whole, choices, said)
 
     def _unit(self) -> str:
-        if not self.spread.image:
+        if not self.ranges.image:
             return "of the range of each feature"
-        return GREY_LEVELS if self.spread.levels == 255 else "in the unit of a pixel"
+        return GREY_LEVELS if self.ranges.levels == 255 else "in the unit of a pixel"
 
     def write_what_is_known(self) -> None:
         """Write the page of an interrupted report, if there is anything to say."""

@@ -27,7 +27,7 @@ from adv_wrappers.agent_report.choices_file import FeatureSpread, ReportChoices,
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row
-from adv_wrappers.evaluation.statistics import caveat, mean_interval
+from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.format_threat_text import without_number
 from adv_wrappers.utils.parse_values import split_arguments

@@ -12,7 +12,7 @@ from adv_wrappers.agent_report.choices_file import ReportChoices
 from adv_wrappers.agent_report.eps_sweep import NO_LOSS, half_return
 from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.statistics import unseen
+from adv_wrappers.evaluation.return_statistics import unseen
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
 SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose something

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.sparse_budgets import FewFeatures
-from adv_wrappers.core.victim_at_step import BoundVictim
+from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
 from adv_wrappers.networks.space_to_depth import SpaceToDepth
-from adv_wrappers.victims.observation_gradient import Gradient, Loss
+from adv_wrappers.victims.gradient_backends import Gradient, Loss
 from adv_wrappers.victims.victim import Victim
 
 
@@ -179,7 +179,7 @@ class TrackedGradient:
 
     Attributes:
         value: the objective at the last point, ``[B]``.
-        overwritable: see :class:`adv_wrappers.networks.input_gradient.InputGradient`.
+        overwritable: see :class:`adv_wrappers.networks.input_gradient_without_autograd.InputGradient`.
     """
 
     value: Tensor

@@ -45,8 +45,8 @@ from adv_wrappers.bounds.affine_layers import (
     times,
 )
 from adv_wrappers.bounds.interval import as_rows, box_through, check_box, check_spec, combined, pulled_back
+from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of
-from adv_wrappers.bounds.layers_with_interval_bounds import Bounds, nodes_in, rule_of
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import Arithmetic, Join, Node, NodeLayer
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, Clip, Normalize

@@ -25,8 +25,7 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.activation_relaxations import least_point
 from adv_wrappers.bounds.affine_layers import RowsByValue, Shape, check_width, flat, pull_back, takes_vectors, times
-from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
-from adv_wrappers.bounds.layers_with_interval_bounds import (
+from adv_wrappers.bounds.interval_rules_by_layer_type import (
     Bounds,
     Ends,
     monotone,
@@ -35,6 +34,7 @@ from adv_wrappers.bounds.layers_with_interval_bounds import (
     rule,
     rule_of,
 )
+from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import (
     Arithmetic,

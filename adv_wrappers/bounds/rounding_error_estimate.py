@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.affine_layers import check_width, is_affine, runs
 from adv_wrappers.bounds.interval import boxes_of
+from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of
-from adv_wrappers.bounds.layers_with_interval_bounds import Bounds, nodes_in, rule_of
 from adv_wrappers.networks.graph import Arithmetic, Join, NodeLayer, factor_and_offset
 from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize, QuantileMean
 

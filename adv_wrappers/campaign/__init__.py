@@ -4,8 +4,8 @@ from adv_wrappers.campaign.plan import Grid, Plan
 from adv_wrappers.campaign.plan_cells import expand
 from adv_wrappers.campaign.run_plan import RunSummary, run
 from adv_wrappers.campaign.run_suite import run_suite, standard, suite_cost
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.campaign.suite_cost import EntryCost, SuiteCost
-from adv_wrappers.campaign.suite_entries import AttackSetting, Entry, MadeAttack
 from adv_wrappers.campaign.suite_report import SuiteReport
 from adv_wrappers.campaign.suites import SUITES, entries_that_apply
 from adv_wrappers.evaluation.store import Store

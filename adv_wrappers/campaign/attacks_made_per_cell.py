@@ -18,7 +18,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from adv_wrappers.campaign.suite_entries import AttackSetting
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting
 from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel

@@ -15,7 +15,7 @@ from typing import Any
 
 from adv_wrappers.campaign.attacks_made_per_cell import AttackRecipe, budget_of, with_timing
 from adv_wrappers.campaign.plan import Grid, Plan, Threat, environment_parts
-from adv_wrappers.campaign.suite_entries import AttackSetting
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting
 from adv_wrappers.campaign.suites import SUITES, TIMED, entries_that_apply
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel

@@ -31,11 +31,11 @@ from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, expand
 from adv_wrappers.campaign.play_plan_cells import CellPlayer
 from adv_wrappers.campaign.run_plan import cells_of
-from adv_wrappers.campaign.suite_entries import AttackSetting, MadeAttack
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting, MadeAttack
 from adv_wrappers.campaign.suites import ADVERSARIES, entry_named
 from adv_wrappers.cli_option_choices import SAMPLE_SHARE
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.statistics import t_quantile
+from adv_wrappers.evaluation.return_statistics import t_quantile
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.check_numbers import check_number

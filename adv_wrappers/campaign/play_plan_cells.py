@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adv_wrappers.campaign.plan_cells import PlanCell, load_of_plan
-from adv_wrappers.campaign.suite_entries import AttackSetting
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import StoreError
 from adv_wrappers.evaluation.evaluator import Evaluator

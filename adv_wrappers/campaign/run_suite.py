@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting, Entry, MadeAttack, SuiteProgress
+from adv_wrappers.campaign.suite_attacks_that_train import SARSA
 from adv_wrappers.campaign.suite_cost import SuiteCost, estimate_entries, opened_suite, report_scores
-from adv_wrappers.campaign.suite_entries import AttackSetting, Entry, MadeAttack, SuiteProgress
 from adv_wrappers.campaign.suite_report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.campaign.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
-from adv_wrappers.campaign.trained_entries import SARSA
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.threat import ThreatModel, needed_budget
@@ -32,7 +32,7 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, En
 from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.report import Report, Row, number_text
-from adv_wrappers.evaluation.statistics import mean_interval
+from adv_wrappers.evaluation.return_statistics import mean_interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.presets import parse_threat, threat, threat_layers
 from adv_wrappers.training.train_critic import SMALL, CriticSetting

@@ -33,10 +33,10 @@ from rich.table import Table
 
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.campaign.plan_cost import SHARE, sampled_training, steps_in
-from adv_wrappers.campaign.suite_entries import AttackSetting, Entry, MadeAttack, SuiteProgress
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting, Entry, MadeAttack, SuiteProgress
+from adv_wrappers.campaign.suite_attacks_that_train import SARSA, transfer
+from adv_wrappers.campaign.suite_attacks_without_training import beam, beam_attack
 from adv_wrappers.campaign.suites import ADVERSARIES, SUITES
-from adv_wrappers.campaign.trained_entries import SARSA, transfer
-from adv_wrappers.campaign.untrained_entries import beam, beam_attack
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.beam import TOGETHER

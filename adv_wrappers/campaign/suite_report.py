@@ -18,7 +18,7 @@ from rich.table import Table
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text
-from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval, summary
+from adv_wrappers.evaluation.return_statistics import caveat, footnotes, mean_interval, summary
 from adv_wrappers.utils.files import write
 
 _OTHER_BUDGET = "‡"

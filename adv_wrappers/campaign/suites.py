@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from adv_wrappers.campaign.suite_entries import AttackSetting, Entry
-from adv_wrappers.campaign.trained_entries import learned_entry, robust_sarsa, transfer
-from adv_wrappers.campaign.untrained_entries import (
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting, Entry
+from adv_wrappers.campaign.suite_attacks_that_train import learned_entry, robust_sarsa, transfer
+from adv_wrappers.campaign.suite_attacks_without_training import (
     action_model_based,
     beam,
     daylight_entry,

@@ -60,7 +60,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.least_return import lowest_return
-from adv_wrappers.evaluation.statistics import finite_returns
+from adv_wrappers.evaluation.return_statistics import finite_returns
 from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.utils.trees import leaves, select

@@ -23,8 +23,8 @@ from adv_wrappers.utils.files import probe_file, write
 if TYPE_CHECKING:
     from adv_wrappers.campaign import SuiteReport
     from adv_wrappers.evaluation.report import Report
+    from adv_wrappers.evaluation.return_statistics import ReportRow
     from adv_wrappers.evaluation.robustness_claim import RobustnessClaim, Verdict
-    from adv_wrappers.evaluation.statistics import ReportRow
 
 FAILED = 1  # exit status; 2 is wrong usage
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot hold
@@ -77,7 +77,7 @@ def judge(row: ReportRow, claim: RobustnessClaim, name: str | None = None, judge
         judged: whether the claim is about this row.
     """
     from adv_wrappers.evaluation.report import number_text
-    from adv_wrappers.evaluation.statistics import caveat
+    from adv_wrappers.evaluation.return_statistics import caveat
 
     name, returns, least = str(row["threat"]) if name is None else name, row["returns"], claim.min_return
     verdict, (low, high) = claim.verdict(returns), claim.interval(returns)

@@ -92,7 +92,7 @@ def _run(name: str, **options: object) -> None:
         raise click.UsageError("--lowest-reward is for --profile, which is not given")
     if options["profile"] is not None and (options["any_action"] or options["how"] is not None):
         raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
-    from adv_wrappers.campaign.trained_entries import import_train_adversary
+    from adv_wrappers.campaign.suite_attacks_that_train import import_train_adversary
 
     import_train_adversary()  # says what is missing where Stable-Baselines3 is
     from adv_wrappers.evaluation.environments import Environment

@@ -156,7 +156,7 @@ def train_adversary_(
 ) -> None:
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     _check_tensorboard(tensorboard)
-    from adv_wrappers.campaign.trained_entries import import_train_adversary
+    from adv_wrappers.campaign.suite_attacks_that_train import import_train_adversary
     from adv_wrappers.training.training_folder import read_record
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
@@ -286,7 +286,7 @@ def train_agent_(
     if when is not None and (adversary == "none" or (adversary is None and robust is not None)):
         raise click.UsageError("--when is the timing of an adversary, and there is none: --adversary NAME gives one")
     _check_tensorboard(tensorboard)
-    from adv_wrappers.campaign.trained_entries import imports_of_sb3
+    from adv_wrappers.campaign.suite_attacks_that_train import imports_of_sb3
 
     with imports_of_sb3("agents"):
         from adv_wrappers.training.train_agent import train_agent
@@ -409,7 +409,7 @@ def train_critic_(
     if scale is not None and eps is None:
         raise click.UsageError("--scale goes with --eps")
     from adv_wrappers.core.budgets import Linf
-    from adv_wrappers.evaluation.statistics import footnotes
+    from adv_wrappers.evaluation.return_statistics import footnotes
     from adv_wrappers.training.robust_sarsa_training import train_one_critic
     from adv_wrappers.training.train_critic import CRITIC_GRID, SMALL, check_scan_folder, default_budget, scan_critics
 

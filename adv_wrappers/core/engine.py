@@ -23,8 +23,8 @@ from adv_wrappers.core.episode_clock import Clock, Seeds
 from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
-from adv_wrappers.core.session import Session
 from adv_wrappers.core.simulator_protocols import MakesSimulators, check_simulators
+from adv_wrappers.core.state_shared_by_layers import Session
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError

@@ -21,8 +21,8 @@ groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the n
    lowest reward that groups 0 to g have met.
 2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
    first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
-   computed of a state does not depend on the states behind it (:class:`.targeted_attack_per_action.Batches`), and
-   states are gone through group by group.
+   computed of a state does not depend on the states behind it
+   (:class:`.targeted_attacks_toward_every_action.Batches`), and states are gone through group by group.
 3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
 
 What comes out is a sequence of perturbed observations for every episode, which the ordinary layers play
@@ -55,7 +55,7 @@ from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.replay_found_perturbations import RecordedPerturbations, RecordedStep, digest_of
-from adv_wrappers.evaluation.targeted_attack_per_action import ForcedAction, TargetedAttacks
+from adv_wrappers.evaluation.targeted_attacks_toward_every_action import ForcedAction, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
 from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import holding, write

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.evaluation.measurements import RunMeasurements
+from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
 
 
 @dataclass(frozen=True)

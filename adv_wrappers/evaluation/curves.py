@@ -1,8 +1,8 @@
 """Curves over a column of many rows, such as the return over eps: what is drawn, and the same as a table.
 
-Every point is a mean with its interval (:func:`~adv_wrappers.evaluation.statistics.mean_interval`). Where several
-victims fall into one point, it is over their means, so that it allows for which agents were trained; of one victim it
-is over all episodes of all seeds.
+Every point is a mean with its interval (:func:`~adv_wrappers.evaluation.return_statistics.mean_interval`). Where
+several victims fall into one point, it is over their means, so that it allows for which agents were trained; of one
+victim it is over all episodes of all seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from adv_wrappers.cli_option_choices import CURVES_BY
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.least_return import described_lowest_return
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.statistics import MARK, ReportRow, caveat, footnotes, marked, mean_interval
+from adv_wrappers.evaluation.return_statistics import MARK, ReportRow, caveat, footnotes, marked, mean_interval
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.evaluation.threat_columns import argument_of, attack_label
 from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines

@@ -19,8 +19,8 @@ from adv_wrappers.attacks.hop_skip_jump import HopSkipJump
 from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.counts_for_warnings import CheckedRow, setting_of
-from adv_wrappers.evaluation.statistics import mean_interval
+from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow, setting_of
+from adv_wrappers.evaluation.return_statistics import mean_interval
 
 _EFFORTS = ("steps", "queries")  # arguments of which more is never meant to be weaker
 _FAR = 0.1  # of what was taken: from here on more steps that take more have not converged

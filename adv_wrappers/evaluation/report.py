@@ -21,13 +21,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
-from adv_wrappers.evaluation import statistics
+from adv_wrappers.evaluation import return_statistics
 from adv_wrappers.evaluation.best_of_draws import EpisodeDraws
-from adv_wrappers.evaluation.counts_for_warnings import CheckedRow
+from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.distances_on_sampled_steps import Distance, ObservationSample
 from adv_wrappers.evaluation.report_formats import LONG_COLUMNS, long_rows, model_index, victim_name, write_tensorboard
 from adv_wrappers.evaluation.report_schema import REPORT_SCHEMA
-from adv_wrappers.evaluation.statistics import ReportRow, footnotes, marked
+from adv_wrappers.evaluation.return_statistics import ReportRow, footnotes, marked
 from adv_wrappers.evaluation.text_table import TextTable
 from adv_wrappers.evaluation.threat_columns import row_label
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
@@ -60,8 +60,8 @@ def measured_row(
     losses = None if run.losses is None else run.losses[best]
     return {
         "threat": stack.name,
-        **statistics.summary(returns),
-        "caveat": statistics.caveat(returns),
+        **return_statistics.summary(returns),
+        "caveat": return_statistics.caveat(returns),
         "regret": None,
         "impact": None,
         "general_impact": None,
@@ -119,9 +119,9 @@ def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> 
     return tuple(
         {
             **row,
-            "regret": statistics.regret(clean, row["mean_return"]),
-            "impact": statistics.impact(clean, row["mean_return"], lowest),
-            "general_impact": statistics.impact(clean, row["mean_return"], fixed),
+            "regret": return_statistics.regret(clean, row["mean_return"]),
+            "impact": return_statistics.impact(clean, row["mean_return"], lowest),
+            "general_impact": return_statistics.impact(clean, row["mean_return"], fixed),
         }
         for row in rows
     )
@@ -165,7 +165,7 @@ class Report:
         threats: the rows, the clean run first. Each holds ``threat`` (text), ``layers`` (dictionaries, where they have
             a JSON form), ``transfer`` (whether the attack is aimed at another victim), ``mean_return`` with its 95%
             interval ``low`` and ``high``, ``caveat`` (a sentence where that is none, see
-            :func:`~adv_wrappers.evaluation.statistics.caveat`, or None), ``std``, ``median``, ``min``, ``max``,
+            :func:`~adv_wrappers.evaluation.return_statistics.caveat`, or None), ``std``, ``median``, ``min``, ``max``,
             ``regret``, ``impact`` (counted from ``minimum``) and ``general_impact`` (from the lowest return that the
             rules of a game allow), ``attacked_fraction`` (of all steps), ``e_adv`` and ``e_adv_std`` (mean and
             deviation over the episodes of the attacked share of an episode), ``action_change`` (of the attacked steps:

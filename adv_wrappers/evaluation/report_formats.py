@@ -15,7 +15,7 @@ import numpy as np
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.environments import environment_text
-from adv_wrappers.evaluation.statistics import ReportRow
+from adv_wrappers.evaluation.return_statistics import ReportRow
 from adv_wrappers.evaluation.text_table import plain
 from adv_wrappers.evaluation.threat_columns import attack_text, eps_of, row_label
 from adv_wrappers.format_threat_text import unique

@@ -22,11 +22,11 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.counts_for_warnings import CheckedRow
+from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
+from adv_wrappers.evaluation.return_statistics import mean_interval
 from adv_wrappers.evaluation.statistical_power import too_few_episodes
-from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.format_threat_text import name_of
 from adv_wrappers.presets import presets
 from adv_wrappers.utils.check_numbers import finite_float, is_integer

@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from adv_wrappers.evaluation.statistics import FEW, LEAST_EPISODES, Returns, caveat, mean_interval
+from adv_wrappers.evaluation.return_statistics import FEW, LEAST_EPISODES, Returns, caveat, mean_interval
 
 Verdict: TypeAlias = Literal["shown", "not shown", "below"]
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.counts_for_warnings import CheckedRow
-from adv_wrappers.evaluation.statistics import Returns, finite_returns, mean_interval, t_quantile
+from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
+from adv_wrappers.evaluation.return_statistics import Returns, finite_returns, mean_interval, t_quantile
 
 POWER = 0.8  # probability that a difference as large as the one that was seen is told from chance
 MOST_COUNTED = 10_000  # episodes; more are not counted

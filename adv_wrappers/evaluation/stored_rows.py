@@ -12,7 +12,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import environment_text
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_formats import victim_name, victim_text
-from adv_wrappers.evaluation.statistics import ReportRow
+from adv_wrappers.evaluation.return_statistics import ReportRow
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.evaluation.threat_columns import attack_label, eps_of, is_clean, row_label
 

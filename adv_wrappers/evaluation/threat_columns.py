@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.evaluation.statistics import ReportRow
+from adv_wrappers.evaluation.return_statistics import ReportRow
 from adv_wrappers.format_threat_text import without_number
 from adv_wrappers.utils.parse_values import parse_value, split_arguments
 

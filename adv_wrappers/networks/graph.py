@@ -2,7 +2,7 @@
 
 A ``Sequential`` is a chain. Residual sums, heads side by side and what else a ``forward`` does with several values are
 :class:`Join` and the other operations here, next to the layers of torch and of :mod:`.layers_torch_lacks`. Gradients
-(:mod:`.input_gradient`) and bounds (:mod:`adv_wrappers.bounds`) are computed on these graphs.
+(:mod:`.input_gradient_without_autograd`) and bounds (:mod:`adv_wrappers.bounds`) are computed on these graphs.
 """
 
 from __future__ import annotations

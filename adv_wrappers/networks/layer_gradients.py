@@ -1,8 +1,9 @@
 """Layers and operations forward and back: what one gives, and the gradient with respect to what it took.
 
 Which of them have a gradient that is written out is said by :func:`has_gradient`. A pass works for one
-:class:`~adv_wrappers.networks.input_gradient.InputGradient` at a time, and keeps what the way back needs from the call
-before. Kernels are those of autograd, on memory that every step uses again where there is a kernel that takes it.
+:class:`~adv_wrappers.networks.input_gradient_without_autograd.InputGradient` at a time, and keeps what the way back
+needs from the call before. Kernels are those of autograd, on memory that every step uses again where there is a kernel
+that takes it.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
+from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
 from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
+from adv_wrappers.training.score_checkpoints import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import TrainingFolder
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_rewards import Reward

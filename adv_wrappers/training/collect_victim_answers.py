@@ -14,8 +14,8 @@ from gymnasium import spaces
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.evaluation.environments import EnvFactory
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
-from adv_wrappers.training.surrogate_network import Labels
+from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
+from adv_wrappers.training.imitation_network import Labels
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv

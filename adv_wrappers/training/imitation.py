@@ -40,7 +40,7 @@ from adv_wrappers.training.collect_victim_answers import (
     ask_nearby,
     episode_seeds,
 )
-from adv_wrappers.training.surrogate_network import Labels, agreement, fit
+from adv_wrappers.training.imitation_network import Labels, agreement, fit
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
     STATE,

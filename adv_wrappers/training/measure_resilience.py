@@ -31,9 +31,9 @@ from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError, VictimError, Words
+from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
@@ -41,10 +41,10 @@ from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.snapshots import check_repeats, record_for_replay
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.adversary_checkpoints import AdversaryScore, AdversaryTask
+from adv_wrappers.training.default_sb3_hyperparameters import timing_settings
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
 from adv_wrappers.training.resilience_result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.training.resilience_stop_rule import StopRule
-from adv_wrappers.training.sb3_default_settings import timing_settings
 from adv_wrappers.training.train_adversary import adversary_budget, check_algorithm, train_adversary, train_director
 from adv_wrappers.training.training_folder import (
     STATE,

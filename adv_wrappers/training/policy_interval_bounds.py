@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.action_probability_bounds import log_probability
 from adv_wrappers.bounds.interval import interval
-from adv_wrappers.bounds.layers_with_interval_bounds import Bounds
+from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.errors import BudgetError

@@ -34,7 +34,7 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
 from adv_wrappers.core.types import Array, Info
-from adv_wrappers.training import sb3_default_settings
+from adv_wrappers.training import default_sb3_hyperparameters
 from adv_wrappers.training.parameter_noise_exploration import ParameterNoise
 from adv_wrappers.training.prioritized_replay import PrioritizedReplayBuffer
 from adv_wrappers.utils.check_numbers import check_number
@@ -107,7 +107,7 @@ class PrioritizedDQN(DQN):
         alpha, beta: exponents of the priorities, and of the importance weights at the beginning.
         param_noise: whether to explore by parameter-space noise; otherwise eps-greedily.
         **settings: further arguments of SB3's DQN; their defaults are those of the paper, or of OpenAI Baselines where
-            the paper has none (:data:`adv_wrappers.training.sb3_default_settings.DQN`).
+            the paper has none (:data:`adv_wrappers.training.default_sb3_hyperparameters.DQN`).
 
     Raises:
         ValueRangeError: for exponents out of [0, 1].
@@ -139,7 +139,7 @@ class PrioritizedDQN(DQN):
             env,
             replay_buffer_class=PrioritizedReplayBuffer,
             replay_buffer_kwargs={"alpha": alpha},
-            **{**sb3_default_settings.DQN, **settings},
+            **{**default_sb3_hyperparameters.DQN, **settings},
         )
 
     def _setup_model(self) -> None:

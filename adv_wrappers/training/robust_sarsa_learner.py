@@ -33,7 +33,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
+from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed

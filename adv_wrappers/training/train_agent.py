@@ -40,14 +40,19 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.training import sb3_default_settings as defaults
-from adv_wrappers.training.alternating import AgentScore, AgentTrainer, AlternatingTraining, Schedule
+from adv_wrappers.training import default_sb3_hyperparameters as defaults
+from adv_wrappers.training.alternating_agent_and_adversary import (
+    AgentScore,
+    AgentTrainer,
+    AlternatingTraining,
+    Schedule,
+)
 from adv_wrappers.training.check_sb3_settings import ALGORITHMS
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_ppo_a2c import make_robust
-from adv_wrappers.training.scoring import Scoring, ScoringSetup
+from adv_wrappers.training.score_checkpoints import Scoring, ScoringSetup
 from adv_wrappers.training.train_agent_setup import (
     ADVERSARY_SEED,
     AdversarySpec,

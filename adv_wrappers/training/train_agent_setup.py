@@ -28,7 +28,7 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.errors import EPS_OR_WITHIN, Argument, Message, SpaceError, ThreatError, VictimError, Words
 from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import as_threat, presets
-from adv_wrappers.training.alternating import (
+from adv_wrappers.training.alternating_agent_and_adversary import (
     AdversaryTrainer,
     AgentTrainer,
     DirectorSnapshot,
@@ -37,13 +37,13 @@ from adv_wrappers.training.alternating import (
 )
 from adv_wrappers.training.check_sb3_settings import ALGORITHMS, made_model
 from adv_wrappers.training.checkpoints import restore_model
+from adv_wrappers.training.default_sb3_hyperparameters import agent_settings
 from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
 from adv_wrappers.training.prioritized_dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.robust_dqn import Q_METHODS, RobustDQN, RobustQMethod
 from adv_wrappers.training.robust_policy_losses import METHODS, RobustMethod
 from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO
-from adv_wrappers.training.sb3_default_settings import agent_settings
 from adv_wrappers.training.sb3_image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed

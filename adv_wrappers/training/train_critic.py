@@ -27,7 +27,7 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, Ma
 from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
-from adv_wrappers.evaluation.statistics import footnotes
+from adv_wrappers.evaluation.return_statistics import footnotes
 from adv_wrappers.training.robust_sarsa_learner import exploring_victim
 from adv_wrappers.training.robust_sarsa_training import CriticTraining, check_setting
 from adv_wrappers.training.training_folder import STATE

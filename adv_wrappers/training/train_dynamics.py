@@ -25,8 +25,8 @@ from adv_wrappers.cli_option_choices import MOST_HIDDEN
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.networks.card_format import Section
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
@@ -37,7 +37,7 @@ from adv_wrappers.training.training_folder import (
     warn_of_unknown,
     write_tensors,
 )
-from adv_wrappers.training.trajectories import Trajectories, collect
+from adv_wrappers.training.trajectories_for_dynamics_models import Trajectories, collect
 from adv_wrappers.utils.check_numbers import check_integer, check_number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.torch_threads import one_thread

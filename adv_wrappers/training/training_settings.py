@@ -24,7 +24,7 @@ class Training:
         checks: the number of checkpoints that are compared.
         episodes: the number of episodes that each checkpoint is compared on.
         seed: seeds all randomness.
-        settings: of the algorithm; what is missing takes :mod:`adv_wrappers.training.sb3_default_settings`.
+        settings: of the algorithm; what is missing takes :mod:`adv_wrappers.training.default_sb3_hyperparameters`.
         device: of the networks in training; None takes what suits the observations.
         tensorboard: a folder for SB3's logs, or None.
         workers, env_workers: the numbers of processes, this one included, that play the episodes of checkpoints, and

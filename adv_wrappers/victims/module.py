@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import Argument, Message, VictimError
-from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
+from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions_as_logits import ChosenActions
 from adv_wrappers.victims.distributions import params_of
@@ -63,8 +63,9 @@ def from_module(
         dtype: what the victim computes in, float32 or float64; None takes that of the weights, and float32 for
             narrower ones, which a frozen copy is cast to.
         live: follow the module's weights as they are trained, instead of a frozen copy.
-        compile: compute gradients that are not written out (see :mod:`adv_wrappers.networks.input_gradient`) by
-            ``torch.compile``, where there is a compiler: seconds at the first attack, then faster for small networks.
+        compile: compute gradients that are not written out (see
+            :mod:`adv_wrappers.networks.input_gradient_without_autograd`) by ``torch.compile``, where there is a
+            compiler: seconds at the first attack, then faster for small networks.
 
     Raises:
         VictimError: if the output does not have the shape that the action space asks for or is not made of floats, and

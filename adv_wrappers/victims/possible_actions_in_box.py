@@ -19,10 +19,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.bounds.branch_and_bound import decide
 from adv_wrappers.bounds.crown_linear_bounds import Intermediate, crown
 from adv_wrappers.bounds.interval import interval
-from adv_wrappers.bounds.largest_outputs_by_bisection import decide
-from adv_wrappers.bounds.layers_with_interval_bounds import graph_network
+from adv_wrappers.bounds.interval_rules_by_layer_type import graph_network
 from adv_wrappers.bounds.rounding_error_estimate import rounding
 from adv_wrappers.cli_option_choices import Method as Method
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError

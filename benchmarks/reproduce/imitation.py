@@ -25,7 +25,7 @@ from safetensors.numpy import load_file
 
 import adv_wrappers as adv
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.training import surrogate_network
+from adv_wrappers.training import imitation_network
 from adv_wrappers.training.collect_victim_answers import VICTIM
 from adv_wrappers.training.imitation import QUERIES, Imitation
 
@@ -102,13 +102,13 @@ def imitated(
 def as_trained(case: Case, victim: adv.Victim, arguments: argparse.Namespace) -> adv.Victim:
     """The surrogate of all sources from the same labels, its logits as they are after the training."""
     imitated(case, victim, ALL, arguments)
-    labels = surrogate_network.Labels(**load_file(folder_of(case, ALL, arguments) / QUERIES))
-    spaces, before = (victim.observation_space, victim.action_space), surrogate_network.LEAD
-    surrogate_network.LEAD = math.inf
+    labels = imitation_network.Labels(**load_file(folder_of(case, ALL, arguments) / QUERIES))
+    spaces, before = (victim.observation_space, victim.action_space), imitation_network.LEAD
+    imitation_network.LEAD = math.inf
     try:
-        return surrogate_network.fit(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
+        return imitation_network.fit(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
     finally:
-        surrogate_network.LEAD = before
+        imitation_network.LEAD = before
 
 
 def same_gradient_direction(victim: adv.Victim, other: adv.Victim, seen: torch.Tensor) -> float | None:

@@ -29,7 +29,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 import adv_wrappers as adv
 from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
-from adv_wrappers.training.scoring import CheckpointEvaluator
+from adv_wrappers.training.score_checkpoints import CheckpointEvaluator
 from adv_wrappers.victims.card_writer import save_card
 
 ENV = "CartPole-v1"

@@ -16,7 +16,7 @@ from adv_wrappers.agent_report.rows_by_section import StoredReports, paired_diff
 from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.errors import StoreError, ValueRangeError
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.statistics import caveat, summary
+from adv_wrappers.evaluation.return_statistics import caveat, summary
 
 
 @pytest.fixture(scope="module")

@@ -19,13 +19,13 @@ from adv_wrappers.bounds import (
     layer_norm,
     rule,
 )
-from adv_wrappers.bounds.largest_outputs_by_bisection import decide
+from adv_wrappers.bounds.branch_and_bound import decide
 from adv_wrappers.bounds.rounding_error_estimate import rounding
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Join
 from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of
 from tests.core.helpers import randn
-from tests.networks.test_input_gradient import WIDTH, random_graph
+from tests.networks.test_input_gradient_without_autograd import WIDTH, random_graph
 
 SLACK = 1e-9  # bounds are not rounded outwards
 HOW = [("interval", 0), ("crown", 0), ("crown", 2)]

@@ -129,14 +129,14 @@ def test_a_report_of_runs_that_are_not_estimated_stays_where_it_is(tmp_path, ste
 
 
 def test_of_a_search_a_few_steps_are_taken(monkeypatch):
-    from adv_wrappers.campaign import untrained_entries
+    from adv_wrappers.campaign import suite_attacks_without_training
 
-    steps, search = [], untrained_entries.beam_search
+    steps, search = [], suite_attacks_without_training.beam_search
 
     def watched(*given, on_step, **named):
         return search(*given, **named, on_step=lambda states: steps.append(states) or on_step(states))
 
-    monkeypatch.setattr(untrained_entries, "beam_search", watched)
+    monkeypatch.setattr(suite_attacks_without_training, "beam_search", watched)
     cost = suite_cost(["beam"], replace(LONGER, budget=adv.Linf(0.05)))
     assert len(steps) < 60 and max(steps) > 4 and {*cost.rows} == {"none"}
     [entry] = cost.entries

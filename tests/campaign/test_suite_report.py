@@ -12,7 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import SuiteReport
 from adv_wrappers.campaign.suite_report import close_attacks
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.statistics import caveat, summary
+from adv_wrappers.evaluation.return_statistics import caveat, summary
 
 RETURNS = {
     "none": [9.0, 9.0, 9.0, 9.0],

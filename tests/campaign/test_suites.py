@@ -12,7 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import SUITES, AttackSetting, Entry, entries_that_apply
 from adv_wrappers.campaign.suites import LEARNED, NOT_TRAINED, chosen_entries, entries_of, entry_named
 from adv_wrappers.errors import BudgetError, ThreatError
-from tests.campaign.test_suite_entries import no_reason, noise
+from tests.campaign.test_suite_attack_entry import no_reason, noise
 from tests.evaluation.agents import Film, balancing, short, watcher
 
 STANDARD = [

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.curves import curves_of
-from adv_wrappers.evaluation.statistics import mean_interval
+from adv_wrappers.evaluation.return_statistics import mean_interval
 from tests.evaluation.made_reports import made_report
 
 CLEAN, WEAK, STRONG = [500.0, 400.0, 450.0], [300.0, 100.0, 250.0], [20.0, 30.0, 10.0]

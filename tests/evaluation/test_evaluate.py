@@ -13,7 +13,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation import rollout
+from adv_wrappers.evaluation import episodes_under_one_threat
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import Film, balancing, short, watcher
@@ -135,11 +135,11 @@ def test_transfer_is_told(victim: Victim) -> None:
 def test_idle_rows_are_not_attacked(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def decide(self: rollout.UnfinishedRows, step: Any, path: int = 0) -> Any:
+    def decide(self: episodes_under_one_threat.UnfinishedRows, step: Any, path: int = 0) -> Any:
         asked.append(self.rows)
         return self.rows
 
-    monkeypatch.setattr(rollout.UnfinishedRows, "decide", decide)
+    monkeypatch.setattr(episodes_under_one_threat.UnfinishedRows, "decide", decide)
     report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.3"], episodes=3, num_envs=2)
     assert any(rows is not True and not rows[1] for rows in asked)  # row 1 plays one episode, row 0 two
     assert report.threats[1]["episodes"] == 3 and report.num_envs == 2

@@ -9,7 +9,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation import gradient_masking
-from adv_wrappers.evaluation.counts_for_warnings import CheckedRow
+from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.utils.parse_values import split_outside_quotes
 from adv_wrappers.victims import Victim

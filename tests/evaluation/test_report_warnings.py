@@ -14,7 +14,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation import report_warnings
-from adv_wrappers.evaluation.counts_for_warnings import CheckedRow
+from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds, draw_seeds
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.smoothed import Smoothed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from adv_wrappers.evaluation.return_statistics import mean_interval
 from adv_wrappers.evaluation.robustness_claim import RobustnessClaim, interval_with_unseen
-from adv_wrappers.evaluation.statistics import mean_interval
 
 
 def test_one_look_at_one_attack_is_the_interval_of_95_percent() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.networks.input_gradient import graph_of
+from adv_wrappers.networks.input_gradient_without_autograd import graph_of
 from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 
 ACT = nn.Tanh()

@@ -11,7 +11,7 @@ from torch.nn import functional
 from adv_wrappers import Linf, MaxDiff, MinBest, Momentum, Valid, from_module
 from adv_wrappers.core.budgets import L2
 from adv_wrappers.networks.graph import Join, Node, Permute, chain
-from adv_wrappers.networks.input_gradient import InputGradient
+from adv_wrappers.networks.input_gradient_without_autograd import InputGradient
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.networks.space_to_depth import SpaceToDepth, picture_layout, space_to_depth
 from tests.core.helpers import context

@@ -17,7 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
+from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
 from adv_wrappers.snapshots import Simulator
 from adv_wrappers.snapshots.repeats_after_restore import difference
 from adv_wrappers.snapshots.try_actions import EnvironmentBeneath

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.training import collect_victim_answers
 from adv_wrappers.training.collect_victim_answers import NEARBY, ask, ask_nearby, episode_seeds
-from adv_wrappers.training.surrogate_network import Labels
+from adv_wrappers.training.imitation_network import Labels
 from tests.training.test_imitation import SEEN, TWO, Alternating, Plane, Rule
 
 

@@ -26,7 +26,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.training import director_networks
-from adv_wrappers.training.alternating import (
+from adv_wrappers.training.alternating_agent_and_adversary import (
     AgentTrainer,
     AlternatingTraining,
     DirectorSnapshot,

@@ -15,9 +15,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
-from adv_wrappers.networks import input_gradient
+from adv_wrappers.networks import input_gradient_without_autograd
 from adv_wrappers.networks.graph import Arithmetic, Join, Mean, Node, Permute, Reshape, Slice, chain, needed
-from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
+from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph, followed, graph_of
 from adv_wrappers.networks.layers_torch_lacks import Clip
 from tests.core.helpers import context
 
@@ -194,7 +194,7 @@ def test_what_is_held_holds_nothing_of_an_attack_and_is_little(monkeypatch):
     passes = gradient.passes
     del gradient
     assert all(each.kept == () for each in passes.all) and sum(each.memory() for each in passes.all) > 0
-    monkeypatch.setattr(input_gradient, "MOST_HELD", 100)
+    monkeypatch.setattr(input_gradient_without_autograd, "MOST_HELD", 100)
     one(graph, torch.randn(5, 8))
     assert sum(each.memory() for each in passes.all) == 0
     assert graph.input_gradient(torch.ones_like).passes is passes, "without memory they are of use"

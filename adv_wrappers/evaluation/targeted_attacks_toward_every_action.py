@@ -37,7 +37,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.observation_gradient import Gradient, Loss, need_gradient
+from adv_wrappers.victims.gradient_backends import Gradient, Loss, need_gradient
 from adv_wrappers.victims.possible_actions_in_box import possible_actions
 from adv_wrappers.wrappers.layer import as_float, floated
 

@@ -40,7 +40,7 @@ from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, 
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
-from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
+from adv_wrappers.training.score_checkpoints import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import check_counts
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.training.victims_as_sb3_agents import update_normaliser

@@ -42,7 +42,7 @@ _NAMES: dict[str, tuple[str, ...]] = {  # of observations, as Gymnasium's docume
 
 
 @dataclass(frozen=True)
-class ObservedSpread:
+class ObservationRanges:
     """The ranges of what an agent saw.
 
     Attributes:
@@ -82,9 +82,9 @@ class ObservedSpread:
         return [{"name": name, "low": low, "high": high, "std": std} for name, low, high, std in columns]
 
 
-def observed_spread(
+def observed_ranges(
     victim: Victim, environment: Environment, seeds: Sequence[int], seconds: float | None = None
-) -> ObservedSpread:
+) -> ObservationRanges:
     """Play clean episodes, and take the ranges of what the agent sees in them.
 
     Args:
@@ -119,14 +119,14 @@ def observed_spread(
             levels = float(np.max(space.high)) - float(np.min(space.low))
             levels = levels if np.isfinite(levels) else float(np.ptp(np.stack(seen[:: max(len(seen) // 200, 1)])))
             empty = np.zeros(0)
-            return ObservedSpread(None, empty, empty, empty, len(seen), took, float(np.mean(lengths)), True, levels)
+            return ObservationRanges(None, empty, empty, empty, len(seen), took, float(np.mean(lengths)), True, levels)
     values = np.stack(seen).reshape(len(seen), -1).astype(np.float64)
     if not np.isfinite(values).all():
         raise ValueRangeError("the environment returned observations that are not finite")
     low, high = np.quantile(values, [_OUTSIDE, 1 - _OUTSIDE], axis=0)
     few = high == low  # changed too rarely for its quantiles, if ever
     low, high = np.where(few, values.min(0), low), np.where(few, values.max(0), high)
-    return ObservedSpread(names, low, high, values.std(0), len(seen), took, float(np.mean(lengths)), False, 1.0)
+    return ObservationRanges(names, low, high, values.std(0), len(seen), took, float(np.mean(lengths)), False, 1.0)
 
 
 def _play(env: AnyEnv, runner: PolicyRunner, seed: int, seen: list[Array]) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation import counts_for_warnings
+from adv_wrappers.evaluation import counts_that_warnings_need
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
@@ -23,7 +23,7 @@ from tests.evaluation.masked import LAW, noisy, saturated
 def test_gradients_are_looked_at_where_an_attack_has_an_objective(victim: Victim, text: str) -> None:
     layer = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), text, victim=victim)
     obs, _ = layer.reset(seed=0)
-    assert counts_for_warnings.count_zero_gradients(layer.engine, obs, np.arange(2)) == (
+    assert counts_that_warnings_need.count_zero_gradients(layer.engine, obs, np.arange(2)) == (
         (0, 0) if "noise" in text else (2, 0)
     )
 
@@ -41,7 +41,7 @@ def test_a_gradient_that_is_not_finite_is_none() -> None:
     cusp = from_module(Cusp(), env.observation_space, env.action_space, "q", ref="cusp")
     attacked = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), "pgd:eps=0.1", victim=cusp)
     obs = np.full((3, 4), 0.01, np.float32)
-    assert counts_for_warnings.count_zero_gradients(attacked.engine, obs, np.arange(3)) == (3, 3)
+    assert counts_that_warnings_need.count_zero_gradients(attacked.engine, obs, np.arange(3)) == (3, 3)
     with pytest.raises(ThreatError, match="not finite"):
         attacked.engine.apply(obs, True)
 
@@ -50,7 +50,7 @@ def test_a_gradient_that_is_not_finite_is_none() -> None:
 def test_zero_gradients_of_a_saturated_agent(make, zero: int) -> None:
     attacked = adv.wrap(gym.make_vec("CartPole-v1", 3, vectorization_mode="sync"), "max-diff:eps=0.1", victim=make())
     obs = np.full((3, 4), 0.01, np.float32)
-    assert counts_for_warnings.count_zero_gradients(attacked.engine, obs, np.arange(3)) == (3, zero)
+    assert counts_that_warnings_need.count_zero_gradients(attacked.engine, obs, np.arange(3)) == (3, zero)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_zero_gradients_of_a_saturated_agent(make, zero: int) -> None:
 )  # fmt: skip
 def test_answers_are_compared_with_a_second_one(victim: Victim, differ: bool) -> None:
     obs = np.random.default_rng(0).uniform(-1, 1, (6, 4)).astype(np.float32)
-    asked, unequal = counts_for_warnings.count_unequal_answers(PolicyRunner(victim, 6), obs, np.arange(5))
+    asked, unequal = counts_that_warnings_need.count_unequal_answers(PolicyRunner(victim, 6), obs, np.arange(5))
     assert asked == 5 and (unequal > 0) is differ
 
 
@@ -84,14 +84,14 @@ def test_differences_of_rounding_are_none(units: int, unequal: int) -> None:
     box = spaces.Box(-1, 1, (4,), np.float32)
     victim = from_module(Units(units), box, spaces.Discrete(3), "logits", live=True)
     obs = np.full((2, 4), 0.5, np.float32)
-    assert counts_for_warnings.count_unequal_answers(PolicyRunner(victim, 2), obs, np.arange(2)) == (2, unequal)
+    assert counts_that_warnings_need.count_unequal_answers(PolicyRunner(victim, 2), obs, np.arange(2)) == (2, unequal)
 
 
 def test_answers_that_are_none_are_refused() -> None:
     runner, obs = PolicyRunner(balancing("q"), 2), np.zeros((2, 4), np.float32)
     with pytest.raises(ValueRangeError, match="not finite"):
-        counts_for_warnings.count_unequal_answers(runner, obs * np.nan, np.arange(2))
+        counts_that_warnings_need.count_unequal_answers(runner, obs * np.nan, np.arange(2))
     box = spaces.Box(-1, 1, (4,), np.float32)
     broken = from_module(lambda x: x[:, :2] * torch.nan, box, spaces.Discrete(2), "q")
     with pytest.raises(VictimError, match="not finite"):
-        counts_for_warnings.count_unequal_answers(PolicyRunner(broken, 2), obs, np.arange(2))
+        counts_that_warnings_need.count_unequal_answers(PolicyRunner(broken, 2), obs, np.arange(2))

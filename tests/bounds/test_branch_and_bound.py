@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import one_hot
 
-from adv_wrappers.bounds.largest_outputs_by_bisection import decide
+from adv_wrappers.bounds.branch_and_bound import decide
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import linear, randn
 

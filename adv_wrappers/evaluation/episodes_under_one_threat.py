@@ -21,9 +21,9 @@ from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.evaluation.distances_and_changed_actions import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
-from adv_wrappers.evaluation.measurements import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim

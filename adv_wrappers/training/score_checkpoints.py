@@ -23,10 +23,10 @@ from adv_wrappers.certification.greedy_worst_case_reward import PlayedEpisodes, 
 from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes, checkpoint_seeds
 from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell, ThisProcess
-from adv_wrappers.evaluation.measurements import RunMeasurements
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.processes import pickled

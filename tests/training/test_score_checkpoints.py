@@ -20,7 +20,7 @@ from tests.evaluation.agents import short
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.training.scoring import CheckpointScore, Scoring, ScoringSetup
+from adv_wrappers.training.score_checkpoints import CheckpointScore, Scoring, ScoringSetup
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core.session import Session
+from adv_wrappers.core.state_shared_by_layers import Session
 from adv_wrappers.utils.trees import merge, select
 
 ROWS = 3

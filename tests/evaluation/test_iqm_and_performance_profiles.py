@@ -10,7 +10,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.aggregates import bootstrap, iqm
+from adv_wrappers.evaluation.iqm_and_performance_profiles import bootstrap, iqm
 from tests.evaluation.made_reports import made_report
 
 RANDOM = np.random.default_rng(5)
@@ -104,7 +104,7 @@ def test_intervals_are_the_same_every_time_and_in_pieces(reports, monkeypatch: p
     assert again.to_dict() == found.to_dict()
     strata, ends = [A[:, 0], A[:, 1]], []
     for size in (10**6, 100):
-        monkeypatch.setattr("adv_wrappers.evaluation.aggregates._AT_ONCE", size)
+        monkeypatch.setattr("adv_wrappers.evaluation.iqm_and_performance_profiles._AT_ONCE", size)
         ends.append(bootstrap(strata, iqm, 0.95, 3000, 0))
     np.testing.assert_allclose(*ends, atol=0.02)  # other draws
 

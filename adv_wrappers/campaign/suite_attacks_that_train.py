@@ -12,7 +12,14 @@ from gymnasium import spaces
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
-from adv_wrappers.campaign.suite_entries import NO_ACTION_BUDGET, NO_BUDGET, AttackSetting, Entry, MadeAttack, count_of
+from adv_wrappers.campaign.suite_attack_entry import (
+    NO_ACTION_BUDGET,
+    NO_BUDGET,
+    AttackSetting,
+    Entry,
+    MadeAttack,
+    count_of,
+)
 from adv_wrappers.cli_option_choices import FORMS
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import ThreatModel

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, StandingEnv, play_episodes
+from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv, StandingEnv, play_episodes
 from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 from tests.evaluation.agents import balancing, short

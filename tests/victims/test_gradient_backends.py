@@ -10,7 +10,7 @@ from torch import nn
 from adv_wrappers import from_module
 from adv_wrappers.attacks.attack_objectives import CrossEntropy, Divergence, Margin, SquaredDistance
 from adv_wrappers.errors import VictimError
-from adv_wrappers.victims.observation_gradient import by_autograd
+from adv_wrappers.victims.gradient_backends import by_autograd
 from tests.core.helpers import actor, box, chooser, randn
 
 X = randn(5, 4)

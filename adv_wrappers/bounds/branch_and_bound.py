@@ -68,7 +68,7 @@ def decide(
 
     >>> import torch
     >>> from torch import nn
-    >>> from adv_wrappers.bounds.largest_outputs_by_bisection import decide
+    >>> from adv_wrappers.bounds.branch_and_bound import decide
     >>> net = nn.Sequential(nn.Linear(1, 2))
     >>> with torch.no_grad():
     ...     _ = net[0].weight.copy_(torch.tensor([[1.0], [-1.0]])), net[0].bias.zero_()

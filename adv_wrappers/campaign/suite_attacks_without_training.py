@@ -13,7 +13,14 @@ from gymnasium import spaces
 
 from adv_wrappers.attacks.model_based import ActionModelBased, ModelBased, Planned
 from adv_wrappers.attacks.target_states import target_of
-from adv_wrappers.campaign.suite_entries import NO_ACTION_BUDGET, NO_BUDGET, ONE_RUN, AttackSetting, Entry, MadeAttack
+from adv_wrappers.campaign.suite_attack_entry import (
+    NO_ACTION_BUDGET,
+    NO_BUDGET,
+    ONE_RUN,
+    AttackSetting,
+    Entry,
+    MadeAttack,
+)
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight.base_transform import Transform

@@ -9,7 +9,7 @@ from adv_wrappers.campaign import AttackSetting, run_suite
 from adv_wrappers.campaign.suites import LEARNED, entry_named
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.training.training_folder import read_record
-from tests.campaign.test_untrained_entries import brief
+from tests.campaign.test_suite_attacks_without_training import brief
 from tests.evaluation.agents import Film, balancing, watcher
 from tests.training.test_robust_sarsa_training import Toy, toy_victim
 

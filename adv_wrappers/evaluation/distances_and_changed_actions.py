@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Array, Rows
-from adv_wrappers.evaluation.counts_for_warnings import count_flips, count_unequal_answers, count_zero_gradients
+from adv_wrappers.evaluation.counts_that_warnings_need import count_flips, count_unequal_answers, count_zero_gradients
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner

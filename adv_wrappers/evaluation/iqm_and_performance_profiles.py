@@ -45,7 +45,7 @@ _AT_ONCE = 2_000_000  # scores of a bootstrap that are held at a time
 def iqm(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The interquartile mean over the last axis ``[..., n]``: without the lowest and the highest ``n // 4``.
 
-    >>> from adv_wrappers.evaluation.aggregates import iqm
+    >>> from adv_wrappers.evaluation.iqm_and_performance_profiles import iqm
     >>> float(iqm(np.array([0.0, 1.0, 2.0, 100.0])))
     1.5
     """

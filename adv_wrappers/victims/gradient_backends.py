@@ -1,11 +1,11 @@
 """The gradient of a loss with respect to a victim's observation: written out, by autograd, or by compiled code.
 
 Where the victim's network is a graph of known layers, its gradient is written out
-(:mod:`adv_wrappers.networks.input_gradient`); anything else is differentiated by autograd. A victim that was made with
-``compile=True`` is differentiated by ``torch.compile``: what is compiled is the gradient, not the network, since that a
-forward and a backward pass become one piece of code is where small networks gain (``benchmarks/options.py``). It takes
-a C++ compiler on a processor, Triton on a GPU; without one, or where tracing fails, a warning is given once and the
-gradient is computed as usual.
+(:mod:`adv_wrappers.networks.input_gradient_without_autograd`); anything else is differentiated by autograd. A victim
+that was made with ``compile=True`` is differentiated by ``torch.compile``: what is compiled is the gradient, not the
+network, since that a forward and a backward pass become one piece of code is where small networks gain
+(``benchmarks/options.py``). It takes a C++ compiler on a processor, Triton on a GPU; without one, or where tracing
+fails, a warning is given once and the gradient is computed as usual.
 
 Precision: an attack needs the sign of a gradient more than its digits. ``bf16`` computes layers in bfloat16 (fast on
 GPUs, and on processors with matrix units for it); ``tf32`` lets a GPU's float32 products round their factors to 10 bits
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.input_gradient import LayerGraph
+from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph
 from adv_wrappers.utils.float32_precision import tf32_products
 
 PRECISIONS = ("bf16", "tf32")
