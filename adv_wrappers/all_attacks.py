@@ -11,10 +11,10 @@ from adv_wrappers.attacks.noise import Flip as Flip
 from adv_wrappers.attacks.min_best import MinBest as MinBest
 from adv_wrappers.attacks.apgd import APGD as APGD
 from adv_wrappers.attacks.multi_targeted import MultiTargeted as MultiTargeted
-from adv_wrappers.attacks.max_worst import MaxWorst as MaxWorst
+from adv_wrappers.attacks.raise_probability_of_worst_action import MaxWorst as MaxWorst
 from adv_wrappers.attacks.momentum import Momentum as Momentum
 from adv_wrappers.attacks.min_q import MinQ as MinQ
-from adv_wrappers.attacks.min_state_value import MinValue as MinValue
+from adv_wrappers.attacks.critic_value_attack import MinValue as MinValue
 from adv_wrappers.attacks.max_diff import MaxDiff as MaxDiff
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa as RobustSarsa
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner as CarliniWagner
@@ -23,6 +23,6 @@ from adv_wrappers.attacks.hop_skip_jump import HopSkipJump as HopSkipJump
 from adv_wrappers.attacks.model_based import ModelBased as ModelBased
 from adv_wrappers.adversaries.learned_attack import Learned as Learned
 from adv_wrappers.actions.noise import ActionNoise as ActionNoise
-from adv_wrappers.actions.opposite_action import ActionFlip as ActionFlip
+from adv_wrappers.actions.action_flip_baseline import ActionFlip as ActionFlip
 from adv_wrappers.actions.least_valued_action import WorstAction as WorstAction
 from adv_wrappers.attacks.model_based import ActionModelBased as ActionModelBased

@@ -21,7 +21,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
-from adv_wrappers.core.schedules import Number
+from adv_wrappers.core.schedules_over_training import Number
 from adv_wrappers.errors import Argument, Message, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.evaluation.episodes import SEED_OFFSET, Episodes
@@ -34,7 +34,7 @@ from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims import from_sb3
 from adv_wrappers.victims.victim import Select
-from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, inner_layers, layers, wrappers_of
+from adv_wrappers.wrappers.base_layer import LAYERS, Layer, counts, inner_layers, layers, wrappers_of
 from adv_wrappers.wrappers.sb3_layers import VecProbabilisticTiming
 from adv_wrappers.wrappers.schedule_budget import BudgetShares, UsesShare, as_share_schedule, scheduled_layers
 

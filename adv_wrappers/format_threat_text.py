@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.attacks.target_states import Target, target_text
+from adv_wrappers.attacks.planning_target_losses import Target, target_text
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import Value, same_value
@@ -27,7 +27,7 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.parse_threat_text import norm_of, parse_when
 from adv_wrappers.presets import TEXTS, Preset, presets
 from adv_wrappers.timing import Timing
-from adv_wrappers.utils.parse_values import parse_value, split_arguments, split_outside_quotes, unquote
+from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments, split_outside_quotes, unquote
 from adv_wrappers.victims.saved_critic import Critic
 from adv_wrappers.victims.saved_dynamics import Dynamics
 from adv_wrappers.victims.victim import Victim

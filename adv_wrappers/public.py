@@ -15,7 +15,7 @@ from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
+from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
@@ -24,8 +24,8 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.iqm_and_performance_profiles import aggregate
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.make_adversarial_envs import register
 from adv_wrappers.presets import presets, threat
-from adv_wrappers.register_adversarial_env_ids import register
 from adv_wrappers.testing import assert_robust
 from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.training.imitation import imitate
@@ -35,20 +35,20 @@ from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
-from adv_wrappers.wrappers.probabilistic_timing_wrapper import ProbabilisticTiming
+from adv_wrappers.wrappers.probabilistic_timing_of_all_layers import ProbabilisticTiming
 from adv_wrappers.wrappers.record_attack_statistics import RecordAttackStatistics
 from adv_wrappers.wrappers.schedule_budget import ScheduleBudget
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 if TYPE_CHECKING:
     from adv_wrappers.callbacks import RobustnessCallback, ScheduleBudgetCallback
-    from adv_wrappers.training.resilience import resilience, robustness
+    from adv_wrappers.training.resilience_and_robustness import resilience, robustness
     from adv_wrappers.training.train_adversary import train_adversary
     from adv_wrappers.training.train_agent import train_agent
 
 _SB3 = {  # names and their modules, imported when they are asked for: Stable-Baselines3 is an extra
-    "RobustnessCallback": "callbacks", "ScheduleBudgetCallback": "callbacks", "resilience": "training.resilience",
-    "robustness": "training.resilience", "train_adversary": "training.train_adversary",
+    "RobustnessCallback": "callbacks", "ScheduleBudgetCallback": "callbacks", "resilience": "training.resilience_and_robustness",
+    "robustness": "training.resilience_and_robustness", "train_adversary": "training.train_adversary",
     "train_agent": "training.train_agent",
 }  # fmt: skip
 
@@ -101,7 +101,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
     "adv_wrappers.evaluation.iqm_and_performance_profiles": ("Aggregates",),
     "adv_wrappers.evaluation.beam": ("beam_search",),
-    "adv_wrappers.evaluation.curves": ("Curves", "curves_of"),
+    "adv_wrappers.evaluation.curves_from_stored_rows": ("Curves", "curves_of"),
     "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.side_by_side_view": ("AttackView",),
     "adv_wrappers.training.resilience_result": ("Resilience", "Robustness"),
@@ -116,7 +116,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.wrappers.record_attack_statistics": ("VectorRecordAttackStatistics",),
     "adv_wrappers.wrappers.schedule_budget": ("VectorScheduleBudget",),
     "adv_wrappers.wrappers.check_wrapper_order": ("check_order",),
-    "adv_wrappers.wrappers.probabilistic_timing_wrapper": ("VectorProbabilisticTiming",),
+    "adv_wrappers.wrappers.probabilistic_timing_of_all_layers": ("VectorProbabilisticTiming",),
     "adv_wrappers.wrappers.sb3_layers": ("VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"),
     "adv_wrappers.wrappers.sb3_adversary_env": ("VecAdversaryEnv",),
 }

@@ -1,9 +1,10 @@
 """assert_robust: a test of a user's own suite, which fails where an agent does not keep what is asked for under attack.
 
 A sequential test. Episodes are played in looks, of 10, 20, 40, ... episodes an attack in all, and after each look the
-returns of every attack are judged (:class:`adv_wrappers.evaluation.robustness_claim.RobustnessClaim`). The test fails
-as soon as one attack's mean lies below ``min_return``, and passes as soon as every attack's mean lies at or above it.
-What lies on both sides is played on. A test that ends without a verdict, out of time or of episodes, has not shown the
+returns of every attack are judged (:class:`adv_wrappers.evaluation.claim_of_least_mean_return.RobustnessClaim`). The
+test fails as soon as one attack's mean lies below ``min_return``, and passes as soon as every attack's mean lies at or
+above it. What lies on both sides is played on. A test that ends without a verdict, out of time or of episodes, has not
+shown the
 agent to be robust: it fails, and says so.
 """
 
@@ -23,13 +24,13 @@ from adv_wrappers.campaign import AttackSetting, entries_that_apply
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import NotRobust, ValueRangeError
+from adv_wrappers.evaluation.claim_of_least_mean_return import RobustnessClaim
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES
-from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.utils.check_numbers import check_number, integer
 from adv_wrappers.utils.torch_threads import one_thread

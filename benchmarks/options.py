@@ -31,7 +31,7 @@ import adv_wrappers as adv
 from adv_wrappers import Linf, MinBest, from_module, load_victim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.victims.gradient_backends import flipped
+from adv_wrappers.victims.autograd_or_written_out_gradient import flipped
 
 _KEY = torch.zeros(1, dtype=torch.int64)  # nothing is drawn here
 AGENTS = {

@@ -33,8 +33,8 @@ from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust
+from adv_wrappers.evaluation.claim_of_least_mean_return import RobustnessClaim
 from adv_wrappers.evaluation.return_statistics import mean_interval
-from adv_wrappers.evaluation.robustness_claim import RobustnessClaim
 from adv_wrappers.testing import assert_robust
 
 WORST = 2.5

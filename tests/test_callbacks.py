@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNo
 
 from adv_wrappers.callbacks import RobustnessCallback, ScheduleBudgetCallback, training_environment
 from adv_wrappers.campaign import Store
-from adv_wrappers.evaluation.curves import curves_of
+from adv_wrappers.evaluation.curves_from_stored_rows import curves_of
 
 ATTACK = "max-diff:eps=0.3,steps=2"
 SMALL: dict[type, dict[str, Any]] = {

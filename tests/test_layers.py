@@ -17,7 +17,7 @@ ROOT = Path(adv_wrappers.__file__).parent
 FLOORS = [
     "errors",
     "cli_option_choices",
-    "preset_names_before_import",
+    "preset_names_without_torch",
     "utils",
     "networks",
     "bounds",
@@ -32,10 +32,10 @@ FLOORS = [
     "presets",
     "format_threat_text",
     "snapshots",
-    "register_ids_on_import",
+    "env_ids_registered_on_import",
     "wrappers",
     "atari",
-    "register_adversarial_env_ids",
+    "make_adversarial_envs",
     "rendering",
     "evaluation",
     "certification",
@@ -79,7 +79,7 @@ def faults(path: Path) -> list[str]:
         parts = module.split(".")
         if parts[0] == "adv_wrappers":
             target = parts[1] if len(parts) > 1 else item
-            if top or (target.startswith("__") and LEVEL[here] >= LEVEL["register_adversarial_env_ids"]):
+            if top or (target.startswith("__") and LEVEL[here] >= LEVEL["make_adversarial_envs"]):
                 continue
             if target not in LEVEL:
                 found.append(f"{name} imports {module}.{item}")
@@ -172,7 +172,7 @@ def test_arrows_go_down(path):
     ("where", "line"),
     [
         ("core/x.py", "from adv_wrappers.timing import Every"),
-        ("attacks/x.py", "from adv_wrappers.actions.opposite_action import ActionFlip"),
+        ("attacks/x.py", "from adv_wrappers.actions.action_flip_baseline import ActionFlip"),
         ("timing.py", "from adv_wrappers.presets import threat"),
         ("core/x.py", "import gymnasium as gym"),
         ("attacks/x.py", "from gymnasium.vector import VectorEnv"),

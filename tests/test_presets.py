@@ -13,7 +13,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.core.json_values import Value, decode
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
-from adv_wrappers.preset_names_before_import import names_without_importing
+from adv_wrappers.preset_names_without_torch import names_without_importing
 from adv_wrappers.presets import PresetTable, as_threat, names, parse_threat
 from tests.laws.checks import adversary_of, model_of
 from tests.rigs import RIGS, vector

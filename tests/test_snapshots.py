@@ -17,7 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.atari import atari
 from adv_wrappers.atari.make_game_environments import make_environment
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots import Snapshot, check_repeats, saved_object_state
+from adv_wrappers.snapshots import Snapshot, check_repeats, save_and_restore_python_objects
 from adv_wrappers.snapshots.repeats_after_restore import difference
 
 
@@ -125,10 +125,10 @@ def test_a_snapshot_that_forgets_is_found(monkeypatch, forgotten, limit):
         env = gym.make("Acrobot-v1", max_episode_steps=limit)
     env.reset(seed=1)
     check_repeats(env)
-    kinds = dict(saved_object_state._KEEP)
+    kinds = dict(save_and_restore_python_objects._KEEP)
     for kind in kinds:
         if kind is forgotten or kind.__name__ == forgotten:
             kinds[kind] = (lambda walk, value: walk.visit(value.env)) if limit else None
-    monkeypatch.setattr(saved_object_state, "_KEEP", kinds)
+    monkeypatch.setattr(save_and_restore_python_objects, "_KEEP", kinds)
     with pytest.raises(SnapshotError, match=r"does not repeat: step [123] after a restore has another"):
         check_repeats(env)

@@ -62,8 +62,8 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
 from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.victims.autograd_or_written_out_gradient import need_gradient
 from adv_wrappers.victims.distributions import softmax
-from adv_wrappers.victims.gradient_backends import need_gradient
 
 _TINY = 1e-12
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.agent_report.choices_file import ReportChoices
 from adv_wrappers.agent_report.html_page import Figures, check_target, protocol_of, render
 from adv_wrappers.agent_report.rows_by_section import (
     AgentSections,
@@ -25,6 +24,7 @@ from adv_wrappers.agent_report.rows_by_section import (
     read_reports,
     sorted_report,
 )
+from adv_wrappers.agent_report.saved_report_choices import ReportChoices
 from adv_wrappers.agent_report.svg_charts import Chart, chart_limits, difference_chart, eps_text, two_agents_chart
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.return_statistics import caveat, footnotes, summary

@@ -18,7 +18,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.agent_report.choices_file import AttackedFrame, FeatureSpread
 from adv_wrappers.agent_report.rows_by_section import (
     AgentSections,
     AttackRow,
@@ -26,6 +25,7 @@ from adv_wrappers.agent_report.rows_by_section import (
     StoredReports,
     read_reports,
 )
+from adv_wrappers.agent_report.saved_report_choices import AttackedFrame, FeatureSpread
 from adv_wrappers.agent_report.svg_charts import (
     Chart,
     Limits,

@@ -20,8 +20,8 @@ from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.base_layer import AnyEnv
 from adv_wrappers.wrappers.dmc_env import feature_names
-from adv_wrappers.wrappers.layer import AnyEnv
 
 MOST_STEPS = 10_000  # of clean episodes, whose observations are looked at
 _OUTSIDE = 0.025  # share of the observations left out at either end of a range

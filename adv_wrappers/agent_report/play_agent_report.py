@@ -20,12 +20,19 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned_attack import Learned
-from adv_wrappers.agent_report.choices_file import CHOICES_FILE, CertifiedReturn, read_choices
 from adv_wrappers.agent_report.eps_sweep import EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
+from adv_wrappers.agent_report.play_rows_until_deadline import (
+    OutOfTime,
+    Trial,
+    TrialLeftOut,
+    TrialPlayer,
+    grouped_by_attack,
+    one_feature,
+)
 from adv_wrappers.agent_report.rows_by_section import sorted_report
-from adv_wrappers.agent_report.trials import OutOfTime, Trial, TrialLeftOut, TrialPlayer, grouped_by_attack, one_feature
+from adv_wrappers.agent_report.saved_report_choices import CHOICES_FILE, CertifiedReturn, read_choices
 from adv_wrappers.agent_report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf

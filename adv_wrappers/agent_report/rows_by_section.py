@@ -23,14 +23,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from adv_wrappers.agent_report.choices_file import FeatureSpread, ReportChoices, read_choices
+from adv_wrappers.agent_report.saved_report_choices import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.format_threat_text import without_number
-from adv_wrappers.utils.parse_values import split_arguments
+from adv_wrappers.utils.split_and_parse_text import split_arguments
 
 Kind = Literal["clean", "sweep", "feature", "moment", "few", "action", "daylight", "other"]
 _NONE_MADE = ReportChoices()

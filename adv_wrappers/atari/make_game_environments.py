@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError
+from adv_wrappers.wrappers.base_layer import AnyEnv
 from adv_wrappers.wrappers.dmc_env import register_dmc
-from adv_wrappers.wrappers.layer import AnyEnv
 
 Frame = NDArray[np.uint8]
 Action = int | np.integer[Any]

@@ -28,7 +28,7 @@ from adv_wrappers.errors import OrderError, SpaceError, VictimError
 from adv_wrappers.presets import as_threat
 from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 ThreatLike = ThreatModel | Perturbation | str | Mapping[str, Any]

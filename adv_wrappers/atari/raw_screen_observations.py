@@ -28,7 +28,7 @@ from adv_wrappers.atari.make_game_environments import Action, AtariGame, AtariWr
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils.check_numbers import check_integer
-from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 
 Shrink = Callable[[Array], Array]
 

@@ -28,9 +28,9 @@ from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.random_restarts import TrackedGradient
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
+from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.victims.gradient_backends import Gradient, Loss
+from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss
 
 LOSSES = ("cross-entropy", "margin", "dlr", "divergence")
 

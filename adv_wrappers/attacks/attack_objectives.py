@@ -20,8 +20,8 @@ from torch import Tensor
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import AttackName, Message, ValueRangeError, VictimError
 from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.victims.autograd_or_written_out_gradient import Loss, output_gradient
 from adv_wrappers.victims.distributions import softmax
-from adv_wrappers.victims.gradient_backends import Loss, output_gradient
 from adv_wrappers.victims.victim import Victim
 
 _WIDEST = 10.0  # widest gap between Q-values that a softmax is taken of; e^-10 is still told from nothing

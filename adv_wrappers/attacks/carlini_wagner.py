@@ -21,10 +21,10 @@ from adv_wrappers.attacks.gradient_attack import MOST_STEPS, check_steps
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
+from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import check_integer, check_number, is_integer
-from adv_wrappers.victims.gradient_backends import need_gradient
+from adv_wrappers.victims.autograd_or_written_out_gradient import need_gradient
 
 
 class CappedMargin:

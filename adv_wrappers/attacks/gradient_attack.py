@@ -19,10 +19,10 @@ from adv_wrappers.attacks.attack_objectives import FirstObjective
 from adv_wrappers.attacks.random_restarts import GradientThrough, rearranged, search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
+from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import check_integer, check_number
-from adv_wrappers.victims.gradient_backends import Gradient, Loss, check_precision, need_gradient
+from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss, check_precision, need_gradient
 from adv_wrappers.victims.victim import Victim
 
 MOST_STEPS = 10**6
@@ -34,7 +34,7 @@ class GradientAttack(VictimAttack):
 
     Args:
         precision: the precision of gradients: None for the victim's own, ``"bf16"`` or ``"tf32"`` for less
-            (see :mod:`adv_wrappers.victims.gradient_backends`).
+            (see :mod:`adv_wrappers.victims.autograd_or_written_out_gradient`).
         restarts: number of ascents. The first has the attack's own start; the others start at corners of the box (see
             :class:`.random_restarts.RestartPoints`). The result is the best of them in every row: see ``keep``.
         keep: the result of an ascent: its ``"last"`` iterate, or the ``"best"`` of all its iterates. Best means,

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_planning_problem import PlanningProblem, best_of
+from adv_wrappers.attacks.planning_loss_and_adam import PlanningProblem, best_of
 
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.03)  # of the line search
 _RIDGE = 1e-8  # of the largest entry of a curvature: smaller eigenvalues are raised to it

@@ -26,9 +26,9 @@ from adv_wrappers.attacks.attack_objectives import check_temperature, check_weig
 from adv_wrappers.attacks.gradient_attack import GradientAttack, langevin
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
+from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.utils.check_numbers import check_number
-from adv_wrappers.victims.gradient_backends import Gradient, Loss
+from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss
 
 
 @dataclass(frozen=True)

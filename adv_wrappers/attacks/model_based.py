@@ -22,10 +22,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_planning_problem import PlanningProblem, best_of, descend, starts
 from adv_wrappers.attacks.lqr_planner import lqr
+from adv_wrappers.attacks.planning_loss_and_adam import PlanningProblem, best_of, descend, starts
+from adv_wrappers.attacks.planning_target_losses import Target, TargetLike, VictimValue, as_target, target_of
 from adv_wrappers.attacks.sampling_planners import cem, mppi
-from adv_wrappers.attacks.target_states import Target, TargetLike, VictimValue, as_target, target_of
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
@@ -51,8 +51,9 @@ class Planned(SimulatingPerturbation, VictimAttack):
         victim: with continuous actions and observations ``[n]``, feed-forward.
         dynamics: a :class:`.Dynamics`, or ``card:FOLDER``; or ``"simulator"``, which plans in the environment itself:
             a reference that tells the error of a model from that of the planner, no attacker can have it.
-        target: the loss of a state: a :class:`.target_states.Target`, its text such as ``"height=0"``, or a function of
-            observations ``[..., n]``; None takes the model's environment's own (:data:`.target_states.TARGETS`).
+        target: the loss of a state: a :class:`.planning_target_losses.Target`, its text such as ``"height=0"``, or a
+            function of observations ``[..., n]``; None takes the model's environment's own
+            (:data:`.planning_target_losses.TARGETS`).
         steps: length T of a plan.
         apply: how many perturbations of a plan are applied before the next one is made, at most ``steps``.
         planner: ``adam`` (the paper's), ``lqr`` (iterative LQR), or without gradients ``cem`` (the cross-entropy

@@ -15,7 +15,7 @@ from adv_wrappers.attacks.attack_objectives import classifier, leave_best, need_
 from adv_wrappers.attacks.gradient_attack import GradientAttack, momentum
 from adv_wrappers.core.context import Context
 from adv_wrappers.utils.check_numbers import check_number
-from adv_wrappers.victims.gradient_backends import Gradient, Loss
+from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.sparse_budgets import FewFeatures
-from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
-from adv_wrappers.networks.space_to_depth import SpaceToDepth
-from adv_wrappers.victims.gradient_backends import Gradient, Loss
+from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
+from adv_wrappers.networks.strided_convolution_by_space_to_depth import SpaceToDepth
+from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss
 from adv_wrappers.victims.victim import Victim
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_planning_problem import PlanningProblem, best_of
+from adv_wrappers.attacks.planning_loss_and_adam import PlanningProblem, best_of
 from adv_wrappers.core.context import Context
 
 ELITES = 0.125  # share of the samples that the cross-entropy method moves to

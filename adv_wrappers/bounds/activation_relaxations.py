@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.affine_layers import runs
+from adv_wrappers.bounds.backward_through_affine_layers import runs
 from adv_wrappers.bounds.layer_norm import Standardized
 from adv_wrappers.networks.graph import NodeLayer
 from adv_wrappers.networks.layers_torch_lacks import Clip

@@ -2,9 +2,9 @@
 
 Combinations of outputs are written as combinations of what the last layer takes, of what the layer before takes, and so
 on to the input, where a box bounds them exactly. An affine layer does that without loss
-(:mod:`adv_wrappers.bounds.affine_layers`); an activation function is replaced by a line below or above it
-(:mod:`adv_wrappers.bounds.activation_relaxations`), whichever the sign of its coefficient asks for. What outputs have
-in common cancels on the way, which interval bounds, layer by layer, cannot see. In a graph, what combinations of a
+(:mod:`adv_wrappers.bounds.backward_through_affine_layers`); an activation function is replaced by a line below or above
+it (:mod:`adv_wrappers.bounds.activation_relaxations`), whichever the sign of its coefficient asks for. What outputs
+have in common cancels on the way, which interval bounds, layer by layer, cannot see. In a graph, what combinations of a
 value several layers ask for is added up (Xu et al. 2020, section 3.2).
 
 The product of two values with centres ``c`` and radii ``r`` is ``c_y x + c_x y - c_x c_y``, up to ``r_x r_y`` at most:
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.activation_relaxations import Choice, Lines, first_choice, is_relaxed, lines, loose
-from adv_wrappers.bounds.affine_layers import (
+from adv_wrappers.bounds.backward_through_affine_layers import (
     RowsByValue,
     Shape,
     broadcast_back,

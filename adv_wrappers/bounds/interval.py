@@ -24,7 +24,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.activation_relaxations import least_point
-from adv_wrappers.bounds.affine_layers import RowsByValue, Shape, check_width, flat, pull_back, takes_vectors, times
+from adv_wrappers.bounds.backward_through_affine_layers import (
+    RowsByValue,
+    Shape,
+    check_width,
+    flat,
+    pull_back,
+    takes_vectors,
+    times,
+)
 from adv_wrappers.bounds.interval_rules_by_layer_type import (
     Bounds,
     Ends,

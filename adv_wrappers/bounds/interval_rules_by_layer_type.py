@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.affine_layers import runs
+from adv_wrappers.bounds.backward_through_affine_layers import runs
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node, NodeLayer, chain, does_nothing, hooked
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.affine_layers import check_width, is_affine, runs
+from adv_wrappers.bounds.backward_through_affine_layers import check_width, is_affine, runs
 from adv_wrappers.bounds.interval import boxes_of
 from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of

@@ -22,7 +22,7 @@ from adv_wrappers.training.training_folder import MOST_SEED, MOST_TRAINING_STEPS
 from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.utils.parse_values import split_arguments, split_stack
+from adv_wrappers.utils.split_and_parse_text import split_arguments, split_stack
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 _COUNTS = (

@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.player import Cell, Player
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
-from adv_wrappers.utils.parse_values import split_arguments, split_stack
+from adv_wrappers.utils.split_and_parse_text import split_arguments, split_stack
 from adv_wrappers.victims import Victim, environment_of, load_victim
 from adv_wrappers.victims.victim_references import load_referenced
 

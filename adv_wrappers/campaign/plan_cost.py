@@ -28,8 +28,8 @@ from rich.table import Table
 
 from adv_wrappers.campaign.attacks_made_per_cell import AttackRecipe
 from adv_wrappers.campaign.plan import Plan
+from adv_wrappers.campaign.plan_cell_player import CellPlayer
 from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, expand
-from adv_wrappers.campaign.play_plan_cells import CellPlayer
 from adv_wrappers.campaign.run_plan import cells_of
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting, MadeAttack
 from adv_wrappers.campaign.suites import ADVERSARIES, entry_named

@@ -1,7 +1,7 @@
 """Cells of a plan on a Ray cluster: actors that play one cell after another, with shares of a GPU where asked for.
 
 An actor of Ray is a process with one torch thread that keeps its victim and its environments, as a warm process does
-(:mod:`.play_plan_cells`); rows come back to the one process that writes the store. Only this module knows Ray. All
+(:mod:`.plan_cell_player`); rows come back to the one process that writes the store. Only this module knows Ray. All
 machines need the same version of it, of this package and of what that depends on: a cell whose key is another one there
 ends with an error.
 """
@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from types import ModuleType
 
-from adv_wrappers.campaign.play_plan_cells import CellPlayer, CellPlayerSetup
+from adv_wrappers.campaign.plan_cell_player import CellPlayer, CellPlayerSetup
 from adv_wrappers.errors import AdvWrappersError, WorkerError
 from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Task, Tell
 from adv_wrappers.evaluation.store import PlayedCell

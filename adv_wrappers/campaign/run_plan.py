@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from adv_wrappers.campaign.plan import Plan
+from adv_wrappers.campaign.plan_cell_player import CellExecutor, CellPlayer, CellTask, failed, opened_executor
 from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, check_victims, expand
-from adv_wrappers.campaign.play_plan_cells import CellExecutor, CellPlayer, CellTask, failed, opened_executor
 from adv_wrappers.errors import OutputError, WorkerError
 from adv_wrappers.evaluation.executor import Executor, Played
 from adv_wrappers.evaluation.store import PlayedCell, Store

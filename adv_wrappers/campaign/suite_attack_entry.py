@@ -28,7 +28,7 @@ from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_dynamics import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.layer import as_float
+from adv_wrappers.wrappers.base_layer import as_float
 
 SuiteProgress = Callable[[str, int, int], None]
 ONE_RUN = "one setting, one run"

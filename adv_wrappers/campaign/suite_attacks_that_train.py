@@ -26,7 +26,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
 from adv_wrappers.presets import threat
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
-from adv_wrappers.training.robust_sarsa_learner import exploring_victim
+from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
 from adv_wrappers.training.train_critic import check_critic_settings, scan_critics
 from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.check_numbers import check_integer

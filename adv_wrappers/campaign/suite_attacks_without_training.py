@@ -12,7 +12,7 @@ from functools import partial
 from gymnasium import spaces
 
 from adv_wrappers.attacks.model_based import ActionModelBased, ModelBased, Planned
-from adv_wrappers.attacks.target_states import target_of
+from adv_wrappers.attacks.planning_target_losses import target_of
 from adv_wrappers.campaign.suite_attack_entry import (
     NO_ACTION_BUDGET,
     NO_BUDGET,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
 from adv_wrappers.certification.certificate_of_all_starts import MOST_BOXES, StateBoxSearch
-from adv_wrappers.certification.greedy_worst_case_reward import (
+from adv_wrappers.certification.episodes_of_own_or_worst_actions import (
     PathDeadlines,
     own_action,
     play_choices,

@@ -41,7 +41,7 @@ from adv_wrappers.utils.float32_precision import full_precision
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim, from_module, load_victim
 from adv_wrappers.victims.possible_actions_in_box import Method, action_bounds, params_network, possible_actions
-from adv_wrappers.wrappers.layer import AnyEnv
+from adv_wrappers.wrappers.base_layer import AnyEnv
 
 MOST_BOXES = 10_000_000  # that a search steps by default
 # boxes that the first round follows at once: so many, or these shares of the limits where they are less

@@ -50,7 +50,7 @@ from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.float32_precision import full_precision
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible_actions_in_box import Method
-from adv_wrappers.wrappers.layer import as_float
+from adv_wrappers.wrappers.base_layer import as_float
 
 _ROUNDING = 1e-9  # of sums of rewards in another order, relatively
 _FILE, _COUNTEREXAMPLE = "ranges.json", "counterexample.json"

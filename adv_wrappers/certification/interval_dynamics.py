@@ -31,7 +31,7 @@ from adv_wrappers.certification.interval_arithmetic import Interval
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.tree_search import step_limit
-from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
+from adv_wrappers.wrappers.base_layer import AnyEnv, wrappers_of
 
 Bools = NDArray[np.bool_]
 

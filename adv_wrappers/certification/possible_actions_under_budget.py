@@ -24,7 +24,7 @@ from adv_wrappers.core.types import Array, Batch, Space
 from adv_wrappers.errors import Argument, BudgetError, Message, SpaceError, ValueRangeError
 from adv_wrappers.victims.possible_actions_in_box import Method, possible_actions
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.layer import as_float, floated
+from adv_wrappers.wrappers.base_layer import as_float, floated
 
 _ROWS = 256  # boxes whose bounds are computed at once; of images 8
 

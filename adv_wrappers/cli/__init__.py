@@ -5,6 +5,7 @@ threats | train-adversary | train-agent | train-critic | train-dynamics | victim
 """
 
 from adv_wrappers.cli import (
+    agent_report_command,
     campaign,
     certify,
     evaluation,
@@ -12,7 +13,6 @@ from adv_wrappers.cli import (
     list_threats_and_victims,
     look_at_threats,
     plot,
-    report_command,
     resilience_commands,
     suite,
     train,
@@ -20,6 +20,7 @@ from adv_wrappers.cli import (
 from adv_wrappers.cli.main import main
 
 __all__ = [
+    "agent_report_command",
     "campaign",
     "certify",
     "evaluation",
@@ -28,7 +29,6 @@ __all__ = [
     "look_at_threats",
     "main",
     "plot",
-    "report_command",
     "resilience_commands",
     "suite",
     "train",

@@ -23,14 +23,14 @@ from adv_wrappers.cli.common_options import (
 from adv_wrappers.cli.completion import complete_threat, complete_victim
 from adv_wrappers.cli.interruption import kept_rounds, resumable
 from adv_wrappers.cli.main import main, make_table
-from adv_wrappers.cli.print_table import print_table, say, table_options
+from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.environments import EnvFactory
     from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.victims import Victim
-    from adv_wrappers.wrappers.layer import AnyEnv
+    from adv_wrappers.wrappers.base_layer import AnyEnv
 
 Kind = Literal["q", "logits", "mean", "gaussian", "action"]
 KINDS: tuple[Kind, ...] = ("q", "logits", "mean", "gaussian", "action")

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from adv_wrappers.cli.main import main, make_table
-from adv_wrappers.cli.print_table import print_table, table_options
+from adv_wrappers.cli.print_table_or_json import print_table, table_options
 
 
 @main.command("threats")

@@ -11,7 +11,7 @@ import click
 from adv_wrappers.cli.common_options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
 from adv_wrappers.cli.completion import complete_threat, complete_victim
 from adv_wrappers.cli.main import main, make_table
-from adv_wrappers.cli.print_table import print_table, say, table_options
+from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from adv_wrappers.cli.main import main
-from adv_wrappers.cli.print_table import print_table, say, table_options
+from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
 from adv_wrappers.cli_option_choices import CURVES_BY
 
 
@@ -27,7 +27,7 @@ from adv_wrappers.cli_option_choices import CURVES_BY
 @table_options
 def plot(store: Path, x: str, y: str, hue: str, col: str | None, out: Path | None) -> None:
     """Draw curves from the rows of STORE, a file or a folder, and print their points."""
-    from adv_wrappers.evaluation.curves import curves_of
+    from adv_wrappers.evaluation.curves_from_stored_rows import curves_of
     from adv_wrappers.rendering.matplotlib_figures import format_of
     from adv_wrappers.utils.files import probe_file
 

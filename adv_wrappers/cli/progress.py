@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from adv_wrappers.cli.main import make_console
-from adv_wrappers.utils.parse_values import duration
+from adv_wrappers.utils.split_and_parse_text import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -23,7 +23,7 @@ from adv_wrappers.cli.common_options import (
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
 from adv_wrappers.cli.main import main
-from adv_wrappers.cli.print_table import print_table, say, table_options
+from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.utils.files import write
 
@@ -96,7 +96,7 @@ def _run(name: str, **options: object) -> None:
 
     import_train_adversary()  # says what is missing where Stable-Baselines3 is
     from adv_wrappers.evaluation.environments import Environment
-    from adv_wrappers.training.resilience import resilience, robustness
+    from adv_wrappers.training.resilience_and_robustness import resilience, robustness
     from adv_wrappers.victims import load_victim
 
     given: dict[str, Any] = dict(options)

@@ -35,11 +35,11 @@ from adv_wrappers.cli.common_options import (
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
 from adv_wrappers.cli.main import main, make_table
-from adv_wrappers.cli.print_table import json_asked, print_rows, print_table, say, table_options
+from adv_wrappers.cli.print_table_or_json import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli_option_choices import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
 from adv_wrappers.errors import arguments_named
-from adv_wrappers.utils.parse_values import parse_value, split_arguments
+from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.core.budgets import Budget
@@ -410,8 +410,8 @@ def train_critic_(
         raise click.UsageError("--scale goes with --eps")
     from adv_wrappers.core.budgets import Linf
     from adv_wrappers.evaluation.return_statistics import footnotes
-    from adv_wrappers.training.robust_sarsa_training import train_one_critic
     from adv_wrappers.training.train_critic import CRITIC_GRID, SMALL, check_scan_folder, default_budget, scan_critics
+    from adv_wrappers.training.train_one_robust_sarsa_critic import train_one_critic
 
     agent = load_agent(victim, trust, stats, select)
     many = not chosen
@@ -490,7 +490,7 @@ def train_dynamics_(
     """Learn a model of ENV from what a victim and random actions do there."""
     import numpy as np
 
-    from adv_wrappers.attacks.target_states import target_of
+    from adv_wrappers.attacks.planning_target_losses import target_of
     from adv_wrappers.evaluation.report import number_text
     from adv_wrappers.training.train_dynamics import HORIZONS, train_dynamics
 

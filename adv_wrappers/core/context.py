@@ -18,7 +18,7 @@ from adv_wrappers.core.simulator_protocols import SimulatorLike, check_simulator
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.sparse_budgets import FewFeatures
 from adv_wrappers.core.types import Batch, Counter, Leaves, Rows
-from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
+from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.utils.trees import select
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from adv_wrappers.accel import attacks_as_cuda_graphs, host_device_transfer
 from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, which_rows_to_attack
 from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.episode_clock import Clock, Seeds
+from adv_wrappers.core.episode_and_step_counters import Clock, Seeds
 from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
@@ -182,7 +182,7 @@ class Engine:
         """The environment was reset: episodes begin.
 
         Args:
-            seeds: what it was reset with, of :func:`.episode_clock.row_seeds`; a row with a seed starts its
+            seeds: what it was reset with, of :func:`.episode_and_step_counters.row_seeds`; a row with a seed starts its
                 draws anew.
             mask: bool ``[B]``, the rows that were reset; None for all. The next :meth:`observe` lets the others keep
                 what they were shown last.

@@ -10,7 +10,7 @@ from torch import Tensor
 from adv_wrappers.accel.attacks_as_cuda_graphs import GraphCache
 from adv_wrappers.accel.host_device_transfer import Transfer
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.episode_clock import Clock
+from adv_wrappers.core.episode_and_step_counters import Clock
 from adv_wrappers.core.simulator_protocols import MakesSimulators
 from adv_wrappers.core.spaces import Field, Labelled
 from adv_wrappers.core.state_shared_by_layers import Session

@@ -25,7 +25,7 @@ from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.fused_transforms import KernelStep
 from adv_wrappers.daylight.observations_as_images import Limits, choice
-from adv_wrappers.daylight.opencv_on_batches import HostImages
+from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 

@@ -18,7 +18,7 @@ from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.base_transform import Transform, WholeRange
 from adv_wrappers.daylight.fused_transforms import KernelStep, MedianWindow
 from adv_wrappers.daylight.observations_as_images import Limits, batched, on_host, split
-from adv_wrappers.daylight.opencv_on_batches import HostImages, each
+from adv_wrappers.daylight.opencv_image_by_image import HostImages, each
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import integer
 

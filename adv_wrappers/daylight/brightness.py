@@ -22,7 +22,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.base_transform import Range, Transform
 from adv_wrappers.daylight.fused_transforms import KernelStep, LevelTable
 from adv_wrappers.daylight.observations_as_images import Limits, check_images, choice, limits_of, on_host
-from adv_wrappers.daylight.opencv_on_batches import HostImages
+from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.utils.check_numbers import number
 
 _RULES = ("clip", "abs")

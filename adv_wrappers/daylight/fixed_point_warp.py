@@ -20,7 +20,7 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_loader
 from adv_wrappers.daylight.observations_as_images import on_host, split
-from adv_wrappers.daylight.opencv_on_batches import HostImages, each
+from adv_wrappers.daylight.opencv_image_by_image import HostImages, each
 
 BORDERS = ("replicate", "zero", "reflect", "wrap")
 INTERPOLATIONS = ("bilinear", "nearest")

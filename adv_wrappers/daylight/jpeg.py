@@ -22,7 +22,7 @@ from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.base_transform import Transform, WholeRange
 from adv_wrappers.daylight.jpeg_colour import SUBSAMPLINGS, jpeg_torch
 from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, on_host, split
-from adv_wrappers.daylight.opencv_on_batches import Call, HostImages, each
+from adv_wrappers.daylight.opencv_image_by_image import Call, HostImages, each
 from adv_wrappers.utils.check_numbers import integer
 
 _ORDERS = ("RGB", "BGR")

@@ -1,7 +1,7 @@
 """Batches of plain images ``[N, H, W, K]``, made of observations whose layout is known or inferred, and back.
 
 Only JPEG mixes colours, so only there the difference between the layouts ``CHW`` and ``FHW`` matters. What takes uint8
-in host memory is in :mod:`adv_wrappers.daylight.opencv_on_batches`.
+in host memory is in :mod:`adv_wrappers.daylight.opencv_image_by_image`.
 """
 
 from __future__ import annotations

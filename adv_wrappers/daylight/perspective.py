@@ -29,7 +29,7 @@ from adv_wrappers.daylight.base_transform import Parameters, Range, Transform
 from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
 from adv_wrappers.daylight.fused_transforms import KernelStep, warp_step
 from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, size_of, split
-from adv_wrappers.daylight.opencv_on_batches import HostImages
+from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.frozen_dataclasses import set_fields

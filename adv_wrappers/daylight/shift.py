@@ -21,7 +21,7 @@ from adv_wrappers.daylight.base_transform import Transform, WholeRange
 from adv_wrappers.daylight.fixed_point_warp import BORDERS, border_index
 from adv_wrappers.daylight.fused_transforms import KernelStep, shift_step
 from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, on_host, split
-from adv_wrappers.daylight.opencv_on_batches import HostImages
+from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.utils.check_numbers import integer
 
 _FAR = 32767  # of OpenCV's maps

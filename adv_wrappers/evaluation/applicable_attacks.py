@@ -12,7 +12,7 @@ from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimEr
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, check_searchable
 from adv_wrappers.presets import parse_threat, read_text, threat_layers
-from adv_wrappers.victims.gradient_backends import need_gradient
+from adv_wrappers.victims.autograd_or_written_out_gradient import need_gradient
 from adv_wrappers.victims.victim import Victim
 
 # As the texts of threats. MaxDiff is here in its published form and as a search for the largest divergence: more

@@ -21,10 +21,10 @@ from adv_wrappers.core.json_values import encode
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
+from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
-from adv_wrappers.victims.gradient_backends import flipped
+from adv_wrappers.victims.autograd_or_written_out_gradient import flipped
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 
 _ROUNDING = 64  # units in the last place by which two equal answers may differ, as on devices that add in any order

@@ -21,9 +21,9 @@ from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.base_layer import AnyEnv
 from adv_wrappers.wrappers.check_wrapper_order import check_order
 from adv_wrappers.wrappers.dmc_env import PREFIX, dmc
-from adv_wrappers.wrappers.layer import AnyEnv
 
 MakeEnv = Callable[..., AnyEnv]
 EnvFactory = Callable[[], AnyEnv]

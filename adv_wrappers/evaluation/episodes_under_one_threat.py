@@ -27,10 +27,10 @@ from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
+from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 from adv_wrappers.wrappers.dmc_env import CONTROL_OBSERVATIONS, PREFIX
 from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv, dmc_vector
-from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
 
 
 class UnfinishedRows(When):

@@ -96,8 +96,8 @@ def evaluate(
             by its name. Always played is what nothing distinguishes: a victim that is a function, a layer without a
             JSON form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``.
         measure: a loss of states whose total over an episode is reported beside the return, over every control step
-            where actions are held for several: what :func:`adv_wrappers.attacks.target_states.as_target` takes, such as
-            ``"height=0"``, or True for the environment's own.
+            where actions are held for several: what :func:`adv_wrappers.attacks.planning_target_losses.as_target`
+            takes, such as ``"height=0"``, or True for the environment's own.
         best_of: play every episode so many times with other random numbers of the attack, and report the best of them
             (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a threat.
             A threat without any randomness is played twice, and a warning says so.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.best_of_draws import play_draws
+from adv_wrappers.evaluation.best_of_several_draws import play_draws
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.environments import Environment, is_named, json_value
 from adv_wrappers.evaluation.episodes import Episodes

@@ -13,7 +13,7 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 
 if TYPE_CHECKING:
-    from adv_wrappers.wrappers.layer import AnyEnv
+    from adv_wrappers.wrappers.base_layer import AnyEnv
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from rich.table import Table
 
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.least_return import described_lowest_return
+from adv_wrappers.evaluation.read_rows_from_stores import RowSource, StoredRow, read_rows
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.utils.check_numbers import check_integer, check_number, finite_float
 
@@ -291,8 +291,8 @@ def aggregate(
             reports.
         by: the column that scores are grouped by, or several: ``"threat"``, ``"attack"`` (a threat without its eps),
             ``"eps"``, ``"victim"``, ``"env"`` or ``"seed"``; or a function from a
-            :class:`~adv_wrappers.evaluation.stored_rows.StoredRow` to the name of its group, such as that of the
-            algorithm that trained its victim.
+            :class:`~adv_wrappers.evaluation.read_rows_from_stores.StoredRow` to the name of its group, such as that of
+            the algorithm that trained its victim.
         where: which rows count: by column a value, or a list of values.
         ranges: by environment, as text with its arguments or by its id, the returns that have the scores 0 and 1.
             Default of the first: the lowest return that the rules of the game allow, or, where that is not known, the

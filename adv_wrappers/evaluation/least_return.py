@@ -32,8 +32,8 @@ from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeE
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.wrappers.base_layer import AnyEnv, wrappers_of
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
 
 _ROUNDING = 1e-12  # of a sum of at most some thousand rewards in float64, relatively
 

@@ -25,10 +25,10 @@ from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.observation_pixels import FrameReader
 from adv_wrappers.utils.check_numbers import integer
-from adv_wrappers.utils.parse_values import split_stack
+from adv_wrappers.utils.split_and_parse_text import split_stack
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
-from adv_wrappers.wrappers.layer import AnyEnv, layers
+from adv_wrappers.wrappers.base_layer import AnyEnv, layers
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 # For games that the daylight paper does not have: numbers that change something and leave the picture readable.

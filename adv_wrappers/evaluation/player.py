@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adv_wrappers.attacks.target_states import Target
+from adv_wrappers.attacks.planning_target_losses import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
@@ -21,10 +21,10 @@ from adv_wrappers.presets import preset_in_errors
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
+from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 from adv_wrappers.wrappers.check_wrapper_order import check_order
 from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv
-from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 

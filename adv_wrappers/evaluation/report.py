@@ -22,7 +22,7 @@ from rich.table import Table
 
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation import return_statistics
-from adv_wrappers.evaluation.best_of_draws import EpisodeDraws
+from adv_wrappers.evaluation.best_of_several_draws import EpisodeDraws
 from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.distances_on_sampled_steps import Distance, ObservationSample
 from adv_wrappers.evaluation.report_formats import LONG_COLUMNS, long_rows, model_index, victim_name, write_tensorboard
@@ -31,7 +31,7 @@ from adv_wrappers.evaluation.return_statistics import ReportRow, footnotes, mark
 from adv_wrappers.evaluation.text_table import TextTable
 from adv_wrappers.evaluation.threat_columns import row_label
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
-from adv_wrappers.rendering.fit_table import fit_table
+from adv_wrappers.rendering.fit_table_to_width import fit_table
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.check_numbers import finite_float
 from adv_wrappers.utils.files import write

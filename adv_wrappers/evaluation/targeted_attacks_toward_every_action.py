@@ -37,9 +37,9 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.gradient_backends import Gradient, Loss, need_gradient
+from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss, need_gradient
 from adv_wrappers.victims.possible_actions_in_box import possible_actions
-from adv_wrappers.wrappers.layer import as_float, floated
+from adv_wrappers.wrappers.base_layer import as_float, floated
 
 _ROWS, _IMAGES = (64, 1024), (2, 32)  # the least and the most observations that are attacked at once
 _FURTHER, _FURTHER_STEPS = 9, 2  # ascents toward what bounds allow and the first ascents missed, and their steps

@@ -15,9 +15,9 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.format_threat_text import text_of, unique, without_number
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
 from adv_wrappers.timing import Always
-from adv_wrappers.utils.parse_values import split_stack
+from adv_wrappers.utils.split_and_parse_text import split_stack
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.layer import AnyVectorEnv, layers
+from adv_wrappers.wrappers.base_layer import AnyVectorEnv, layers
 
 WORST = WorstAction.name
 

@@ -4,7 +4,7 @@ An attack computes K times the gradient of one loss at inputs of one shape. No g
 a weight is considered, and what one step wrote, the next writes over: activations and inner gradients are allocated
 once an attack, and of a small network whose weights never change once and for all. Small networks spend half the time
 (``benchmarks/attacks.py``). How each layer is computed is in :mod:`.layer_gradients`, and the layout that convolutions
-prefer in :mod:`.space_to_depth`.
+prefer in :mod:`.strided_convolution_by_space_to_depth`.
 
 Passes one after the other are one segment. Where a value is taken by several layers, the gradient with respect to it is
 the sum of theirs. What writes over what is settled once, before the first run.
@@ -30,7 +30,7 @@ from adv_wrappers.networks.layer_gradients import (
     has_gradient,
     pass_of,
 )
-from adv_wrappers.networks.space_to_depth import SpaceToDepth, picture_layout
+from adv_wrappers.networks.strided_convolution_by_space_to_depth import SpaceToDepth, picture_layout
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
 OutputGradient = Callable[[Tensor], Tensor]  # of a loss: the network's output [B, K] to the gradient there, [B, K]

@@ -38,8 +38,13 @@ from adv_wrappers.rendering.observation_pixels import (
 from adv_wrappers.rendering.opencv_panels import MARGIN, VectorChart, compose_panels
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.check_numbers import check_number, integer
-from adv_wrappers.wrappers.action_recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
-from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
+from adv_wrappers.wrappers.base_layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
+from adv_wrappers.wrappers.record_actions_env_receives import (
+    INSIDE,
+    ActionRecorder,
+    VectorActionRecorder,
+    record_actions,
+)
 
 ResetOptions = dict[str, object] | None
 Caption = tuple[str | None, str]  # the colour of its dot, and the text

@@ -15,8 +15,8 @@ import types
 import numpy as np
 from torch import Tensor
 
-from adv_wrappers.snapshots.replay import go_to, put_moment
-from adv_wrappers.snapshots.saved_object_state import HIDDEN
+from adv_wrappers.snapshots.restore_by_replaying import go_to, put_moment
+from adv_wrappers.snapshots.save_and_restore_python_objects import HIDDEN
 from adv_wrappers.snapshots.snapshot import Snapshot
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, complex})

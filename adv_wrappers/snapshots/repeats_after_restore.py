@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.replay import recorders_of
+from adv_wrappers.snapshots.restore_by_replaying import recorders_of
 from adv_wrappers.snapshots.snapshot import Snapshot
 
 

@@ -8,7 +8,7 @@ the emulator of the Arcade Learning Environment with its random state. Shared, n
 networks, perturbations, MuJoCo's models and whatever draws pictures.
 
 Environments that cannot be saved so are brought back by a replay, where a recorder was put around them before their
-reset (:mod:`adv_wrappers.snapshots.replay`).
+reset (:mod:`adv_wrappers.snapshots.restore_by_replaying`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from __future__ import annotations
 from typing import Any
 
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.snapshots.saved_object_state import NotCopied, SavedContents, Walk, is_mujoco_data, random_parts
+from adv_wrappers.snapshots.save_and_restore_python_objects import (
+    NotCopied,
+    SavedContents,
+    Walk,
+    is_mujoco_data,
+    random_parts,
+)
 
 
 class Snapshot:

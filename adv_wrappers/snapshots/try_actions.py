@@ -22,7 +22,7 @@ from adv_wrappers.core.simulator_protocols import SimulatedStep, SimulatorLike
 from adv_wrappers.core.types import Rows
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.repeats_after_restore import check_repeats
-from adv_wrappers.snapshots.replay import record_for_replay
+from adv_wrappers.snapshots.restore_by_replaying import record_for_replay
 from adv_wrappers.snapshots.snapshot import Snapshot
 from adv_wrappers.utils import trees
 

@@ -37,16 +37,16 @@ from adv_wrappers.core.perturbation import BoundedPerturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress
+from adv_wrappers.training.convert_victims_to_sb3_agents import update_normaliser
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.score_checkpoints import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import check_counts
 from adv_wrappers.training.training_settings import Training
-from adv_wrappers.training.victims_as_sb3_agents import update_normaliser
 from adv_wrappers.utils.check_numbers import check_number
 from adv_wrappers.victims import Victim, from_sb3
-from adv_wrappers.wrappers.layer import Layer
+from adv_wrappers.wrappers.base_layer import Layer
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 _DIRECTOR_STREAM = 1 << 30  # draws of the adversary's actions, apart from those of the actor

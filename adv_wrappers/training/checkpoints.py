@@ -25,8 +25,8 @@ from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
+from adv_wrappers.training.convert_victims_to_sb3_agents import save_agent
 from adv_wrappers.training.training_folder import TrainingFolder
-from adv_wrappers.training.victims_as_sb3_agents import save_agent
 from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims import Victim, load_card

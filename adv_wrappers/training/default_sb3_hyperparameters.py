@@ -1,7 +1,8 @@
 """The default settings of the algorithms of Stable-Baselines3, by what they train; whatever a user gives comes first.
 
 - Adversaries (:func:`adversary_settings`): see the head of :mod:`adv_wrappers.training.train_adversary`.
-- Adversaries that learn when to attack (:func:`timing_settings`): see :mod:`adv_wrappers.training.resilience`.
+- Adversaries that learn when to attack (:func:`timing_settings`): see
+  :mod:`adv_wrappers.training.resilience_and_robustness`.
 - Agents (:func:`agent_settings`): see the head of :mod:`adv_wrappers.training.train_agent`.
 - DQN of Behzadan and Hsu 2019, table 5 (``DQN``): see :mod:`adv_wrappers.training.prioritized_dqn`.
 

@@ -32,7 +32,7 @@ from torch.nn.functional import one_hot
 from adv_wrappers.bounds.action_probability_bounds import difference_spec
 from adv_wrappers.bounds.interval import interval
 from adv_wrappers.core.json_values import Value
-from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.prioritized_dqn import PrioritizedDQN, QBatch, error

@@ -46,7 +46,14 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.json_values import Value
-from adv_wrappers.core.schedules import LinearSchedule, Number, SmoothSchedule, at, check_share, check_weight
+from adv_wrappers.core.schedules_over_training import (
+    LinearSchedule,
+    Number,
+    SmoothSchedule,
+    at,
+    check_share,
+    check_weight,
+)
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.utils.check_numbers import check_integer, check_number

@@ -20,8 +20,8 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
-from adv_wrappers.wrappers.layer import Layer, autoreset_mode, layers
+from adv_wrappers.wrappers.base_layer import Layer, autoreset_mode, layers
+from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 

@@ -19,7 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from adv_wrappers.certification.greedy_worst_case_reward import PlayedEpisodes, play_choices, worst_possible_action
+from adv_wrappers.certification.episodes_of_own_or_worst_actions import (
+    PlayedEpisodes,
+    play_choices,
+    worst_possible_action,
+)
 from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel

@@ -49,6 +49,7 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
 )
 from adv_wrappers.training.check_sb3_settings import ALGORITHMS
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
+from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_ppo_a2c import make_robust
@@ -73,7 +74,6 @@ from adv_wrappers.training.training_folder import (
     warn_of_unknown,
 )
 from adv_wrappers.training.training_settings import Training
-from adv_wrappers.training.victims_as_sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_processes, pickled
 from adv_wrappers.utils.torch_threads import one_thread

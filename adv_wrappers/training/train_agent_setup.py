@@ -37,6 +37,13 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
 )
 from adv_wrappers.training.check_sb3_settings import ALGORITHMS, made_model
 from adv_wrappers.training.checkpoints import restore_model
+from adv_wrappers.training.convert_victims_to_sb3_agents import (
+    MLPPolicy,
+    load_q_weights,
+    load_weights,
+    policy_kwargs_of,
+    q_policy_kwargs_of,
+)
 from adv_wrappers.training.default_sb3_hyperparameters import agent_settings
 from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
@@ -48,13 +55,6 @@ from adv_wrappers.training.sb3_image_policy import ImageNetworks, ImagePolicy, i
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed
 from adv_wrappers.training.training_settings import Training
-from adv_wrappers.training.victims_as_sb3_agents import (
-    MLPPolicy,
-    load_q_weights,
-    load_weights,
-    policy_kwargs_of,
-    q_policy_kwargs_of,
-)
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv

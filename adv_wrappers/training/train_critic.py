@@ -28,8 +28,8 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.return_statistics import footnotes
-from adv_wrappers.training.robust_sarsa_learner import exploring_victim
-from adv_wrappers.training.robust_sarsa_training import CriticTraining, check_setting
+from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
+from adv_wrappers.training.train_one_robust_sarsa_critic import CriticTraining, check_setting
 from adv_wrappers.training.training_folder import STATE
 from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import holding
@@ -160,8 +160,8 @@ def train_critic(
 
     Only one critic is trained, without attacks and so without a budget, where ``settings`` holds one setting, or where
     ``robust``, ``eps``, ``weight``, ``box`` or ``successor`` is given: ``train_critic(victim, env, settings=[{}])``
-    takes the defaults of :func:`~adv_wrappers.training.robust_sarsa_training.train_one_critic`. :func:`scan_critics`
-    returns all critics and the reports.
+    takes the defaults of :func:`~adv_wrappers.training.train_one_robust_sarsa_critic.train_one_critic`.
+    :func:`scan_critics` returns all critics and the reports.
 
     Args:
         victim: the victim or its reference, with continuous actions and observations ``[n]``.
@@ -169,13 +169,14 @@ def train_critic(
             :func:`adv_wrappers.evaluate`.
         within: the budget of the attacks that critics are compared by, best the one that you will attack with; None
             takes a tenth of the victim's own unit, ``Linf(0.1, scale="victim")``.
-        settings: dictionaries of arguments of :func:`~adv_wrappers.training.robust_sarsa_training.train_one_critic`;
-            ``CRITIC_GRID`` holds the papers' 30.
+        settings: dictionaries of arguments of
+            :func:`~adv_wrappers.training.train_one_robust_sarsa_critic.train_one_critic`; ``CRITIC_GRID`` holds the
+            papers' 30.
         episodes, attack_steps, seed: as for :func:`scan_critics`.
         out: a folder for the strongest critic; each critic gets a folder in it, as do the reports ``chosen`` and
             ``scored``. The same call resumes an interrupted one.
         progress: called as ``progress(steps done, steps)``, summed over all trainings.
-        **training: arguments of :func:`~adv_wrappers.training.robust_sarsa_training.train_one_critic`, such as
+        **training: arguments of :func:`~adv_wrappers.training.train_one_robust_sarsa_critic.train_one_critic`, such as
             ``steps``, for every critic.
 
     Returns:
@@ -270,15 +271,16 @@ def scan_critics(
     Args:
         victim, env, env_kwargs, make: as for :func:`train_critic`.
         within: the budget of the attack, such as ``Linf(0.075, scale="victim")``.
-        settings: dictionaries of arguments of :func:`~adv_wrappers.training.robust_sarsa_training.train_one_critic`;
-            ``CRITIC_GRID`` holds the papers' 30, ``SMALL`` four.
+        settings: dictionaries of arguments of
+            :func:`~adv_wrappers.training.train_one_robust_sarsa_critic.train_one_critic`; ``CRITIC_GRID`` holds the
+            papers' 30, ``SMALL`` four.
         episodes: the number of episodes to choose the strongest on, and of others to score it on.
         attack_steps: gradient steps of the attack.
         seed: seeds training, choosing and scoring, which share no episode.
         out: a folder for one folder a critic and for the reports ``chosen`` and ``scored``; the same call resumes an
             interrupted scan.
         progress: called as ``progress(setting or threat, done, total)``.
-        **training: arguments of :func:`~adv_wrappers.training.robust_sarsa_training.train_one_critic`, such as
+        **training: arguments of :func:`~adv_wrappers.training.train_one_robust_sarsa_critic.train_one_critic`, such as
             ``steps``, for every critic; a setting's own take precedence.
 
     Raises:

@@ -21,7 +21,7 @@ from adv_wrappers.core.types import Array
 from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 
 
 @dataclass(frozen=True)

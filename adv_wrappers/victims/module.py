@@ -17,7 +17,7 @@ from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph, fo
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions_as_logits import ChosenActions
 from adv_wrappers.victims.distributions import params_of
-from adv_wrappers.victims.numpy_policies import ArrayFunction, ArrayStart
+from adv_wrappers.victims.numpy_functions_as_victims import ArrayFunction, ArrayStart
 from adv_wrappers.victims.probe_module_output import Form, Net, action_width, check_forward, input_form, inspect_output
 from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
 

@@ -16,7 +16,7 @@ from adv_wrappers.core.spaces import advice
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import tensors
 from adv_wrappers.victims.distributions import params_of
-from adv_wrappers.victims.numpy_policies import answers_arrays, to_arrays
+from adv_wrappers.victims.numpy_functions_as_victims import answers_arrays, to_arrays
 from adv_wrappers.victims.victim import RecurrentState
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked

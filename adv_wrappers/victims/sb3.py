@@ -24,7 +24,7 @@ from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.victims.build_card_networks import VictimNetworks
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
-from adv_wrappers.victims.sb3_nets import (
+from adv_wrappers.victims.sb3_policy_networks_as_modules import (
     actor_critic_nets,
     family_of,
     is_image_space,

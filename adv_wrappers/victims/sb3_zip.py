@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from adv_wrappers.errors import Argument, CardError, Message, TrustError, VictimError
 from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.utils.untrusted_files import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
-from adv_wrappers.victims.sb3_nets import by_function
+from adv_wrappers.victims.sb3_policy_networks_as_modules import by_function
 
 _ACTIVATIONS = {
     c.__name__: c

@@ -18,6 +18,7 @@ from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.card_format import digest
 from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph
 from adv_wrappers.utils.trees import is_text, leaves
+from adv_wrappers.victims.autograd_or_written_out_gradient import CompiledGradient, Fill, Loss, gradient
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
     DeterministicFamily,
@@ -25,7 +26,6 @@ from adv_wrappers.victims.distributions import (
     GaussianFamily,
     MultiCategoricalFamily,
 )
-from adv_wrappers.victims.gradient_backends import CompiledGradient, Fill, Loss, gradient
 
 OutputKind = Literal["q", "logits", "mean", "gaussian"]
 RecurrentState = object  # of a recurrent victim: a tree of tensors that only its networks look into
@@ -289,7 +289,7 @@ class Victim:
 
         ``loss`` maps parameters ``[B, K]`` to ``[B]``; one with a ``gradient`` method in closed form is not
         differentiated. ``fill`` completes ``x`` to a whole observation. Weights receive no gradient. ``precision`` is
-        ``"bf16"``, ``"tf32"`` or None (see :mod:`adv_wrappers.victims.gradient_backends`).
+        ``"bf16"``, ``"tf32"`` or None (see :mod:`adv_wrappers.victims.autograd_or_written_out_gradient`).
         """
         return gradient(self, loss, state, fill, precision)
 

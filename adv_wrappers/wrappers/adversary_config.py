@@ -30,7 +30,7 @@ from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim_references import load_referenced
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
-from adv_wrappers.wrappers.layer import Layer, floated
+from adv_wrappers.wrappers.base_layer import Layer, floated
 
 
 def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:

@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.episode_clock import row_seeds
+from adv_wrappers.core.episode_and_step_counters import row_seeds
 from adv_wrappers.core.perturbation import On, When
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SpaceError, VictimError
@@ -31,8 +31,8 @@ from adv_wrappers.wrappers.adversary_config import (
     recorded_arguments,
 )
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
+from adv_wrappers.wrappers.base_layer import is_vec_env
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import is_vec_env
 from adv_wrappers.wrappers.perturb_action import PerturbAction, VectorPerturbAction
 from adv_wrappers.wrappers.vector_layer import VectorLayer
 

@@ -12,7 +12,7 @@ from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.errors import OrderError
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.layer import Layer, wrappers_of
+from adv_wrappers.wrappers.base_layer import Layer, wrappers_of
 
 # Wrappers that read something else than the observation they get: the emulator's screen, the renderer.
 _REPLACING = {

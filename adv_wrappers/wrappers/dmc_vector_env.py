@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from adv_wrappers.core.episode_clock import Seeds, row_seeds
+from adv_wrappers.core.episode_and_step_counters import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Info, Rows
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.check_numbers import check_integer

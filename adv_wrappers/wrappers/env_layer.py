@@ -9,13 +9,13 @@ import torch
 from gymnasium.utils import RecordConstructorArgs
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.episode_clock import row_seeds
+from adv_wrappers.core.episode_and_step_counters import row_seeds
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, Layer, floated, recorded
+from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, Layer, floated, recorded
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

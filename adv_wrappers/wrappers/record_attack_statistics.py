@@ -32,8 +32,8 @@ from adv_wrappers.errors import AdvWrappersError, Argument, Message, OrderError,
 from adv_wrappers.utils.trees import map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
-from adv_wrappers.wrappers.action_changes import ActionChanges
-from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
+from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
+from adv_wrappers.wrappers.when_actions_differ import ActionChanges
 
 STATS_KEY = "attack"
 _TAGS = {"r": "return", "l": "length"}  # in TensorBoard

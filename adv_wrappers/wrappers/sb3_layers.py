@@ -16,7 +16,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.layer import GATES, Layer, counts, floated, gate
+from adv_wrappers.wrappers.base_layer import GATES, Layer, counts, floated, gate
 
 
 class VecLayer(Layer, VecEnvWrapper):

@@ -12,14 +12,14 @@ from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset
-from adv_wrappers.core.episode_clock import Seeds, row_seeds
+from adv_wrappers.core.episode_and_step_counters import Seeds, row_seeds
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Flags, Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.layer import LAYERS, AnyVectorEnv, Layer, autoreset_mode, floated, understood
+from adv_wrappers.wrappers.base_layer import LAYERS, AnyVectorEnv, Layer, autoreset_mode, floated, understood
 
 _AUTORESET: dict[AutoresetMode, Autoreset] = {
     AutoresetMode.DISABLED: "disabled",

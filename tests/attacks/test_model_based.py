@@ -12,8 +12,8 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.gradient_planning_problem import DRAWN_CORNERS, PlanningProblem, descend, starts
-from adv_wrappers.attacks.target_states import Reach
+from adv_wrappers.attacks.planning_loss_and_adam import DRAWN_CORNERS, PlanningProblem, descend, starts
+from adv_wrappers.attacks.planning_target_losses import Reach
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError

@@ -14,7 +14,7 @@ import pytest
 
 import adv_wrappers
 from adv_wrappers.campaign import Plan, Store, expand, run
-from adv_wrappers.campaign.play_plan_cells import CellPlayer, CellPlayerSetup, CellTask
+from adv_wrappers.campaign.plan_cell_player import CellPlayer, CellPlayerSetup, CellTask
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
 from adv_wrappers.evaluation.executor import Processes
 from tests.evaluation.agents import balancing

@@ -29,7 +29,7 @@ from adv_wrappers.training.train_critic import check_critic_settings
 from adv_wrappers.training.training_folder import read_record
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.evaluation.masked import saturated, straight_through
-from tests.training.test_robust_sarsa_training import Toy, toy_victim
+from tests.training.test_train_one_robust_sarsa_critic import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
 

@@ -11,7 +11,7 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.training.training_folder import read_record
 from tests.campaign.test_suite_attacks_without_training import brief
 from tests.evaluation.agents import Film, balancing, watcher
-from tests.training.test_robust_sarsa_training import Toy, toy_victim
+from tests.training.test_train_one_robust_sarsa_critic import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
 

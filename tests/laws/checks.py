@@ -26,7 +26,7 @@ from gymnasium.utils.env_checker import check_env
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
-from adv_wrappers.core.victim_with_recurrent_state_bound import BoundVictim
+from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.format_threat_text import text_of
 from adv_wrappers.presets import parse_threat

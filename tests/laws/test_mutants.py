@@ -19,7 +19,7 @@ from adv_wrappers.core import which_rows_to_attack
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.episode_clock import Clock
+from adv_wrappers.core.episode_and_step_counters import Clock
 from adv_wrappers.core.frame_stack_budget import FrameHistory
 from adv_wrappers.core.numpy_and_torch_arithmetic import clamp
 from adv_wrappers.core.spaces import Field

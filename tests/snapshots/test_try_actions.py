@@ -23,7 +23,7 @@ from adv_wrappers.snapshots.repeats_after_restore import difference
 from adv_wrappers.snapshots.try_actions import EnvironmentBeneath
 from adv_wrappers.timing import Bernoulli
 from adv_wrappers.training.sb3_vec_env_adapter import Sb3Adapter
-from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
+from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
 
 
 def cartpole():

@@ -10,7 +10,7 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError, ValueRangeError
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.check_sb3_settings import ALGORITHMS, check_settings, made_model
-from adv_wrappers.training.resilience import resilience
+from adv_wrappers.training.resilience_and_robustness import resilience
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
 from adv_wrappers.training.train_dynamics import train_dynamics

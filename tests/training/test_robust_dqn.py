@@ -19,13 +19,13 @@ import adv_wrappers as adv
 from adv_wrappers import Linf
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.prioritized_dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.robust_dqn import SADQN, RadialDQN, RobustDQN, equation_5, hinge, overlap
 from adv_wrappers.training.robust_policy_losses import LinearSchedule, Radial
 from adv_wrappers.training.robust_ppo_a2c import make_robust
 from adv_wrappers.training.train_agent import train_agent
-from adv_wrappers.training.victims_as_sb3_agents import live_victim
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "checks": 2, "episodes": 2,

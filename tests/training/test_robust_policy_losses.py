@@ -25,8 +25,9 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval import interval
-from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
+from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, update_normaliser
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy, image_bounds
 from adv_wrappers.training.robust_policy_losses import PAPER, Radial, SARegularizer
 from adv_wrappers.training.robust_ppo_a2c import make_batch, make_robust
@@ -34,7 +35,6 @@ from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.train_agent import train_agent
 from adv_wrappers.training.train_agent_setup import algorithm_settings, make_agent
 from adv_wrappers.training.training_settings import Training
-from adv_wrappers.training.victims_as_sb3_agents import live_victim, update_normaliser
 
 SMALL: dict[str, Any] = {
     "steps": 256, "num_envs": 4, "checks": 2, "episodes": 2,

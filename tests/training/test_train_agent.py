@@ -33,11 +33,11 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
     hold_statistics,
 )
 from adv_wrappers.training.checkpoints import AgentCheckpoints
+from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, save_agent, update_normaliser
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
 from adv_wrappers.training.training_folder import TrainingFolder
-from adv_wrappers.training.victims_as_sb3_agents import live_victim, save_agent, update_normaliser
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "phase": 128, "checks": 2, "episodes": 2,

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
-from adv_wrappers.victims import gradient_backends
+from adv_wrappers.victims import autograd_or_written_out_gradient
 from tests.core.helpers import context
 
 BOX = spaces.Box(-1, 1, (5,), np.float64)
@@ -32,8 +32,8 @@ def victim(**more):
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler")
 def test_compiled_is_autograd(monkeypatch):
     made = []
-    plain = gradient_backends._gradient_of
-    monkeypatch.setattr(gradient_backends, "_gradient_of", lambda v: made.append(v) or plain(v))
+    plain = autograd_or_written_out_gradient._gradient_of
+    monkeypatch.setattr(autograd_or_written_out_gradient, "_gradient_of", lambda v: made.append(v) or plain(v))
     fast, slow = victim(compile=True), victim()
     weights = {k: v.clone() for k, v in fast.net.state_dict().items()}
     assert fast.layer_graph() is None

@@ -10,7 +10,7 @@ from torch import nn
 
 from adv_wrappers import Linf, MinBest, from_module
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.victims.gradient_backends import flipped, lowered
+from adv_wrappers.victims.autograd_or_written_out_gradient import flipped, lowered
 from tests.core.helpers import context
 
 BOX = spaces.Box(-1, 1, (5,), np.float32)
