@@ -47,10 +47,13 @@ if TYPE_CHECKING:
     from adv_wrappers.training.train_agent import train_agent
 
 _SB3 = {  # names and their modules, imported when they are asked for: Stable-Baselines3 is an extra
-    "RobustnessCallback": "callbacks", "ScheduleBudgetCallback": "callbacks", "resilience": "training.resilience_and_robustness",
-    "robustness": "training.resilience_and_robustness", "train_adversary": "training.train_adversary",
+    "RobustnessCallback": "callbacks",
+    "ScheduleBudgetCallback": "callbacks",
+    "resilience": "training.resilience_and_robustness",
+    "robustness": "training.resilience_and_robustness",
+    "train_adversary": "training.train_adversary",
     "train_agent": "training.train_agent",
-}  # fmt: skip
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -43,7 +43,7 @@ def reports() -> list[adv.Report]:
 
 
 @pytest.fixture(scope="module")
-def found(reports: list[adv.Report]) -> adv.evaluation.aggregates.Aggregates:
+def found(reports: list[adv.Report]) -> adv.evaluation.iqm_and_performance_profiles.Aggregates:
     return adv.aggregate(reports, ranges=RANGES)
 
 
