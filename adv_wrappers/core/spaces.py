@@ -92,7 +92,9 @@ ARRAYS = {kind: np.dtype(name) for name, kind in _FLOATS.items() if name != "bfl
 
 def _bounds(space: Space) -> tuple[Array, Array, np.dtype[np.generic]] | None:
     if isinstance(space, spaces.Box):
-        return space.low, space.high, np.dtype(space.dtype)
+        # a copied space has a dtype that is a copy: the one of arrays is found again, since it is compared by identity
+        own = np.dtype(space.dtype.type)
+        return space.low, space.high, own if own == space.dtype else space.dtype
     if isinstance(space, spaces.Discrete):
         return np.asarray(space.start), np.asarray(space.start + space.n - 1), np.dtype(np.int64)
     if isinstance(space, spaces.MultiDiscrete):

@@ -11,7 +11,7 @@ from torch import nn
 
 from adv_wrappers.bounds import (
     activation_relaxations,
-    affine_layers,
+    backward_through_affine_layers,
     crown,
     crown_linear_bounds,
     graph_network,
@@ -104,12 +104,12 @@ def tangents_too_high(patch):
 
 
 def a_difference_is_a_sum(patch):
-    real = affine_layers._pull_back_join
+    real = backward_through_affine_layers._pull_back_join
 
     def as_sum(join, *rest):
         return real(Join("sum") if join.how == "difference" else join, *rest)
 
-    patch.setattr(affine_layers, "_pull_back_join", as_sum)
+    patch.setattr(backward_through_affine_layers, "_pull_back_join", as_sum)
     return "dueling"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -76,6 +78,11 @@ DICT = spaces.Dict({
     "image": spaces.Box(0, 255, (2, 2), np.uint8), "a": spaces.Box(-1, 1, (2,), np.float32),
     "b": spaces.Box(-2, 2, (1, 2), np.float32), "go": spaces.Discrete(3), "stop": spaces.Discrete(2, start=5),
 })  # fmt: skip
+
+
+@pytest.mark.parametrize("space", BOXES, ids=str)
+def test_a_copied_space_has_the_dtype_of_arrays(space):
+    assert Field(copy.deepcopy(space), None, "observation").dtype is np.zeros(1, space.dtype).dtype
 
 
 @pytest.mark.parametrize("at", ["a", "image", ("a", "b"), ("b", "a"), "go", ("go", "stop")])
