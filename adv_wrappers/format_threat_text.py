@@ -29,7 +29,7 @@ from adv_wrappers.presets import TEXTS, Preset, presets
 from adv_wrappers.timing import Timing
 from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments, split_outside_quotes, unquote
 from adv_wrappers.victims.saved_critic import Critic
-from adv_wrappers.victims.saved_dynamics import Dynamics
+from adv_wrappers.victims.saved_dynamics_model import Dynamics
 from adv_wrappers.victims.victim import Victim
 
 _MOST = 256  # numbers of a scale that a text holds; an image has tens of thousands

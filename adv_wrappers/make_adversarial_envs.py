@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from adv_wrappers.atari.check_game_kwargs import unknown_arguments
 from adv_wrappers.atari.make_game_environments import ensure_registered
-from adv_wrappers.atari.preprocessing import ThreatLike
+from adv_wrappers.atari.preprocessed_atari_env import ThreatLike
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.env_ids_registered_on_import import register_threats
 from adv_wrappers.errors import ThreatError

@@ -64,7 +64,7 @@ ELSEWHERE = {
     "adv_wrappers.training.resilience_result": {"Resilience", "Robustness"},
     "adv_wrappers.training.train_agent": {"Hardened"},
     "adv_wrappers.evaluation.optimal_timing": {"fewest_perturbations", "resilience_profile"},
-    "adv_wrappers.victims.saved_dynamics": {"load_dynamics"},
+    "adv_wrappers.victims.saved_dynamics_model": {"load_dynamics"},
     "adv_wrappers.wrappers.adversary_rewards": {"PerturbationCost"},
     "adv_wrappers.wrappers.dmc_env": {"dmc"},
     "adv_wrappers.campaign": {"AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"},

@@ -24,8 +24,8 @@ from adv_wrappers.agent_report.rows_by_section import (
     read_reports,
     sorted_report,
 )
-from adv_wrappers.agent_report.saved_report_choices import ReportChoices
 from adv_wrappers.agent_report.svg_charts import Chart, chart_limits, difference_chart, eps_text, two_agents_chart
+from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.return_statistics import caveat, footnotes, summary
 from adv_wrappers.utils.files import write

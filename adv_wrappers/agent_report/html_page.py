@@ -25,7 +25,6 @@ from adv_wrappers.agent_report.rows_by_section import (
     StoredReports,
     read_reports,
 )
-from adv_wrappers.agent_report.saved_report_choices import AttackedFrame, FeatureSpread
 from adv_wrappers.agent_report.svg_charts import (
     Chart,
     Limits,
@@ -41,6 +40,7 @@ from adv_wrappers.agent_report.svg_charts import (
     sweep_chart,
 )
 from adv_wrappers.agent_report.verdict import Verdict, verdict
+from adv_wrappers.agent_report.what_the_report_chose_and_why import AttackedFrame, FeatureSpread
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES, footnotes
 from adv_wrappers.utils.files import probe_file, write

@@ -32,8 +32,8 @@ from adv_wrappers.agent_report.play_rows_until_deadline import (
     one_feature,
 )
 from adv_wrappers.agent_report.rows_by_section import sorted_report
-from adv_wrappers.agent_report.saved_report_choices import CHOICES_FILE, CertifiedReturn, read_choices
 from adv_wrappers.agent_report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
+from adv_wrappers.agent_report.what_the_report_chose_and_why import CHOICES_FILE, CertifiedReturn, read_choices
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.threat import ThreatModel

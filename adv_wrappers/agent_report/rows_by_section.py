@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from adv_wrappers.agent_report.saved_report_choices import FeatureSpread, ReportChoices, read_choices
+from adv_wrappers.agent_report.what_the_report_chose_and_why import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row

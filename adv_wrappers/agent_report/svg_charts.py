@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from adv_wrappers.agent_report.rows_by_section import AttackRow, Curve, MeanWithInterval, Sweep, feature_names
-from adv_wrappers.agent_report.saved_report_choices import CertifiedReturn, FeatureSpread
+from adv_wrappers.agent_report.what_the_report_chose_and_why import CertifiedReturn, FeatureSpread
 from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from adv_wrappers.agent_report.eps_sweep import NO_LOSS, half_return
 from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow
-from adv_wrappers.agent_report.saved_report_choices import ReportChoices
+from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import unseen
 

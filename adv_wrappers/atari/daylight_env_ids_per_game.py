@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from adv_wrappers.atari.check_game_kwargs import unknown_arguments
 from adv_wrappers.atari.make_game_environments import AtariGame, AtariWrapper
-from adv_wrappers.atari.preprocessing import atari, atari_vec
+from adv_wrappers.atari.preprocessed_atari_env import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight.game_specific_transform import Daylight
 from adv_wrappers.daylight.paper_parameter_tables import PROBABILITIES, SETTINGS

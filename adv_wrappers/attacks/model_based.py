@@ -6,8 +6,8 @@ are renewed, the budget, the learning rate (six were tried, the best reported) a
 is renewed at every step unless told otherwise; the descent begins at the best of the previous plan, shifted, no
 perturbation, and constant corners of the budget; its best iterate is kept.
 
-A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.saved_dynamics.Dynamics` says in its card
-how far its predictions hold, which is how far a plan should reach.
+A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.saved_dynamics_model.Dynamics` says in its
+card how far its predictions hold, which is how far a plan should reach.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import Message, ThreatError, ValueRangeError, VictimError, Words
 from adv_wrappers.utils.check_numbers import check_integer, check_number
 from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.victims.saved_dynamics import Dynamics, load_dynamics
+from adv_wrappers.victims.saved_dynamics_model import Dynamics, load_dynamics
 
 MOST_PLANNED_STEPS = 10_000
 SIMULATOR = "simulator"  # instead of a model

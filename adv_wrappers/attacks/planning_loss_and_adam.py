@@ -33,7 +33,7 @@ _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 
 class StepModel(Protocol):
-    """A model of the environment (:class:`adv_wrappers.victims.saved_dynamics.Dynamics`)."""
+    """A model of the environment (:class:`adv_wrappers.victims.saved_dynamics_model.Dynamics`)."""
 
     def predict(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor]: ...
 

@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.action_probability_bounds import difference_spec
 from adv_wrappers.bounds.crown_linear_bounds import crown
-from adv_wrappers.bounds.interval import check_box
+from adv_wrappers.bounds.interval_bound_propagation import check_box
 from adv_wrappers.errors import ValueRangeError
 
 ASCENT = 8  # steps of projected gradient ascent for every output in the whole box

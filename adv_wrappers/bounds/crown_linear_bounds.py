@@ -16,7 +16,8 @@ of those that end at the boxes of the windows. Layer normalisation is in :mod:`.
 Lines need bounds on what every activation function takes. Interval bounds make one pass back enough. Full CROWN bounds
 hidden neurons in the same way, one layer after the other, and only those whose lines they would change: those that may
 be on either side of a bend. It starts from the rows of the weight of the layer before. Everywhere the tighter one of
-linear and interval bounds is kept, so that no bound is looser than that of :func:`adv_wrappers.bounds.interval`.
+linear and interval bounds is kept, so that no bound is looser than that of
+:func:`adv_wrappers.bounds.interval_bound_propagation`.
 
 As interval bounds do, these hold in exact arithmetic; nothing is rounded outwards.
 """
@@ -44,7 +45,14 @@ from adv_wrappers.bounds.backward_through_affine_layers import (
     runs,
     times,
 )
-from adv_wrappers.bounds.interval import as_rows, box_through, check_box, check_spec, combined, pulled_back
+from adv_wrappers.bounds.interval_bound_propagation import (
+    as_rows,
+    box_through,
+    check_box,
+    check_spec,
+    combined,
+    pulled_back,
+)
 from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -70,7 +78,7 @@ def crown(
     :func:`.rule`) end the way back: bounds are linear in what they answer.
 
     Args:
-        module: as :func:`adv_wrappers.bounds.interval` takes it, of one input.
+        module: as :func:`adv_wrappers.bounds.interval_bound_propagation` takes it, of one input.
         low, high: float tensors ``[B, *S]``, finite.
         spec: rows of linear combinations of the outputs ``[B, K]`` to bound in their place, ``[M, K]`` or
             ``[B, M, K]``; bounds are then ``[B, M]``.

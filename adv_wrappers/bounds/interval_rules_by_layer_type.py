@@ -1,7 +1,8 @@
 """Which layers have interval bounds, and the graph of a network that is made of them.
 
 Bounds are computed on the graph that gradients are computed on too (:mod:`adv_wrappers.networks.graph`): layers, and
-what a ``forward`` does with several values. Here is the table of rules; the rules themselves are in :mod:`.interval`.
+what a ``forward`` does with several values. Here is the table of rules; the rules themselves are in
+:mod:`.interval_bound_propagation`.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def nodes_in(module: nn.Module, x: Tensor | tuple[Tensor, ...]) -> list[Node]:
     """The graph of a module, each of whose nodes has a rule.
 
     Args:
-        module: as :func:`adv_wrappers.bounds.interval` takes it.
+        module: as :func:`adv_wrappers.bounds.interval_bound_propagation` takes it.
         x: what it takes, ``[B, *S]``, at which the graph is compared with it; a module of several inputs has a rule of
             its own.
 

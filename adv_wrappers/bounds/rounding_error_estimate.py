@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.backward_through_affine_layers import check_width, is_affine, runs
-from adv_wrappers.bounds.interval import boxes_of
+from adv_wrappers.bounds.interval_bound_propagation import boxes_of
 from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds, nodes_in, rule_of
 from adv_wrappers.bounds.layer_norm import Standardized, parts_of
 from adv_wrappers.networks.graph import Arithmetic, Join, NodeLayer, factor_and_offset
@@ -27,7 +27,7 @@ def rounding(module: nn.Module, low: Tensor, high: Tensor, spec: Tensor, eps: fl
     """The size ``[B, M]`` of rounding errors of combinations of a network's outputs, anywhere in boxes.
 
     Args:
-        module: as :func:`adv_wrappers.bounds.interval` takes it, of one input.
+        module: as :func:`adv_wrappers.bounds.interval_bound_propagation` takes it, of one input.
         low, high: float tensors ``[B, *S]``.
         spec: rows of linear combinations of the outputs, ``[M, K]``.
         eps: the machine epsilon that the network computes with.

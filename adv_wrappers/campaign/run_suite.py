@@ -47,7 +47,7 @@ from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import held, holding, write
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_dynamics import Dynamics, load_dynamics
+from adv_wrappers.victims.saved_dynamics_model import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 
 # settings that a suite shares with the one in its folder

@@ -26,7 +26,7 @@ from adv_wrappers.presets import threat
 from adv_wrappers.training.train_critic import SMALL, CriticSetting
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_dynamics import Dynamics, load_dynamics
+from adv_wrappers.victims.saved_dynamics_model import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import as_float
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.accel import attacks_as_cuda_graphs, host_device_transfer
-from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, which_rows_to_attack
+from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, select_environments_to_attack
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.episode_and_step_counters import Clock, Seeds
 from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget, frames_of
@@ -375,8 +375,8 @@ class Engine:
 
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
-        attacked = which_rows_to_attack.timed(self, value, eligible, final)
-        return which_rows_to_attack.accepted(self, value, attacked, final, mask) if self.declines else attacked
+        attacked = select_environments_to_attack.timed(self, value, eligible, final)
+        return select_environments_to_attack.accepted(self, value, attacked, final, mask) if self.declines else attacked
 
     def part_of(self, value: Any) -> Batch:
         """The part of an observation, or of an action, that is perturbed, ``[B, *S]``."""

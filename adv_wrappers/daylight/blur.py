@@ -14,7 +14,7 @@ import cv2
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.daylight.base_transform import Transform, WholeRange
 from adv_wrappers.daylight.fused_transforms import KernelStep, MedianWindow
 from adv_wrappers.daylight.observations_as_images import Limits, batched, on_host, split
@@ -58,7 +58,7 @@ def median_blur(x: Tensor, k: int, *, layout: str | None = None) -> Tensor:
         y = torch.from_numpy(median_of(x.numpy(), layout, k))
     else:
         images, back = split(x, layout)
-        fast = triton_loader.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
+        fast = load_triton_kernels.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
         y = back(_median(images, k) if fast is None else fast.median(images, k))
     return y[0] if single else y
 

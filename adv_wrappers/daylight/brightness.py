@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.base_transform import Range, Transform
 from adv_wrappers.daylight.fused_transforms import KernelStep, LevelTable
@@ -101,7 +101,7 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limi
         return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
     if on_host(x):
         return torch.from_numpy(brightness_of(x.numpy(), alpha, beta, rule))
-    levels, fast = _on(alpha, beta, rule, x.device), triton_loader.twin("daylight.kernels.brightness", x)
+    levels, fast = _on(alpha, beta, rule, x.device), load_triton_kernels.twin("daylight.kernels.brightness", x)
     return levels[x.long()] if fast is None else fast.look_up(x, levels)
 
 
@@ -161,7 +161,7 @@ class Brightness(Transform):
         return (LevelTable(table(float(alpha), float(beta), self.rule)),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_loader.twin("daylight.kernels.brightness", x) if self.drawn else None
+        fast = load_triton_kernels.twin("daylight.kernels.brightness", x) if self.drawn else None
         if fast is None:
             return None
         key = self.draw_keys(context).to(x.device)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.base_transform import Transform
 from adv_wrappers.daylight.fused_transforms import KernelPass, MedianWindow, kernel_passes
@@ -51,7 +51,7 @@ def compose(x: Tensor, *steps: Transform, layout: str | None = None, limits: Lim
     x, layout, single = batched(x, layout or next((step.layout for step in steps if step.layout), None))
     limits_of(x, limits)
     y = x
-    kernels = x.dtype == torch.uint8 and triton_loader.twin("daylight.kernels.brightness", x) is not None
+    kernels = x.dtype == torch.uint8 and load_triton_kernels.twin("daylight.kernels.brightness", x) is not None
     for (fusible, where), run in groupby(steps, lambda step: (step.fusible, step.layout or layout)):
         together, where = tuple(run), layout_of(tuple(x.shape[1:]), where)
         done = _together(y, together, where) if kernels and fusible else None
@@ -71,7 +71,7 @@ def _together(x: Tensor, steps: tuple[Transform, ...], layout: str) -> Tensor | 
     if not calls:
         return x
     for name, function, arguments in calls:
-        fast = triton_loader.twin(f"daylight.kernels.{name}", x)
+        fast = load_triton_kernels.twin(f"daylight.kernels.{name}", x)
         if fast is None:
             return None
         images = getattr(fast, function)(images, *arguments)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.daylight.observations_as_images import on_host, split
 from adv_wrappers.daylight.opencv_image_by_image import HostImages, each
 
@@ -120,7 +120,7 @@ def warp(x: Tensor, at: Map, border: str, interpolation: str, dark: float = 0.0,
     if on_host(x):
         return torch.from_numpy(warp_of(x.numpy(), layout, at, border, interpolation))
     images, back = split(x, layout)
-    fast = triton_loader.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
+    fast = load_triton_kernels.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
     if fast is not None:
         return back(fast.warp(images, at, border, interpolation))
     return back(_gather(images, at, border, interpolation, dark))

@@ -17,7 +17,7 @@ import cv2
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.base_transform import Transform, WholeRange
 from adv_wrappers.daylight.jpeg_colour import SUBSAMPLINGS, jpeg_torch
@@ -76,7 +76,7 @@ def jpeg(
         exact = torch.promote_types(x.dtype, torch.float32)
         levels = ((x.to(exact) - low) / (high - low) * 255).round_().clamp_(0, 255).to(torch.uint8)
     y: Tensor
-    kernels = triton_loader.twin("daylight.kernels.jpeg", levels)
+    kernels = load_triton_kernels.twin("daylight.kernels.jpeg", levels)
     if kernels is not None:
         y = kernels.round_trip(levels, layout, quality, subsampling, order)
     elif on_host(levels):

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
@@ -317,7 +317,7 @@ class Perspective(Transform):
         ]
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_loader.twin("daylight.kernels.row_warp", x) if self.drawn else None
+        fast = load_triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
         rows = None if fast is None else self.draw(context)
         if fast is None or rows is None:
             return None

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.base_transform import Range, Transform
 from adv_wrappers.daylight.fixed_point_warp import (
@@ -138,7 +138,7 @@ class Rotation(Transform):
         return (warp_step(at, self.border, self.interpolation),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_loader.twin("daylight.kernels.row_warp", x) if self.drawn else None
+        fast = load_triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
         rows = None if fast is None else self.draw(context)
         if fast is None or rows is None:
             return None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.base_transform import Transform, WholeRange
@@ -59,7 +59,7 @@ def shift(
     choice("border", border, BORDERS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
-    fast = triton_loader.twin("daylight.kernels.shift", x) if x.dtype == torch.uint8 else None
+    fast = load_triton_kernels.twin("daylight.kernels.shift", x) if x.dtype == torch.uint8 else None
     if fast is not None:
         images, back = split(x, layout)
         y = back(fast.shift(images, fast.move(dx, dy, x.device), border))
@@ -209,7 +209,7 @@ class Shift(Transform):
         return (shift_step(dx, dy, self.border, height, width),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_loader.twin("daylight.kernels.shift", x) if self.drawn else None
+        fast = load_triton_kernels.twin("daylight.kernels.shift", x) if self.drawn else None
         if fast is None:
             return None
         key = self.draw_keys(context).to(x.device)

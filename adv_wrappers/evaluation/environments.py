@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adv_wrappers.atari.make_game_environments import is_atari, make_environment
-from adv_wrappers.atari.preprocessing import atari
+from adv_wrappers.atari.preprocessed_atari_env import atari
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError

@@ -27,7 +27,7 @@ from gymnasium.wrappers import (
 )
 
 from adv_wrappers.atari.make_game_environments import PressFire
-from adv_wrappers.atari.raw_screen_observations import RawFrames
+from adv_wrappers.atari.raw_screen_wrapper import RawFrames
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.tree_search import step_limit

@@ -1,7 +1,8 @@
 """Layers that torch does not have: normalisers, heads of policies, encodings of discrete observations.
 
 Every layer that a network here is made of is one of torch's or one of these, so that :mod:`.serialization` can write it
-down, :mod:`.input_gradient_without_autograd` can go through it, and :mod:`adv_wrappers.bounds.interval` can bound it.
+down, :mod:`.input_gradient_without_autograd` can go through it, and
+:mod:`adv_wrappers.bounds.interval_bound_propagation` can bound it.
 """
 
 from __future__ import annotations

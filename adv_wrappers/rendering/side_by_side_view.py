@@ -16,7 +16,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from adv_wrappers.atari.raw_screen_observations import shrinking_of
+from adv_wrappers.atari.raw_screen_wrapper import shrinking_of
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.format_threat_text import caption

@@ -11,7 +11,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from adv_wrappers.core.json_values import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN
 from adv_wrappers.utils.check_numbers import check_number
 
 ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.action_probability_bounds import log_probability
-from adv_wrappers.bounds.interval import interval
+from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.frame_stack_budget import frame_budget
@@ -28,10 +28,11 @@ from adv_wrappers.victims.possible_actions_in_box import params_network
 def image_bounds(layers: Sequence[nn.Module], x: Tensor, radius: float, spec: Tensor) -> Bounds:
     """Bounds ``[B, M]`` on linear combinations of the outputs in cubes of ``radius`` around pictures ``x``.
 
-    They are those of :mod:`adv_wrappers.bounds.interval`, for a loss, in half of the time. What is carried from layer
-    to layer is the centre of the box and its radius, and not its ends, of which bfloat16 would make one number where
-    the box is small. The box is a cube around the picture that the ends of the grey scale do not cut: so the radius
-    behind the first convolution, the largest layer, is one number a channel. It is wider at most. Convolutions compute
+    They are those of :mod:`adv_wrappers.bounds.interval_bound_propagation`, for a loss, in half of the time. What is
+    carried from layer to layer is the centre of the box and its radius, and not its ends, of which bfloat16 would make
+    one number where the box is small. The box is a cube around the picture that the ends of the grey scale do not cut:
+    so the radius behind the first convolution, the largest layer, is one number a channel. It is wider at most.
+    Convolutions compute
     in bfloat16: bounds are right to three digits, which does for a loss and not for a certificate.
 
     Args:

@@ -35,7 +35,7 @@ import torch
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.training.measure_resilience import (
+from adv_wrappers.training.one_resilience_measurement import (
     Measurement,
     MeasurementOptions,
     MeasurementProgress,

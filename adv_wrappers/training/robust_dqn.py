@@ -16,8 +16,8 @@
   ``b``: no other action's value may come near that of the best. It would do so at eps = 0 too, so it begins where the
   schedule of eps does.
 
-Losses are those of the algorithm (:func:`adv_wrappers.training.prioritized_dqn.error`: squares up to 1, then lines),
-where the papers write squares; what is said above holds for every loss that rises with the distance.
+Losses are those of the algorithm (:func:`adv_wrappers.training.dqn_of_behzadan_and_hsu.error`: squares up to 1, then
+lines), where the papers write squares; what is said above holds for every loss that rises with the distance.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.action_probability_bounds import difference_spec
-from adv_wrappers.bounds.interval import interval
+from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.utils.check_numbers import check_number
 
 

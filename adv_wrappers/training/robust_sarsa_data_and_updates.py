@@ -28,7 +28,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
-from adv_wrappers.bounds.interval import interval
+from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core import rng
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Array

@@ -46,8 +46,8 @@ from adv_wrappers.training.convert_victims_to_sb3_agents import (
 )
 from adv_wrappers.training.default_sb3_hyperparameters import agent_settings
 from adv_wrappers.training.director_networks import policy_kwargs
+from adv_wrappers.training.dqn_of_behzadan_and_hsu import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
-from adv_wrappers.training.prioritized_dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.robust_dqn import Q_METHODS, RobustDQN, RobustQMethod
 from adv_wrappers.training.robust_policy_losses import METHODS, RobustMethod
 from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO

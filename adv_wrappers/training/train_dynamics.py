@@ -42,7 +42,7 @@ from adv_wrappers.utils.check_numbers import check_integer, check_number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_dynamics import Dynamics, MeanStd, TransitionModel
+from adv_wrappers.victims.saved_dynamics_model import Dynamics, MeanStd, TransitionModel
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc_env import feature_names
 

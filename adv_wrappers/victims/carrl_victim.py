@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.bounds.crown_linear_bounds import crown
-from adv_wrappers.bounds.interval import interval
+from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError

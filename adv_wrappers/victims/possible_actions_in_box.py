@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.bounds.branch_and_bound import decide
 from adv_wrappers.bounds.crown_linear_bounds import Intermediate, crown
-from adv_wrappers.bounds.interval import interval
+from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.bounds.interval_rules_by_layer_type import graph_network
 from adv_wrappers.bounds.rounding_error_estimate import rounding
 from adv_wrappers.cli_option_choices import Method as Method

@@ -12,9 +12,9 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
+from adv_wrappers.adversaries.actor_that_may_decline_a_step import Timed
 from adv_wrappers.adversaries.learned_attack import append_actions, append_spent
 from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
-from adv_wrappers.adversaries.timed_actor import Timed
 from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value, construct, decode

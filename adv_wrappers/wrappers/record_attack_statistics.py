@@ -33,7 +33,7 @@ from adv_wrappers.utils.trees import map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
-from adv_wrappers.wrappers.when_actions_differ import ActionChanges
+from adv_wrappers.wrappers.count_changed_actions import ActionChanges
 
 STATS_KEY = "attack"
 _TAGS = {"r": "return", "l": "length"}  # in TensorBoard

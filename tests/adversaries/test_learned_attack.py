@@ -11,7 +11,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
 from adv_wrappers.adversaries.actor import fit_unit_box
-from adv_wrappers.adversaries.timed_actor import Timed
+from adv_wrappers.adversaries.actor_that_may_decline_a_step import Timed
 from adv_wrappers.errors import CardError, SpaceError, ThreatError, ValueRangeError
 from tests.core.helpers import context, randn
 

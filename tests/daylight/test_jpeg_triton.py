@@ -11,7 +11,7 @@ pytestmark = needs_triton
 
 _THROUGH = """
 import torch
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.daylight.kernels import dct_triton, jpeg_triton
 from adv_wrappers.daylight.jpeg import jpeg
 dct_triton._LANES = 1024
@@ -23,14 +23,14 @@ def asked(name, x):
     calls.append(name)
     return jpeg_triton
 
-def check(x, quality, plain=triton_loader.twin, **options):
+def check(x, quality, plain=load_triton_kernels.twin, **options):
     kept = x.clone()
     expected = jpeg(x, quality, **options)
-    triton_loader.twin = asked
+    load_triton_kernels.twin = asked
     got = jpeg(x, quality, **options)
-    triton_loader.twin = plain
+    load_triton_kernels.twin = plain
     assert calls.pop() and not calls
-    triton_loader.check_equal(f"{quality} {options}", got, expected)
+    load_triton_kernels.check_equal(f"{quality} {options}", got, expected)
     assert torch.equal(x, kept)
 
 g = torch.Generator().manual_seed(0)

@@ -28,7 +28,7 @@ def launch_all():
     matrices = torch.zeros(2, 9, dtype=torch.float64)
     for affine, interpolation, border in itertools.product(flags, INTERPOLATIONS, BORDERS):
         for channels in (1, 3, 4) if border == "replicate" else (1,):
-            twin("row_warp").warp(pictures(2, *size, channels), matrices, affine, border, interpolation)
+            twin("warp_per_row").warp(pictures(2, *size, channels), matrices, affine, border, interpolation)
     for channels, before in itertools.product((1, 3, 4), (None, level)):
         x = pictures(2, *size, channels)
         twin("warp").gather(x, codes[None], None, before)

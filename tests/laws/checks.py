@@ -32,7 +32,7 @@ from adv_wrappers.format_threat_text import text_of
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.timing import Timing
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
-from adv_wrappers.victims.saved_dynamics import Dynamics, TransitionModel
+from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel
 from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
 
 BUDGETS = ("linf", "scaled", "l2", "l0", "sparse", "valid", "newest")

@@ -15,7 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers import format_threat_text
 from adv_wrappers.adversaries import Learned
 from adv_wrappers.attacks.random_restarts import BestPoints
-from adv_wrappers.core import which_rows_to_attack
+from adv_wrappers.core import select_environments_to_attack
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
@@ -418,9 +418,13 @@ def test_law_14_a_mask_that_excuses_everything(monkeypatch):
 )
 def test_law_15_an_adversary_whose_choice_does_not_hold(monkeypatch, fault, kind):
     if fault == "asked in vain":
-        monkeypatch.setattr(which_rows_to_attack, "accepted", lambda engine, value, attacked, final, mask: attacked)
+        monkeypatch.setattr(
+            select_environments_to_attack, "accepted", lambda engine, value, attacked, final, mask: attacked
+        )
     elif fault == "everything is declined":
-        monkeypatch.setattr(which_rows_to_attack, "accepted", lambda engine, value, attacked, final, mask: False)
+        monkeypatch.setattr(
+            select_environments_to_attack, "accepted", lambda engine, value, attacked, final, mask: False
+        )
     else:
         monkeypatch.setattr(Clock, "count", lambda self, attacked: setattr(self, "spent", self.spent + 1))
     fails(checks.check_declined, case("noise", "q"), kind)

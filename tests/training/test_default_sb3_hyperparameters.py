@@ -11,7 +11,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from adv_wrappers.training.check_sb3_settings import ALGORITHMS, check_settings
 from adv_wrappers.training.default_sb3_hyperparameters import adversary_settings, agent_settings, timing_settings
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN
 
 
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))

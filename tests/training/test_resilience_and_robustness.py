@@ -14,12 +14,12 @@ import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
-from adv_wrappers.training import measure_resilience, resilience_stop_rule
+from adv_wrappers.training import one_resilience_measurement, resilience_stop_rule
 from tests.evaluation.agents import balancing, short, uncopied
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.training.measure_resilience import worst_action_of
+from adv_wrappers.training.one_resilience_measurement import worst_action_of
 from adv_wrappers.training.resilience_and_robustness import resilience, robustness
 
 # its environments and agents are functions, which folders cannot tell apart
@@ -105,7 +105,7 @@ def test_what_is_finished_is_not_measured_again(finished: Any, monkeypatch: pyte
         raise AssertionError("measured again")
 
     for name in ("train_director", "Player"):
-        monkeypatch.setattr(measure_resilience, name, fail)
+        monkeypatch.setattr(one_resilience_measurement, name, fail)
     again = resilience(DQN, SHORT, 2.0, transfer="zoo:cartpole-ppo", by="policy", out=out, **QUICK)
     assert again.to_dict() == found.to_dict() and again.adversary.sha256 == found.adversary.sha256
     fewer = resilience(DQN, SHORT, 2.0, by="policy", out=out, **QUICK)
@@ -261,7 +261,7 @@ def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
 def test_bad_input_is_refused_before_anything_is_trained(
     given: Any, error: Any, message: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure_resilience, "train_director", None)
+    monkeypatch.setattr(one_resilience_measurement, "train_director", None)
     with pytest.raises(error, match=message):
         resilience(DQN, SHORT, out=tmp_path, **{**QUICK, **given})
 

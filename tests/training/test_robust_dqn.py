@@ -20,8 +20,8 @@ from adv_wrappers import Linf
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim
+from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.robust_dqn import SADQN, RadialDQN, RobustDQN, equation_5, hinge, overlap
 from adv_wrappers.training.robust_policy_losses import LinearSchedule, Radial
 from adv_wrappers.training.robust_ppo_a2c import make_robust

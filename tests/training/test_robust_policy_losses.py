@@ -24,7 +24,7 @@ from torch import nn
 from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
-from adv_wrappers.bounds.interval import interval
+from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, update_normaliser

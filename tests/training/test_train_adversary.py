@@ -26,7 +26,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from adv_wrappers.training import training_folder
-from adv_wrappers.training.prioritized_dqn import PrioritizedDQN
+from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN
 from adv_wrappers.training.sb3_vec_env_adapter import Sb3Adapter
 from adv_wrappers.training.train_adversary import ALGORITHMS, strongest_form, train_adversary
 from adv_wrappers.training.training_folder import TrainingFolder

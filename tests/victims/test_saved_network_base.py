@@ -14,7 +14,7 @@ from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
 from adv_wrappers.victims.saved_critic import Critic
-from tests.victims.test_saved_dynamics import model
+from tests.victims.test_saved_dynamics_model import model
 
 
 def critic():

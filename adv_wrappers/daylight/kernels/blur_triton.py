@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.daylight import blur as plain
 from adv_wrappers.daylight.sorting_networks import MEDIAN, MIDDLE, SORTED
 
@@ -199,10 +199,10 @@ def trial(device: torch.device) -> None:
     table = torch.from_numpy(rng.integers(0, 256, 256, np.uint8))
     for k, channels, rows in ((3, 1, 2), (3, 4, _ROWS), (5, 1, _ROWS), (7, 1, _ROWS)):
         x = torch.from_numpy(rng.integers(0, 256, (2, 13, 10, channels), np.uint8))
-        triton_loader.check_equal(
+        load_triton_kernels.check_equal(
             f"median {k}", median(x.to(device), k, rows=rows).cpu(), plain.median_blur(x, k, layout="HWF")
         )
     there = torch.arange(130, dtype=torch.int32, device=device).flip(0)
     turned = median(x.to(device), 3, there, table.to(device), table.to(device)).cpu()
     expected = table[plain.median_blur(table[x.flip(1, 2).long()], 3, layout="HWF").long()]
-    triton_loader.check_equal("median of codes", turned, expected)
+    load_triton_kernels.check_equal("median of codes", turned, expected)

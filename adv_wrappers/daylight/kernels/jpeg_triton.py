@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.daylight import jpeg_colour
 from adv_wrappers.daylight.kernels.dct_triton import through
 from adv_wrappers.daylight.observations_as_images import split
@@ -230,4 +230,4 @@ def trial(device: torch.device) -> None:
         for subsampling in jpeg_colour.SUBSAMPLINGS if "C" in layout else ("4:4:4",):
             expected = back(jpeg_colour.jpeg_torch(images, quality, subsampling, "RGB"))
             got = round_trip(x, layout, quality, subsampling, "RGB")
-            triton_loader.check_equal(f"JPEG {subsampling} of {layout}", got, expected)
+            load_triton_kernels.check_equal(f"JPEG {subsampling} of {layout}", got, expected)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import triton_loader
+from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.daylight import fixed_point_warp as plain
 from adv_wrappers.daylight.observations_as_images import aligned
 
@@ -158,8 +158,10 @@ def trial(device: torch.device) -> None:
         for border, interpolation in (("zero", "bilinear"), ("reflect", "bilinear"), ("zero", "nearest")):
             at = plain.affine_map(matrix, 9, 34, interpolation)
             expected = plain.warp(x, at, border, interpolation)
-            triton_loader.check_equal("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
+            load_triton_kernels.check_equal("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
         at = plain.affine_map(matrix, 9, 34, "bilinear")
         codes, fractions = _codes(at, "wrap", "bilinear", device)
         lit = gather(x.to(device), codes, fractions, table.to(device), table.to(device), _IMAGES).cpu()
-        triton_loader.check_equal("gather", lit, table[plain.warp(table[x.long()], at, "wrap", "bilinear").long()])
+        load_triton_kernels.check_equal(
+            "gather", lit, table[plain.warp(table[x.long()], at, "wrap", "bilinear").long()]
+        )

@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike
 
 from adv_wrappers.actions.least_valued_action import WorstAction
 from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.actor_that_may_decline_a_step import Induce, Timed
 from adv_wrappers.adversaries.learned_attack import Learned
-from adv_wrappers.adversaries.timed_actor import Induce, Timed
 from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing
 
 import adv_wrappers as adv
-from adv_wrappers.atari.raw_screen_observations import grey, shrink
+from adv_wrappers.atari.raw_screen_wrapper import grey, shrink
 from tests.rigs import same_bytes
 
 GAMES = ("Pong", "BankHeist", "Jamesbond", "Riverraid", "TimePilot")

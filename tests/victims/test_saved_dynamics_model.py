@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import adv_wrappers as adv
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import CardError, ThreatError, VictimError
-from adv_wrappers.victims.saved_dynamics import Dynamics, TransitionModel, load_dynamics
+from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel, load_dynamics
 
 N, K = 3, 2
 

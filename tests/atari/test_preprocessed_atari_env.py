@@ -15,7 +15,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 import adv_wrappers as adv
 from adv_wrappers.atari.make_game_environments import PressFire
-from adv_wrappers.atari.raw_screen_observations import grey, shrink
+from adv_wrappers.atari.raw_screen_wrapper import grey, shrink
 from adv_wrappers.errors import SpaceError, VictimError
 from tests.rigs import same_bytes
 

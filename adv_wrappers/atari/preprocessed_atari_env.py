@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.atari.check_game_kwargs import single_game_arguments, vector_game_arguments, without_fixed
 from adv_wrappers.atari.make_game_environments import AtariGame, PressFire, is_atari, make_game, not_a_game, spec_of
-from adv_wrappers.atari.raw_screen_observations import RawFrames, ShrinkFrames
+from adv_wrappers.atari.raw_screen_wrapper import RawFrames, ShrinkFrames
 from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
