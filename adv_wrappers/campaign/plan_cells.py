@@ -168,7 +168,8 @@ class _GridExpansion:
         with closing(player):
             if not victim.is_known:
                 raise VictimError(f"{name} is a function, which its rows could not be known by: evaluate it by itself")
-            width = grid.how(0).fitted(victim).num_envs or 1
+            fitted = grid.how(0).fitted(victim)
+            width = fitted.num_envs or 1
             for threat in [*self.stacks, *self._of_suite(name, victim, environment)]:
                 if isinstance(threat, AttackRecipe):
                     recipe, text, layers = threat, threat.name, [threat.identity]
@@ -182,7 +183,7 @@ class _GridExpansion:
                         continue
                     recipe, text, layers = None, stack.name, [json_form(layer) for layer in stack.layers]
                 for seed in grid.seeds:
-                    episodes = grid.how(seed).fitted(victim)
+                    episodes = replace(fitted, seed=seed)
                     about = {**evaluator.about, "seed": seed, "num_envs": width, "episode_seeds": episodes.seeds}
                     key = row_key(about, layers, grid.best_of if layers else 1, evaluator.sampled)
                     if key is None:
@@ -200,7 +201,8 @@ class _GridExpansion:
                             episodes,
                         )
                     )
-        return sorted(made, key=lambda cell: grid.seeds.index(cell.episodes.seed))
+        place = {seed: i for i, seed in enumerate(grid.seeds)}
+        return sorted(made, key=lambda cell: place[cell.episodes.seed])
 
     def _of_suite(self, name: str, victim: Victim, environment: Environment) -> list[Threat | AttackRecipe]:
         """The entries of the grid's suite that apply, under each budget and timing.
