@@ -238,7 +238,7 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
     choices, clean = agent.choices, agent.clean
     said = verdict(agent)
     limits = chart_limits(agent.rows, [one.lower for one in choices.certificates])
-    charts = _charts(agent, id, limits)
+    charts = _charts(agent, id, limits, said)
     return {
         "id": id,
         "agent": agent,
@@ -250,6 +250,9 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "left": _left(agent, said),
         "caveat": _caveat(agent, said),
         "bar": lambda value: f"{bar_place(value, limits):.1f}",
+        "focus": said.figure is not None
+        and said.figure.eps is not None
+        and sum(row.eps == said.figure.eps for row in agent.attacked) > 1,
         "kinds": [(kind, words) for kind, words in _KINDS.items() if any(row.kind == kind for row in agent.attacked)],
         "footnotes": footnotes([row.row for row in agent.rows]),
         "eps_rows": _eps_rows(agent, said),
@@ -286,7 +289,7 @@ def _left(agent: AgentSections, said: Verdict) -> float | None:
     return min((figure.value - least) / (figure.of - least), 1.0)
 
 
-def _charts(agent: AgentSections, id: str, limits: Limits) -> dict[str, list[Chart]]:
+def _charts(agent: AgentSections, id: str, limits: Limits, said: Verdict) -> dict[str, list[Chart]]:
     """By section, its charts."""
     choices, clean = agent.choices, agent.clean
     found: dict[str, list[Chart]] = {}
@@ -299,6 +302,7 @@ def _charts(agent: AgentSections, id: str, limits: Limits) -> dict[str, list[Cha
             "" if place else choices.unit,
             limits,
             alone=len(sweeps) == 1,
+            headline=said.figure.eps if said.figure and not place else None,
         )
         for place, sweep in enumerate(sweeps)
     ]

@@ -67,8 +67,8 @@ _FEW = (1, 2, 5, 10, 20, 50)  # perturbations of an episode
 _CERTIFIED_SHARE = 0.15  # of the time that is left, for certificates
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
-_BEAM = True  # whether episodes are searched
-_BEAM_SHARE = 0.5  # of the time that is left, for a search
+_SEARCHED = 3  # eps at which whole episodes are searched, those around which the return falls first
+_SEARCH_SHARE = 0.5  # of the time that is left, for a search before an adversary is trained
 _LEAST_TRAINING = 90.0  # seconds below which no adversary is trained
 _TRAINING_SHARE = 0.8  # of the time that is left, for a training
 _SAMPLE_STEPS = 2048  # of a training, by which it is said how many steps there is time for
@@ -240,7 +240,8 @@ class _Sections:
         self.features, self.moments = dict[str, Trial](), dict[tuple[int, int], Trial]()
         self.chosen, self.reasons = list[str](), list[str]()
         self.frames: list[dict[str, str]] = list(folder.before.get("frames", []))
-        self.more = list[TrialLeftOut]()  # what was left out beside rows
+        self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
+        self._searched = set[float]()  # eps
 
     @property
     def rows(self) -> TrialPlayer:
@@ -274,8 +275,10 @@ class _Sections:
         self._write_at_times()
         self._sweep_others(_THOROUGH, _THOROUGH_POINTS)
         self._write_at_times()
-        self._search()
+        self._search(_SEARCH_SHARE)
         self._train()
+        self._sweep_others(_THOROUGH)  # at the other eps
+        self._search(1.0)
 
     # what is chosen
 
@@ -352,11 +355,16 @@ class _Sections:
         points = self._points()[:most]
         some = self.budget(points[0])
         reasons = {attack: self.rows.fits(attack, some) for attack in attacks if attack != self.cheap}
-        self.reasons += [f"{name} does not apply: {reason}" for name, reason in reasons.items() if reason]
+        why_not = [f"{name} does not apply: {reason}" for name, reason in reasons.items() if reason]
+        self.reasons += [reason for reason in why_not if reason not in self.reasons]
         prices = {attack: self.rows.price(attack, some) for attack, reason in reasons.items() if reason is None}
         for attack in sorted(prices, key=lambda attack: (attack != "noise", prices[attack])):
-            self.tell(f"{attack} at {len(points)} eps, about {prices[attack]:.1f} s each")
-            for eps in points:
+            played = {trial.eps for trial in self._swept if trial.attack == attack}
+            left = [eps for eps in points if eps not in played]
+            if not left:
+                continue
+            self.tell(f"{attack} at {len(left)} eps, about {prices[attack]:.1f} s each")
+            for eps in left:
                 with contextlib.suppress(OutOfTime):
                     self._at(attack, "another attack at the same eps")(eps)
             with contextlib.suppress(OutOfTime):
@@ -499,24 +507,28 @@ class _Sections:
                     entry[part] = path
                 self.frames.append(entry)
 
-    def _search(self) -> None:
-        """A search over whole episodes, where the environment can be saved."""
+    def _search(self, share: float) -> None:
+        """A search over whole episodes, where the environment can be saved, for a share of the time that is left."""
         focus = self.focus
-        if focus is None or not _BEAM:
+        points = [eps for eps in self._points()[:_SEARCHED] if eps not in self._searched]
+        if focus is None or not points:
             return
         reason = why_no_beam(self.victim, self.environment, self.budget(focus))
         if reason is not None:
-            self.reasons.append(f"A search over whole episodes does not apply: {reason}")
+            text = f"A search over whole episodes does not apply: {reason}"
+            self.reasons += [] if text in self.reasons else [text]
             return
         self.tell("a search over whole episodes")
-        until = self.deadline.share(_BEAM_SHARE)
+        until = Deadline(share * (self.deadline.left - self.rows.reserve))
+        self.more.pop("beam", None)
 
         def check(states: int) -> None:
             if until.passed:
                 raise OutOfTime
 
         episodes = self.rows.episodes
-        for eps in self._points()[:3]:
+        for eps in points:
+            began = time.monotonic()
             try:
                 found = beam_search(
                     self.victim, self.environment, None, episodes.count, episodes.seed, within=self.budget(eps),
@@ -524,8 +536,10 @@ class _Sections:
                 )  # fmt: skip
                 trial = self.rows.play(found.threat, None, "what the search found", label="beam")
             except OutOfTime:
-                self.more.append(TrialLeftOut("beam", "a search over whole episodes", 2 * until.left + 60))
+                seconds = 2 * (time.monotonic() - began) + 60
+                self.more["beam"] = TrialLeftOut("beam", "a search over whole episodes", seconds)
                 return
+            self._searched.add(eps)
             self._swept.append(replace(trial, eps=eps))
 
     def _train(self) -> None:
@@ -536,7 +550,7 @@ class _Sections:
         seconds = 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds
         note = TrialLeftOut("pa-ad", "an adversary that is trained", seconds)
         if self.deadline.left < _LEAST_TRAINING or importlib.util.find_spec("stable_baselines3") is None:
-            self.more.append(note)
+            self.more[note.threat] = note
             return
         from adv_wrappers.training.train_adversary import train_adversary
 
@@ -566,7 +580,7 @@ class _Sections:
                 ThreatModel("observation", found, self.budget(focus)), None, "a trained adversary", label=kind
             )
         except OutOfTime:
-            self.more.append(note)
+            self.more[note.threat] = note
         except AdvWrappersError as error:
             self.reasons.append(f"{kind} does not apply: {error}")
         else:
@@ -596,7 +610,7 @@ class _Sections:
             "halving_eps": halving_eps(self.rows.clean["mean_return"], self.strongest),
             "reasons": self.chosen,
             "certificates": [asdict(one) for one in self.certificates],
-            "untried": [self._untried(one) for one in grouped_by_attack([*self.rows.left_out, *self.more])],
+            "untried": [self._untried(one) for one in grouped_by_attack([*self.rows.left_out, *self.more.values()])],
             "frames": self.frames,
             "film": None,
             "not_tried": self.reasons,

@@ -297,8 +297,13 @@ def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
     layers = row.row["layers"]
     if len(layers) != 1 or not isinstance(layers[0], Mapping) or not _ball(layers[0].get("within"))[2]:
         return row.name
-    text = _text(str(row.row["threat"]), "scale")
+    text = _text(_threat_text(row.row), "scale")
     return text + (f" on {feature_names(row, known)}" if row.features else "") + _marks(row.row)
+
+
+def _threat_text(row: Row) -> str:
+    """The text of a row's threat, in which a search has its name: what it found is played as a record of its own."""
+    return str(row["threat"]).replace("<recorded>", "episode search")
 
 
 def feature_name(index: int, known: Sequence[FeatureSpread] | None) -> str:
@@ -313,7 +318,7 @@ def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
 
 
 def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
-    threat, layers = without_number(row["threat"]), row["layers"]
+    threat, layers = without_number(_threat_text(row)), row["layers"]
     change = paired_difference(row["returns"], clean["returns"])
     made = AttackRow(row, "other", "", threat, "", "", None, (), None, None, change)
     if not layers:
@@ -321,6 +326,8 @@ def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
     if len(layers) > 1 or not isinstance(layers[0], Mapping):
         return made
     layer = layers[0]
+    if _type(layer.get("how")) == "recorded":  # a record for each eps: one attack all the same
+        layer = {**layer, "how": {"type": "recorded"}}
     within, when = layer.get("within"), layer.get("when")
     ball, eps, scale = _ball(within)
     made = replace(made, eps=eps)

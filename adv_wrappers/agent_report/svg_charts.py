@@ -233,15 +233,18 @@ class _EpsAxis:
             return eps
         return math.log10(eps) if eps > 0 else self._zero
 
-    def paint(self, axes: Axes, wide: bool, label: str) -> None:
-        """Draw ticks at the radii, as many as have room."""
+    def paint(self, axes: Axes, wide: bool, label: str, always: float = 0.0) -> None:
+        """Draw ticks at the radii, as many as have room, that of ``always`` among them."""
         radii = [0.0, *self._radii]
         span = (self.place(radii[-1]) - self.place(0.0)) or 1.0
         letter = span / (620 if wide else 230) * 7.5  # about the width of one
-        shown = [radii[0]]
+        shown = sorted({radii[0], always})
         for eps in radii[1:]:
-            needed = (len(eps_text(eps)) + len(eps_text(shown[-1]))) / 2 * letter + letter
-            if self.place(eps) - self.place(shown[-1]) >= needed:
+            if all(
+                abs(self.place(eps) - self.place(other))
+                >= ((len(eps_text(eps)) + len(eps_text(other))) / 2 + 1) * letter
+                for other in shown
+            ):
                 shown.append(eps)
         axes.set_xticks([self.place(eps) for eps in shown], [eps_text(eps) for eps in shown])
         axes.set_xlim(self.place(0.0) - 0.03 * span, self.place(radii[-1]) + 0.03 * span)
@@ -318,11 +321,43 @@ def _end_labels(axes: Axes, x: float, ends: Sequence[tuple[str, float, str]], wi
         )
 
 
+def _mark(axes: Axes, x: float, row: AttackRow, eps: float) -> None:
+    """Draw a ring around the point of a row, and write what it is below it, on the side that has more room."""
+    y = row.row["mean_return"]
+    left, right = axes.get_xlim()
+    low, high = axes.get_ylim()
+    before, under = x - left > 0.4 * (right - left), y - low > 0.2 * (high - low)
+    axes.plot(
+        [x], [y], "o", markersize=15, markerfacecolor="none", markeredgecolor=ATTACK, markeredgewidth=1.6, zorder=7
+    )
+    axes.annotate(
+        f"{y:.4g} at eps {eps_text(eps)}",
+        (x, y),
+        xytext=(-12 if before else 12, -10 if under else 12),
+        textcoords="offset points",
+        color=ATTACK,
+        fontsize=12,
+        ha="right" if before else "left",
+        va="top" if under else "bottom",
+        zorder=8,
+    )
+
+
 def sweep_chart(
-    name: str, sweep: Sweep, certificates: Sequence[CertifiedReturn], unit: str, limits: Limits, alone: bool = True
+    name: str,
+    sweep: Sweep,
+    certificates: Sequence[CertifiedReturn],
+    unit: str,
+    limits: Limits,
+    alone: bool = True,
+    headline: float | None = None,
 ) -> Chart:
-    """Return over the radius: every attack, the strongest of them with its interval, and the certified return."""
+    """Return over the radius: every attack, the strongest of them with its interval, and the certified return.
+
+    The point at the radius ``headline`` is marked, and says what it is.
+    """
     strongest = sweep.strongest
+    marked = dict(strongest).get(headline) if headline else None
     certified = sorted(certificates, key=lambda one: one.eps)
     axis = _EpsAxis([*(eps for eps, _ in strongest), *(one.eps for one in certified)])
     label = f"eps ({unit})" if unit else "eps"
@@ -353,7 +388,9 @@ def sweep_chart(
         axes.plot(x, y, color=ATTACK, linewidth=2.6, zorder=5)
         hints = [f"eps {eps_text(eps)}, strongest is {_hint(row.label, row.returned)}" for eps, row in strongest]
         _points(axes, x, y, hints, ATTACK, level=6)
-        axis.paint(axes, wide, label)
+        axis.paint(axes, wide, label, headline if marked and headline else 0.0)
+        if marked and headline:
+            _mark(axes, axis.place(headline), marked, headline)
         if len(ends) <= (10 if wide else 6):
             _end_labels(axes, axes.get_xlim()[1], ends, wide)
 
@@ -595,7 +632,7 @@ def few_chart(name: str, curves: Sequence[Curve], clean: AttackRow, limits: Limi
     table = tuple((row.attack, float(row.count or 0), row.returned) for curve in curves for row in curve.rows)
     return Chart(
         name,
-        "",
+        f"Some steps alone: {curves[0].attack}" if len(curves) == 1 else "",
         description,
         *_draw(name, "Return by number of attacked steps", description, paint, 300, 280),
         ("attack", "attacked steps, at most", "mean return"),

@@ -28,6 +28,7 @@ class VerdictFigure:
         value, low, high: the mean and its interval.
         of: the mean return without an attack.
         eps: the radius of the attack.
+        attack: its name.
         certified_eps: the largest radius within which the return is certified, or None.
     """
 
@@ -36,6 +37,7 @@ class VerdictFigure:
     high: float
     of: float
     eps: float | None
+    attack: str
     certified_eps: float | None = None
 
 
@@ -55,7 +57,8 @@ class Verdict:
         sentence: the sentence.
         figure: its number, or None.
         feature: the feature that hurts most, or None.
-        moment: the part of an episode that hurts most, or None.
+        moment: the part of an episode that hurts most and the attack in it, or None.
+        action: the attack on actions that hurts most and the mean return that it leaves, or None.
         next: what to do.
         cannot_tell: what the report does not show.
     """
@@ -64,6 +67,7 @@ class Verdict:
     figure: VerdictFigure | None = None
     feature: str | None = None
     moment: str | None = None
+    action: str | None = None
     next: tuple[NextStep, ...] = ()
     cannot_tell: tuple[str, ...] = ()
 
@@ -78,14 +82,18 @@ def verdict(agent: AgentSections) -> Verdict:
     else:
         eps, row = found
         left = row.returned
-        figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, proved)
+        figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, _attack_name(row), proved)
         sentence = _sentence(agent, eps, row)
     feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
+    action = _worst(agent, list(agent.actions))
     return Verdict(
         sentence,
         figure,
         None if feature is None else _feature_name(agent, feature),
-        None if moment is None or moment.window is None else f"steps {moment.window[0]} to {moment.window[1]}",
+        None
+        if moment is None or moment.window is None
+        else f"steps {moment.window[0]} to {moment.window[1]} ({moment.attack})",
+        None if action is None else f"{action.label} leaves {number_text(_mean(action))}",
         _next(agent, found),
         _unknown(agent),
     )
@@ -102,6 +110,11 @@ def eps_in_words(eps: float, choices: ReportChoices) -> str:
 
 def _mean(row: AttackRow) -> float:
     return float(row.row["mean_return"])
+
+
+def _attack_name(row: AttackRow) -> str:
+    """The name of a row's attack, without its arguments."""
+    return row.attack.partition(":")[0]
 
 
 def _lost(agent: AgentSections, row: AttackRow) -> float:
@@ -200,7 +213,7 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     if clean <= 0 or _mean(row) < 0:
         taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(_mean(row))}"
     start = f"{row.attack} takes" if eps is None else f"An error of {size} takes"
-    return f"{start} {taken}{'' if eps is None else f' ({row.attack})'}.{below}"
+    return f"{start} {taken}{'' if eps is None else f' ({_attack_name(row)})'}.{below}"
 
 
 def _own_unit(agent: AgentSections, row: AttackRow) -> str:
@@ -232,8 +245,13 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         words += ["--eps", f"{found[0]:.3g}"]
         if agent.choices.scale is not None:
             words += ["--scale", ";".join(f"{unit:g}" for unit in agent.choices.scale)]
-        what = "Harden the agent against errors of this size, then make the report of the new one"
+        what = (
+            "Harden the agent against errors of this size: it is trained on under max-diff, which needs no training of "
+            "its own, for 1,000,000 steps unless --steps says otherwise"
+        )
         steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
+        again = ["adv-wrappers", "report", agent.environment, "--victim", "card:hardened", "--out", "hardened-report"]
+        steps.append(NextStep("Then make the report of the hardened agent", shlex.join(again)))
     if (one := _worst_feature(agent, found[0])) is not None:
         taken = f"{number_text(_lost(agent, one))} of {number_text(_mean(agent.clean))}"
         name = _feature_name(agent, one)

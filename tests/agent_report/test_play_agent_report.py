@@ -22,7 +22,7 @@ MINUTES = 1.0  # never used up: what is tried ends before
 def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each kind of trial, no search and no training."""
     short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=100",), "_THOROUGH_POINTS": 2, "_WINDOWS": 2}
-    for name, value in {**short, "_FEW": (1, 5), "_LARGE": (1.0,), "_BEAM": False, "_CERTIFICATES": 1}.items():
+    for name, value in {**short, "_FEW": (1, 5), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1}.items():
         monkeypatch.setattr(play_agent_report, name, value)
 
 

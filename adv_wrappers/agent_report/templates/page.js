@@ -46,7 +46,9 @@
       for (const row of rows) {
         const text = row.cells[0].textContent.toLowerCase();
         const fits = words.every((word) => text.includes(word));
-        row.hidden = !fits || Boolean(select && select.value && row.dataset.kind !== select.value);
+        const chosen = select ? select.value : "";
+        const kept = chosen === "focus" ? "focus" in row.dataset : !chosen || row.dataset.kind === chosen;
+        row.hidden = !fits || !kept;
         count += !row.hidden;
       }
       const short = !whole && count === rows.length;
@@ -56,6 +58,8 @@
     };
     form.addEventListener("input", apply);
     form.addEventListener("submit", (event) => event.preventDefault());
+    addEventListener("beforeprint", () => { for (const row of rows) row.hidden = false; });
+    addEventListener("afterprint", apply);
     apply();
   }
 
