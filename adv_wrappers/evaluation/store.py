@@ -8,6 +8,7 @@ most the last rows. A file that is shared lies on a local disk: a write-ahead lo
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -86,7 +87,13 @@ def unknown_key() -> str:
 
 def process_name() -> str:
     """This process, as ``host:pid:start``; the start tells it from an earlier one with its number."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_start_of(os.getpid())}"
+    return f"{socket.gethostname()}:{os.getpid()}:{_own_start(os.getpid())}"
+
+
+@functools.cache
+def _own_start(pid: int) -> str:
+    """When this process began, read once for every process, forked ones too: it is asked for with every row."""
+    return _start_of(pid)
 
 
 def _start_of(pid: int) -> str:
