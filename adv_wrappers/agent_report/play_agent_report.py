@@ -543,48 +543,50 @@ class _Sections:
             self._swept.append(replace(trial, eps=eps))
 
     def _train(self) -> None:
-        """An adversary that is trained in the time that is left."""
+        """Adversaries that are trained in the time that is left: longer ones, while there is time for another."""
         focus = self.focus
         if focus is None:
             return
         seconds = 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds
-        note = TrialLeftOut("pa-ad", "an adversary that is trained", seconds)
+        self.more["pa-ad"] = TrialLeftOut("pa-ad", "an adversary that is trained", seconds)
         if self.deadline.left < _LEAST_TRAINING or importlib.util.find_spec("stable_baselines3") is None:
-            self.more[note.threat] = note
             return
-        from adv_wrappers.training.train_adversary import train_adversary
-
         kind = "pa-ad" if self.victim.differentiable else "sa-rl"
         self.tell(f"an adversary ({kind}) is trained in the time that is left")
-        until, began = self.deadline.share(_TRAINING_SHARE), time.monotonic()
+        steps, seed, budget = _SAMPLE_STEPS, self.folder.seed + 1, self.budget(focus)
+        try:
+            while True:
+                until, began = self.deadline.share(_TRAINING_SHARE), time.monotonic()
+                found = self._trained(kind, steps, seed, budget, until)
+                if steps > _SAMPLE_STEPS:  # the first tells how long a step takes
+                    threat = ThreatModel("observation", found, budget)
+                    trial = self.rows.play(threat, None, "a trained adversary", label=kind)
+                    self._swept.append(replace(trial, eps=focus))
+                    self.more.pop("pa-ad", None)
+                each = (time.monotonic() - began) / steps
+                room = int(_TRAINING_SHARE * self.deadline.share(_TRAINING_SHARE).left / each // _SAMPLE_STEPS)
+                if room < 2 or (self.deadline.left < _LEAST_TRAINING and steps > _SAMPLE_STEPS):
+                    break
+                steps, seed = _SAMPLE_STEPS * room, seed + 1
+                self.tell(f"{steps:,} steps of it")
+        except OutOfTime:
+            pass
+        except AdvWrappersError as error:
+            self.reasons.append(f"{kind} does not apply: {error}")
+
+    def _trained(self, kind: str, steps: int, seed: int, budget: Linf, until: Deadline) -> Learned:
+        """An adversary after some steps of training; :class:`OutOfTime` once ``until`` has passed."""
+        from adv_wrappers.training.train_adversary import train_adversary
 
         def check(*told: object) -> None:
             if until.passed:
                 raise OutOfTime
 
-        def trained(steps: int, checks: int) -> Learned:
-            folder = self.folder.path / f"{kind}-{steps}"
-            return train_adversary(
-                kind, self.environment, self.victim, steps=steps, within=self.budget(focus), checks=checks,
-                episodes=min(self.rows.episodes.count, 10), seed=self.folder.seed + 1, out=folder, progress=check,
-            )  # fmt: skip
-
-        try:
-            trained(_SAMPLE_STEPS, 1)
-            each = (time.monotonic() - began) / _SAMPLE_STEPS
-            steps = int(_SAMPLE_STEPS * (_TRAINING_SHARE * until.left / each // _SAMPLE_STEPS))
-            if steps < 2 * _SAMPLE_STEPS:
-                raise OutOfTime
-            found = trained(steps, 5)
-            trial = self.rows.play(
-                ThreatModel("observation", found, self.budget(focus)), None, "a trained adversary", label=kind
-            )
-        except OutOfTime:
-            self.more[note.threat] = note
-        except AdvWrappersError as error:
-            self.reasons.append(f"{kind} does not apply: {error}")
-        else:
-            self._swept.append(replace(trial, eps=focus))
+        return train_adversary(
+            kind, self.environment, self.victim, steps=steps, within=budget, checks=1 if steps == _SAMPLE_STEPS else 5,
+            episodes=min(self.rows.episodes.count, 10), seed=seed, out=self.folder.path / f"{kind}-{steps}-seed{seed}",
+            progress=check,
+        )  # fmt: skip
 
     def _write_at_times(self) -> None:
         """The page of what is known so far, unless one was written a moment ago."""

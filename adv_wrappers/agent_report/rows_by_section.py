@@ -302,8 +302,12 @@ def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
 
 
 def _threat_text(row: Row) -> str:
-    """The text of a row's threat, in which a search has its name: what it found is played as a record of its own."""
-    return str(row["threat"]).replace("<recorded>", "episode search")
+    """The text of a row's threat, in which a search has its name: what it found is played as a record of its own.
+
+    A trained adversary is named by its folder alone.
+    """
+    text = str(row["threat"]).replace("<recorded>", "episode search")
+    return re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", text)  # its folder, without the way there
 
 
 def feature_name(index: int, known: Sequence[FeatureSpread] | None) -> str:
