@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -32,6 +31,7 @@ from adv_wrappers.agent_report.play_rows_until_deadline import (
     one_feature,
 )
 from adv_wrappers.agent_report.rows_by_section import sorted_report
+from adv_wrappers.agent_report.stills_and_film import write_film, write_stills
 from adv_wrappers.agent_report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.agent_report.what_the_report_chose_and_why import CHOICES_FILE, CertifiedReturn, read_choices
 from adv_wrappers.certification.certificate import certify
@@ -42,10 +42,9 @@ from adv_wrappers.evaluation.applicable_attacks import why_no_beam
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.evaluation.observation_under_threats import compare_threats, daylight_threats
+from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.presets import as_threat, parse_threat
-from adv_wrappers.rendering.observation_pixels import amplified_difference, gain_for, largest_change, to_pixels
 from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import LOCK, holding, write
@@ -240,6 +239,7 @@ class _Sections:
         self.features, self.moments = dict[str, Trial](), dict[tuple[int, int], Trial]()
         self.chosen, self.reasons = list[str](), list[str]()
         self.frames: list[dict[str, str]] = list(folder.before.get("frames", []))
+        self.film: str | None = folder.before.get("film")
         self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
 
@@ -484,28 +484,18 @@ class _Sections:
             eps *= _CERTIFIED_STEP
 
     def _pictures(self) -> None:
-        """True, shown and different pictures of one step under some of the threats."""
+        """Pictures of one step under some of the threats, and a short film under the strongest."""
         focus = self.focus
-        if self.frames or focus is None:
+        if focus is None:
             return
         strongest = parse_threat(self._best_attack(), within=self.budget(focus))
-        threats = [strongest, *daylight_threats(self.environment.name)[:2]]
+        made = (self.folder.path, self.victim, self.environment)
         with contextlib.suppress(AdvWrappersError):
-            found = compare_threats(self.environment.name, threats, self.victim, step=100, seed=self.folder.seed)
-            true = found.frame(found.true)
-            for i, (name, observation) in enumerate(zip(found.names, found.perturbed, strict=True)):
-                shown = found.frame(observation)
-                gain = gain_for(largest_change(true, shown))
-                pictures = {
-                    "true": to_pixels(true), "shown": to_pixels(shown),
-                    "difference": amplified_difference(true, shown, gain),
-                }  # fmt: skip
-                entry = {"title": f"{name[0]}, step 100"}
-                for part, picture in pictures.items():
-                    path = f"frames/{i}-{part}.png"
-                    write(self.folder.path / path, cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
-                    entry[part] = path
-                self.frames.append(entry)
+            if not self.frames:
+                threats = [strongest, *daylight_threats(self.environment.name)[:2]]
+                self.frames = write_stills(*made, threats, self.folder.seed)
+            if self.film is None:
+                self.film = write_film(*made, strongest, self.folder.seed, self.deadline)
 
     def _search(self, share: float) -> None:
         """A search over whole episodes, where the environment can be saved, for a share of the time that is left."""
@@ -614,7 +604,7 @@ class _Sections:
             "certificates": [asdict(one) for one in self.certificates],
             "untried": [self._untried(one) for one in grouped_by_attack([*self.rows.left_out, *self.more.values()])],
             "frames": self.frames,
-            "film": None,
+            "film": self.film,
             "not_tried": self.reasons,
         }
         write(self.folder.path / CHOICES_FILE, json.dumps(choices, indent=1, allow_nan=False).encode())
