@@ -93,7 +93,11 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "_DEMO", ((name, victim, env, threats[:1], 1),))
     done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["cartpole.json", "cartpole.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cartpole.json", "cartpole.png", "report.html"]
+    assert (
+        f"the page: {tmp_path / 'report.html'}" in done.output
+        and "zoo:cartpole-dqn" in (tmp_path / "report.html").read_text()
+    )
 
 
 def test_look_writes_two_figures_and_a_table(tmp_path: Path) -> None:

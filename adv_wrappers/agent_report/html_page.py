@@ -24,6 +24,7 @@ from adv_wrappers.agent_report.rows_by_section import (
     MeanWithInterval,
     StoredReports,
     read_reports,
+    sorted_report,
 )
 from adv_wrappers.agent_report.svg_charts import (
     Chart,
@@ -42,6 +43,7 @@ from adv_wrappers.agent_report.svg_charts import (
 from adv_wrappers.agent_report.verdict import Verdict, verdict
 from adv_wrappers.agent_report.what_the_report_chose_and_why import AttackedFrame, FeatureSpread
 from adv_wrappers.errors import OutputError
+from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES, footnotes
 from adv_wrappers.utils.files import probe_file, write
 
@@ -71,11 +73,12 @@ _KINDS = {
 PAGE_FILE = "report.html"  # in the folder of a report, beside its rows
 
 
-def write_page(source: str | Path, out: str | Path) -> Path:
+def write_page(source: str | Path | Report | Sequence[Report], out: str | Path) -> Path:
     """Write what a folder or store of rows holds as one page of HTML, of less than 3 MB.
 
     Args:
-        source: a folder that ``evaluate``, a suite or a report wrote, or a file of rows (:class:`.Store`).
+        source: a folder that ``evaluate``, a suite or a report wrote, or a file of rows (:class:`.Store`); or the
+            reports that ``evaluate`` returned, one or several.
         out: the file to be written; a page of an earlier call is replaced, any other file is not.
 
     Returns:
@@ -88,7 +91,12 @@ def write_page(source: str | Path, out: str | Path) -> Path:
     """
     path = Path(out)
     check_target(path)
-    write(path, page_of(read_reports(source), path.name))
+    if isinstance(source, (str, Path)):
+        stored = read_reports(source)
+    else:
+        reports = [source] if isinstance(source, Report) else source
+        stored = StoredReports(Path("what evaluate returned"), tuple(map(sorted_report, reports)), (), {})
+    write(path, page_of(stored, path.name))
     return path
 
 

@@ -223,9 +223,13 @@ def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> b
 @click.option("--out", default=Path("adv-wrappers-demo"), show_default=True, type=FOLDER)
 @table_options
 def demo(out: Path) -> None:
-    """Attack two agents of the zoo: tables, JSON and figures in well under a minute."""
-    rows = list[dict[str, Any]]()
+    """Attack two agents of the zoo: tables, a page, JSON and figures in well under a minute."""
+    from adv_wrappers.agent_report.html_page import PAGE_FILE, check_target, write_page
+
+    rows: list[dict[str, Any]] = []
+    reports: list[Report] = []
     with held(out):
+        check_target(out / PAGE_FILE)
         for name, victim, env, threats, episodes in _DEMO:
             report = _run(victim, env, threats, episodes=episodes)
             rows += [{"victim": victim, "environment": env, **row} for row in report.threats]
@@ -233,6 +237,9 @@ def demo(out: Path) -> None:
                 _show(report)
             report.to_json(out / f"{name}.json")
             report.plot(out / f"{name}.png")
+            reports.append(report)
+        page = write_page(reports, out / PAGE_FILE)
     if json_asked():
         print_rows(rows)
     say(f"wrote {', '.join(str(out / f'{item[0]}.json') for item in _DEMO)} and a .png beside each")
+    say(f"the page: {page}")
