@@ -208,7 +208,7 @@ def read_reports(source: str | Path) -> StoredReports:
     agents, errors, names = list[AgentSections](), dict[str, str](), Counter[str]()
     for part, file in stores.items():
         choices = read_choices(file.parent) if file.name == ROWS_FILE else ReportChoices()
-        with Store(file, shared=False) as store:
+        with Store(file, read_only=True) as store:
             reports = store.reports()
             errors |= store.errors()
             names.update(str(row["threat"]) for _, row in store.rows())

@@ -123,7 +123,7 @@ def _pairs(source: RowSource) -> Iterator[tuple[Mapping[str, Any], ReportRow]]:
         if path.suffix == ".json":
             yield from _pairs(Report.from_json(path))
             return
-        with Store(path, shared=False) as store:
+        with Store(path, read_only=True) as store:
             yield from store.rows()
     elif isinstance(source, Sequence) and all(isinstance(report, Report) for report in source):
         for report in source:

@@ -118,6 +118,7 @@ class Store:
         path: the file, which is made where it is missing.
         shared: whether several runs may write to it at once; without, it may lie on a network file system, as far as
             that locks files.
+        read_only: only read it: it is never changed or made, and may lie on a disk that nothing can be written to.
 
     Raises:
         StoreError: for a file that is damaged, no store, or of a newer release.
@@ -132,34 +133,41 @@ class Store:
     (4, [0, 1])
     """
 
-    def __init__(self, path: str | Path, shared: bool = True) -> None:
-        self._shared = shared
+    def __init__(self, path: str | Path, shared: bool = True, read_only: bool = False) -> None:
+        self._shared, self._read_only = shared and not read_only, read_only
         self.path, self.owner = Path(path), f"{process_name()}/{next(_stores)}"
         self._own_memory = str(path) == ":memory:"
         self._about: dict[str, str] = {}  # ids of runs that the file has, by their text
         self._claimed: set[str] = set()
         self._ended = threading.Event()
-        if not self._own_memory:
+        if not self._own_memory and not read_only:
             with _named_errors(self.path), contextlib.suppress(FileExistsError):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-        with _named_errors(self.path):
+        with _named_errors(self.path, "open" if read_only else "write"):
             self._connection = self._connect()
             self._open()
-        if not self._own_memory and shared:
+        if not self._own_memory and self._shared:
             threading.Thread(target=self._keep_alive, daemon=True).start()
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
+        if not self._read_only:
+            return sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
+        path = self.path.resolve()
+        # where no file can be made beside it, SQLite cannot follow other writers, and there are none
+        still = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
+        return sqlite3.connect(f"{path.as_uri()}?mode=ro{still}", timeout=_BUSY, isolation_level=None, uri=True)
 
     def _open(self) -> None:
         """Check the file, or make its tables: in one transaction, as another run may do so at the same moment."""
         execute = self._connection.execute
         try:
-            with self._transaction():  # raises for a file that cannot be written to
+            with contextlib.nullcontext() if self._read_only else self._transaction():  # raises where it cannot write
                 tables = {name for (name,) in execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
                 (form,), (version,) = (
                     execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
                 )
+                if not tables and self._read_only:
+                    raise StoreError(f"{self.path} is empty, and no store of rows")
                 if not tables:
                     for statement in _TABLES.split(";")[:-1]:
                         execute(statement)
@@ -323,7 +331,7 @@ class Store:
         path = Path(folder) / ROWS_FILE
         if not path.exists():
             raise ValueRangeError(f"{folder} holds no {ROWS_FILE}, which evaluate(out=...) writes")
-        with Store(path, shared=False) as other:
+        with Store(path, read_only=True) as other:
             found = [played for played in other.played() if not played.key.startswith("unknown-")]
         done = self.done(played.key for played in found)
         new = [played for played in found if played.key not in done]
@@ -348,8 +356,9 @@ class Store:
         """Give up what this process has claimed, and close the file."""
         if not self._ended.is_set():
             self._ended.set()
-            with contextlib.suppress(AdvWrappersError), self._transaction():
-                self._connection.execute("DELETE FROM claims WHERE owner = ?", (self.owner,))
+            if not self._read_only:
+                with contextlib.suppress(AdvWrappersError), self._transaction():
+                    self._connection.execute("DELETE FROM claims WHERE owner = ?", (self.owner,))
             self._connection.close()
 
     def __enter__(self) -> Store:
@@ -402,12 +411,12 @@ def _warnings(report: Report, under: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
+def _named_errors(path: Path, do: str = "write") -> Iterator[None]:
     """Errors of SQLite as those of this package."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise OutputError(f"cannot write the store {path}: {error}") from error
+        raise OutputError(f"cannot {do} the store {path}: {error}") from error
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{path} is damaged, or no store: {error}") from error
     except OSError as error:

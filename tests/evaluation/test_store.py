@@ -214,6 +214,32 @@ def test_a_file_without_permission(filled, tmp_path):
         Store(tmp_path / "rows.db")
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_store_is_read_without_a_trace(filled, tmp_path, monkeypatch, writable):
+    file = tmp_path / "rows.db"
+    file.write_bytes(filled.read_bytes())
+    with Store(filled) as store:
+        rows = list(store.rows())
+    monkeypatch.setattr("os.access", lambda path, mode: writable)
+    before = file.read_bytes()
+    with Store(file, read_only=True) as store:
+        assert list(store.rows()) == rows
+        with pytest.raises(OutputError, match="readonly"):
+            store.claim(["a"])
+    assert file.read_bytes() == before and {path.name for path in tmp_path.iterdir()} <= {
+        "rows.db", "rows.db-shm", "rows.db-wal",
+    }  # fmt: skip
+
+
+def test_a_store_that_is_not_there_is_not_made_by_reading_it(tmp_path):
+    with pytest.raises(OutputError, match="cannot open"):
+        Store(tmp_path / "rows.db", read_only=True)
+    assert not [*tmp_path.iterdir()]
+    (tmp_path / "rows.db").touch()
+    with pytest.raises(StoreError, match="empty"):
+        Store(tmp_path / "rows.db", read_only=True)
+
+
 def test_a_full_disk_hands_the_rows_back(filled, tmp_path):
     with Store(filled) as store:
         rows = list(store.rows())
