@@ -78,6 +78,17 @@ def test_every_citation_is_in_the_bibliography():
     assert sorted(cited - set(known)) == []
 
 
+def test_every_threat_beside_a_question_is_run():
+    """The tables of the page name no text that its snippets leave out, and the snippets run none that is not named."""
+    page, snippets = (ROOT / "docs" / "threats_by_question.rst").read_text(encoding="utf-8").split("All of these, run")
+    cells = re.findall(r"^   \* - .*\n     - ((?:.|\n)*?)\n     - ", page, re.MULTILINE)
+    named = {text for cell in cells for text in re.findall(r"``([a-z-]+:[^`]+)``", cell)}
+    run = {re.sub(r"{\w+}", "FOLDER", text) for text in re.findall(r'"([a-z-]+:[^" ]+)"', snippets)}
+    zoo = {text for text in run if text.startswith("zoo:")}
+    assert len(named) > 25
+    assert named == run - zoo
+
+
 METAPHORS = r"\b(?:struck|unstruck|strikes?|steer\w*|chairs?|seats?|pilots?|handed|gentl[ey]|settle[sd]?|toss(?:es)?)\b"
 
 
