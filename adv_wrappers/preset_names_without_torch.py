@@ -16,7 +16,9 @@ GROUP = "adv_wrappers.presets"  # of entry points
 NAMES = (
     "noise", "flip", "min-best", "fgsm", "pgd", "apgd", "multi-targeted", "min-played-q", "max-worst", "momentum",
     "min-q", "min-value", "max-diff", "robust-sarsa", "carlini-wagner", "square", "hop-skip-jump", "model-based",
-    "learned", "action-noise", "action-flip", "worst-action", "action-model-based", "median-blur", "brightness",
+    "sensor-bias", "sensor-drift", "quantization", "saturation", "stuck-sensor", "sensor-dropout", "swapped-sensors",
+    "observation-delay", "observation-jitter", "observation-loss", "occlusion", "learned", "action-noise",
+    "action-flip", "worst-action", "action-delay", "action-loss", "action-model-based", "median-blur", "brightness",
     "daylight", "jpeg", "perspective", "rotation", "shift",
 )  # fmt: skip
 # called with the names of all presets when those of installed packages have been imported

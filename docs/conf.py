@@ -189,7 +189,7 @@ def generate(app: Any) -> None:
                 arguments = ", ".join(f"{key}={value}" for key, value in preset.arguments.items())
                 rows.append([f"`{name}`", preset.kind.__name__, preset.summary, arguments])
         write(GENERATED / f"{on}.inc", "\n".join(table(rows, "presets")))
-    for folder in ("attacks", "actions"):
+    for folder in ("attacks", "sensors", "actions"):
         write(GENERATED / f"{folder}.inc", "\n".join(reference(f"adv_wrappers.{folder}.")))
     write(GENERATED / "help.inc", help_of(cli, "adv-wrappers") + "\n")
     for name, command in getattr(cli, "commands", {}).items():

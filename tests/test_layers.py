@@ -25,7 +25,7 @@ FLOORS = [
     "core",
     "victims",
     "timing",
-    ("attacks", "daylight", "actions"),
+    ("attacks", "daylight", "sensors", "actions"),
     "adversaries",
     "all_attacks",
     "parse_threat_text",
@@ -48,7 +48,7 @@ FLOORS = [
     "cli",
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}
-SIBLINGS = {"attacks", "daylight", "actions"}
+SIBLINGS = {"attacks", "daylight", "sensors", "actions"}
 SB3 = ("victims/sb3", "wrappers/sb3", "training/", "callbacks.py")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
 

@@ -237,11 +237,11 @@ class ActorPerturbation(DecliningPerturbation):
     def accepts(self, x: Tensor, context: Context) -> Tensor:
         return self.actor.accepts(x, self._action(x, context), context)  # type: ignore[no-any-return]
 
-    def initial_memory(self, rows: int) -> dict[str, Tensor]:
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         space = self.actor.action_space(self.shape)
         if isinstance(space, spaces.Discrete):
-            return {"action": torch.zeros(rows, dtype=torch.int64)}
-        return {"action": torch.zeros(rows, *space.shape)}
+            return {"action": torch.zeros(len(x), dtype=torch.int64)}
+        return {"action": torch.zeros(len(x), *space.shape)}
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         return self.actor(x, self._action(x, context), context)  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from gymnasium import spaces
 from torch import Tensor
 
@@ -54,7 +55,7 @@ class Timed(Actor):
             )
         if self.victim is not None:
             set_fields(self, how=replace_victims(self.how, None, self.victim))
-        if self.how.declines or self.how.initial_memory(1) is not None:
+        if self.how.declines or self.how.initial_memory(torch.zeros(1)) is not None:
             raise ThreatError(f"timed takes a perturbation without a memory of its own, got {self.how!r:.80}")
 
     @property

@@ -196,12 +196,12 @@ class Learned(DecliningPerturbation):
         save_director(folder, self.director, about)
         return Learned(card=str(folder), victim=victim)
 
-    def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor] | None:
         """The director's state, and the action that :meth:`accepts` chose where the actor may decline."""
-        leaves = self._initial_state(rows)
+        leaves = self._initial_state(len(x))
         if not self.declines:
             return leaves or None
-        return {**leaves, _ACTION: torch.zeros(rows, dtype=torch.int64)}
+        return {**leaves, _ACTION: torch.zeros(len(x), dtype=torch.int64)}
 
     def _initial_state(self, rows: int) -> dict[str, Tensor]:
         if not _has_state(self.director):
@@ -239,7 +239,7 @@ class Learned(DecliningPerturbation):
             seen = append_actions(seen, victim_action, self.victim.action_space)
         if self.observe == OBSERVE[2]:
             seen = append_spent(seen, context.spent)
-        memory = self.initial_memory(len(x)) if context.memory is None else context.memory
+        memory = self.initial_memory(x) if context.memory is None else context.memory
         action = self._advance(seen, memory) if memory and {*memory} - {_ACTION} else self.director(seen)
         if not isinstance(action, Tensor):
             raise ThreatError(f"a director must return a tensor of one action a row, got {type(action).__name__}")

@@ -175,16 +175,16 @@ class Planned(SimulatingPerturbation, VictimAttack):
         if field.grid or field.discrete:
             raise ThreatError(f"{self.name} plans in continuous spaces, not on a grid")
 
-    def initial_memory(self, rows: int) -> dict[str, Tensor]:
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The plan of every row, in the budget's radius, and the step that it was made for, -1 for none."""
         space = self.victim.observation_space if self.on == "observation" else self.victim.action_space
         return {
-            "plan": torch.zeros(rows, self.steps, *space.shape),
-            "made": torch.full((rows,), -1, dtype=torch.int64),
+            "plan": torch.zeros(len(x), self.steps, *space.shape),
+            "made": torch.full((len(x),), -1, dtype=torch.int64),
         }
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        memory, problem = context.memory or self.initial_memory(len(x)), self.problem(x, context)
+        memory, problem = context.memory or self.initial_memory(x), self.problem(x, context)
         made = memory["made"]
         now = torch.as_tensor(context.t, device=made.device).expand(len(x))
         age = torch.where(made < 0, self.steps, now - made).clamp(max=self.steps)

@@ -330,7 +330,10 @@ class Engine:
         self.memory = leaves
 
     def _begin_memory(self, mask: Flags | None = None) -> None:
-        fresh = self.how.initial_memory(self.rows or 1) if isinstance(self.how, Perturbation) else None
+        fresh = None
+        if isinstance(self.how, Perturbation) and type(self.how).initial_memory is not Perturbation.initial_memory:
+            dtype = tensor_of(np.zeros(0, self.field.dtype)).dtype if self.native else self.dtype
+            fresh = self.how.initial_memory(torch.zeros(self._shape, dtype=dtype, device=self.device))
         self.memory = fresh if mask is None or fresh is None else merge(torch.as_tensor(mask), fresh, self.memory)
 
     def remember(self, new: Leaves, attacked: Flags) -> None:

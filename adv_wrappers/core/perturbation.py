@@ -111,8 +111,11 @@ class Perturbation(Value):
         """How tables and ``info`` call this perturbation under a budget."""
         return self.name
 
-    def initial_memory(self, rows: int) -> dict[str, Tensor] | None:
-        """What is remembered a row, leaves ``[rows, ...]``, reset every episode; None for a stateless perturbation."""
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor] | None:
+        """What is remembered a row, leaves ``[B, ...]``, reset every episode; None for a stateless perturbation.
+
+        ``x`` is a batch of zeros as :meth:`__call__` will get it, ``[B, *S]``, with as many rows as there are.
+        """
         return None
 
 

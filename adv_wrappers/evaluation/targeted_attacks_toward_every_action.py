@@ -65,9 +65,9 @@ class TargetedLead(VictimAttack):
         check_integer("restarts", self.restarts, 1)
         need_gradient("a beam search", self.victim)
 
-    def initial_memory(self, rows: int) -> dict[str, Tensor]:
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """Which action is asked for in every row, counted from 0."""
-        return {"action": torch.zeros(rows, dtype=torch.int64)}
+        return {"action": torch.zeros(len(x), dtype=torch.int64)}
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         assert context.memory is not None

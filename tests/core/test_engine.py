@@ -181,8 +181,8 @@ class Drift(Perturbation):
 
     name: ClassVar[str] = "test-drift"
 
-    def initial_memory(self, rows):
-        return {"n": torch.zeros(rows, dtype=torch.int64)}
+    def initial_memory(self, x):
+        return {"n": torch.zeros(len(x), dtype=torch.int64)}
 
     def __call__(self, x, context):
         context.memory["n"] += 1

@@ -39,8 +39,8 @@ class Counting(Native):
 
     name: ClassVar[str] = "test-native-counting"
 
-    def initial_memory(self, rows):
-        return {"count": torch.zeros(rows, dtype=torch.int64)}
+    def initial_memory(self, x):
+        return {"count": torch.zeros(len(x), dtype=torch.int64)}
 
     def __call__(self, x, context):
         count = context.memory["count"]

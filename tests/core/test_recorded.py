@@ -195,8 +195,8 @@ class Counting(Perturbation):
     name: ClassVar[str] = "test-counting"
     capturable: ClassVar[bool] = True
 
-    def initial_memory(self, rows):
-        return {"n": torch.zeros(rows, dtype=torch.int64)}
+    def initial_memory(self, x):
+        return {"n": torch.zeros(len(x), dtype=torch.int64)}
 
     def __call__(self, x, context):
         context.memory["n"] += 1

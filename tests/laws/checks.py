@@ -72,6 +72,8 @@ class Case:
         if self.preset in PLANNED:
             model = model_of(self.rig.space, self.rig.actions)
             return {"dynamics": model, "target": "0=1&2=-1", "steps": 3, "iterations": 3}
+        if self.preset == "saturation":
+            return {"low": 90, "high": 160} if self.leaf.dtype == np.uint8 else {"low": -0.05, "high": 0.05}
         if self.preset == "daylight":
             return {"game": "Pong", "transform": "brightness"}
         takes = {field.name: field.default for field in dataclasses.fields(adv.presets[self.preset].kind)}
@@ -120,6 +122,9 @@ class Case:
 
 
 PLANNED = ("model-based", "action-model-based")
+REMEMBERING = (  # what was before, which an actor that learns when to attack does not take
+    "stuck-sensor", "observation-delay", "observation-jitter", "observation-loss", "action-delay", "action-loss",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

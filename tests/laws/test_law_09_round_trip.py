@@ -72,6 +72,8 @@ def _arguments(preset, refs):
             made = gym.make(env)
             model = model_of(made.observation_space, made.action_space)
             kwargs = {"dynamics": model, "target": "0=1", "steps": 3, "iterations": 3}
+        if preset == "saturation":
+            kwargs = {"low": -0.05, "high": 0.05}
         kwargs |= {"victim": ref} if ref else {}
         if adv.presets[preset].on == "observation" and ref:
             kwargs["eps"] = 0.05

@@ -90,8 +90,8 @@ def test_an_attack_remembers_and_shown_frames_stay_when_the_budget_changes_withi
         same_bytes(shown[-1][:-1], shown[-2][1:], "frames of the past")
 
     class Counting(adv.Noise):
-        def initial_memory(self, rows):
-            return {"n": torch.zeros(rows, 1)}
+        def initial_memory(self, x):
+            return {"n": torch.zeros(len(x), 1)}
 
         def __call__(self, x, context):
             context.memory["n"] = context.memory["n"] + 1
