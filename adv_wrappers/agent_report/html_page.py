@@ -40,7 +40,7 @@ from adv_wrappers.agent_report.svg_charts import (
     rows_chart,
     sweep_chart,
 )
-from adv_wrappers.agent_report.verdict import Verdict, verdict
+from adv_wrappers.agent_report.verdict import NEAR, Verdict, verdict
 from adv_wrappers.agent_report.what_the_report_chose_and_why import AttackedFrame, FeatureSpread
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.report import Report
@@ -67,6 +67,7 @@ _KINDS = {
     "few": "few steps",
     "action": "actions",
     "daylight": "light and camera",
+    "fault": "sensors and channels",
     "other": "other",
 }
 
@@ -247,6 +248,11 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
     said = verdict(agent)
     limits = chart_limits(agent.rows, [one.lower for one in choices.certificates])
     charts = _charts(agent, id, limits, said)
+    focus = said.figure.eps if said.figure else None
+
+    def near(eps: float | None) -> bool:
+        return bool(eps and focus and focus / NEAR <= eps <= focus * NEAR)
+
     return {
         "id": id,
         "agent": agent,
@@ -258,9 +264,9 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "left": _left(agent, said),
         "caveat": _caveat(agent, said),
         "bar": lambda value: f"{bar_place(value, limits):.1f}",
-        "focus": said.figure is not None
-        and said.figure.eps is not None
-        and sum(row.eps == said.figure.eps for row in agent.attacked) > 1,
+        "near": near,
+        "focus": sum(near(row.eps) for row in agent.attacked) > 1,
+        "several_counts": len({row.count for curve in agent.few for row in curve.rows}) > 1,
         "kinds": [(kind, words) for kind, words in _KINDS.items() if any(row.kind == kind for row in agent.attacked)],
         "footnotes": footnotes([row.row for row in agent.rows]),
         "eps_rows": _eps_rows(agent, said),
@@ -322,7 +328,11 @@ def _charts(agent: AgentSections, id: str, limits: Limits, said: Verdict) -> dic
         moment_chart(f"{id}-moment{place}", curve, clean, limits) for place, curve in enumerate(agent.moments)
     ]
     found["few"] = [few_chart(f"{id}-few-chart", agent.few, clean, limits)] if agent.few else []
-    parts = [("daylight", "Light and camera", agent.daylight), ("action", "Attacks on actions", agent.actions)]
+    parts = [
+        ("daylight", "Light and camera", agent.daylight),
+        ("fault", "Sensors and channels", agent.faults),
+        ("action", "Attacks on actions", agent.actions),
+    ]
     found["daylight"] = [
         rows_chart(f"{id}-{name}-chart", title, rows, clean, limits) for name, title, rows in parts if rows
     ]

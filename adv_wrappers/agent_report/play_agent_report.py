@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned_attack import Learned
-from adv_wrappers.agent_report.eps_sweep import EpsSweep, half_return, halving_eps, strongest_by_eps
+from adv_wrappers.agent_report.eps_sweep import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
 from adv_wrappers.agent_report.play_rows_until_deadline import (
@@ -44,6 +44,7 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, En
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.report_warnings import other_environment
 from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.utils.deadline import Deadline
@@ -66,6 +67,11 @@ _FEW = (1, 2, 5, 10, 20, 50)  # perturbations of an episode
 _CERTIFIED_SHARE = 0.15  # of the time that is left, for certificates
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
+_MOST_STUCK = 12  # features, each of which sticks alone; of more, none does
+_FAULTS = (
+    "sensor-dropout:rate=0.1,fill=last", "observation-delay:steps=1", "observation-delay:steps=3",
+    "observation-loss:rate=0.2", "action-delay:steps=1", "action-delay:steps=3",
+)  # fmt: skip
 _SEARCHED = 3  # eps at which whole episodes are searched, those around which the return falls first
 _SEARCH_SHARE = 0.5  # of the time that is left, for a search before an adversary is trained
 _LEAST_TRAINING = 90.0  # seconds below which no adversary is trained
@@ -252,6 +258,8 @@ class _Sections:
 
     def play(self) -> None:
         """Everything, until the time is over."""
+        for warning in other_environment(self.victim, self.environment.name):
+            self.tell(f"WARNING: {warning}")
         seeds = draw_seeds(self.folder.seed, 30)
         self.tell("the agent is played without an attack")
         self.ranges = observed_ranges(self.victim, self.environment, seeds, _RANGES_SHARE * self.limit)
@@ -272,6 +280,7 @@ class _Sections:
         self._parts_of_episodes()
         self._few_perturbations()
         self._actions()
+        self._faults()
         self._write_at_times()
         self._sweep_others(_THOROUGH, _THOROUGH_POINTS)
         self._write_at_times()
@@ -338,10 +347,10 @@ class _Sections:
         self.sweep.outwards(self._at(self.cheap, "the sweep of eps"))
         self._refine(self.cheap)
         points = list(self.strongest)
-        self.chosen.append(
-            f"eps goes from {min(points):.3g} to {max(points):.3g} {self._unit()}: from where nothing is lost to where "
-            "no more is."
-        )
+        clean, least = self.rows.clean["mean_return"], self.strongest[min(points)]
+        at_least = "nothing is lost" if clean - least.mean <= NO_LOSS * abs(clean) else "something is lost already"
+        span = f"eps goes from {min(points):.3g} to {max(points):.3g} {self._unit()}"
+        self.chosen.append(f"{span}; at the smallest {at_least}.")
         self.chosen.append(
             "Attacks are played from the quickest to the slowest, first at the eps around which the return falls."
         )
@@ -361,7 +370,10 @@ class _Sections:
         for attack in sorted(prices, key=lambda attack: (attack != "noise", prices[attack])):
             played = {trial.eps for trial in self._swept if trial.attack == attack}
             left = [eps for eps in points if eps not in played]
-            if not left:
+            if not left or not self.rows.has_time_for(prices[attack]):
+                if left and not any(one.threat == attack for one in self.rows.left_out):
+                    self.tell(f"{attack} does not fit, about {prices[attack]:.0f} s each")
+                    self.rows.leave_out(attack, "another attack at the same eps", prices[attack] * len(left))
                 continue
             self.tell(f"{attack} at {len(left)} eps, about {prices[attack]:.1f} s each")
             for eps in left:
@@ -439,6 +451,20 @@ class _Sections:
                     self.rows.play(attack, budget, "errors of actions", when)
                 except AdvWrappersError as error:
                     self.reasons.append(f"{attack} does not apply: {error}")
+
+    def _faults(self) -> None:
+        """Sensors and channels that fail: off by the size at which half of the return is lost, stuck, late or lost."""
+        if self.focus is None:
+            return
+        self.tell("faults of sensors and channels")
+        budget, names = self.budget(self.focus), self.ranges.names or ()
+        half = max(round(float(self.rows.clean["mean_length"])) // 2, 1)
+        tries: list[tuple[str, Linf | None]] = [("sensor-bias", budget), (f"sensor-drift:steps={half}", budget)]
+        stuck = [f"stuck-sensor:features={i}" for i in range(len(names))] if len(names) <= _MOST_STUCK else []
+        tries += [(text, None) for text in (*stuck, *_FAULTS)]
+        for text, within in tries:
+            with contextlib.suppress(OutOfTime):
+                self.rows.play(text, within, "faults of sensors and channels")
 
     def _changes_of_images(self) -> None:
         if not self.ranges.image:
@@ -590,7 +616,7 @@ class _Sections:
         choices = {
             "schema": 1,
             "identity": self.folder.identity,
-            "command": self.command,
+            "command": f"{self.command} --minutes {self.limit / 60:g}",
             "minutes": self.limit / 60,
             "seconds": time.monotonic() - self._began,
             "finished": self.finished,
@@ -605,6 +631,7 @@ class _Sections:
             "untried": [self._untried(one) for one in grouped_by_attack([*self.rows.left_out, *self.more.values()])],
             "frames": self.frames,
             "film": self.film,
+            "hardens": can_be_hardened(self.victim),
             "not_tried": self.reasons,
         }
         write(self.folder.path / CHOICES_FILE, json.dumps(choices, indent=1, allow_nan=False).encode())
@@ -634,3 +661,14 @@ class _Sections:
         """Close the environments."""
         if self._player is not None:
             self._player.close()
+
+
+def can_be_hardened(victim: Victim) -> bool:
+    """Whether a training with Stable-Baselines3 can begin with an agent's networks."""
+    try:
+        from adv_wrappers.training.convert_victims_to_sb3_agents import networks_of_agent
+
+        networks_of_agent(victim)
+    except (AdvWrappersError, ImportError):
+        return False
+    return True

@@ -156,8 +156,8 @@ class TrialPlayer:
         stack = self._stack(attack, budget, when)
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
             seconds = self._price(evaluator, text)
-            if seconds * _ROOM > self.deadline.left - self.reserve and 1 not in kept_rows(evaluator, self.out):
-                self.left_out.append(TrialLeftOut(text, why, seconds))
+            if not self.has_time_for(seconds) and 1 not in kept_rows(evaluator, self.out):
+                self.leave_out(text, why, seconds)
                 raise OutOfTime
             row = self._play(evaluator, [1])[1]
             self._stacks.append(evaluator.stacks[1])
@@ -168,6 +168,14 @@ class TrialPlayer:
         trial = Trial(text, getattr(budget, "eps", None), row)
         self.trials.append(trial)
         return trial
+
+    def has_time_for(self, seconds: float) -> bool:
+        """Whether a row that is said to take so long fits into the time that is left."""
+        return seconds * _ROOM <= self.deadline.left - self.reserve
+
+    def leave_out(self, threat: str, why: str, seconds: float) -> None:
+        """Note what does not fit."""
+        self.left_out.append(TrialLeftOut(threat, why, seconds))
 
     def price(self, attack: str, budget: Budget | None) -> float:
         """About how many seconds a row under an attack takes."""

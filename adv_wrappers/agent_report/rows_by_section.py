@@ -6,7 +6,8 @@ longer be made, or has no JSON form, still has its place.
 - ``sweep``: one layer on observations, at every step, under the whole of a budget that has a radius.
 - ``feature``: the same under a budget whose scale leaves some features alone.
 - ``moment``: one layer whose timing is a window of steps; ``few``: one whose timing is at most so many steps.
-- ``action`` and ``daylight``: one layer on actions, and one that is a transform of images.
+- ``action``, ``daylight`` and ``fault``: one layer on actions, one that is a transform of images, and one that is a
+  fault of sensors or channels.
 - ``other``: stacks, other timings, other budgets.
 """
 
@@ -32,7 +33,7 @@ from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.format_threat_text import without_number
 from adv_wrappers.utils.split_and_parse_text import split_arguments
 
-Kind = Literal["clean", "sweep", "feature", "moment", "few", "action", "daylight", "other"]
+Kind = Literal["clean", "sweep", "feature", "moment", "few", "action", "daylight", "fault", "other"]
 _NONE_MADE = ReportChoices()
 _SUITE_PARTS = {"evaluation": "", "tie_break": "tie break", "fresh": "fresh episodes"}  # folders of a suite
 
@@ -132,7 +133,7 @@ class AgentSections:
         rows: all its rows, the one without an attack first.
         sweeps: by budget, that with the most rows first.
         features, moments, few: groups of rows.
-        actions, daylight, other: rows.
+        actions, daylight, faults, other: rows.
         part: what its episodes are for, where they are not those of the whole: of a suite, which chooses the strongest
             attack on some and measures it on others.
     """
@@ -146,6 +147,7 @@ class AgentSections:
     few: tuple[Curve, ...]
     actions: tuple[AttackRow, ...]
     daylight: tuple[AttackRow, ...]
+    faults: tuple[AttackRow, ...]
     other: tuple[AttackRow, ...]
     part: str = ""
 
@@ -275,6 +277,7 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
         _curves(by_kind["few"]),
         tuple(by_kind["action"]),
         tuple(by_kind["daylight"]),
+        tuple(by_kind["fault"]),
         tuple(by_kind["other"]),
     )
 
@@ -295,10 +298,19 @@ def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
     if row.kind == "clean":
         return "no attack" if row.name == "none" else row.name  # which names the threats of the environment itself
     layers = row.row["layers"]
+    if row.kind == "fault" and (stuck := _stuck_features(layers[0])):
+        return f"{_type(layers[0]['how'])} on {', '.join(feature_name(index, known) for index in stuck)}"
     if len(layers) != 1 or not isinstance(layers[0], Mapping) or not _ball(layers[0].get("within"))[2]:
         return row.name
     text = _text(_threat_text(row.row), "scale")
     return text + (f" on {feature_names(row, known)}" if row.features else "") + _marks(row.row)
+
+
+def _stuck_features(layer: Mapping[str, Any]) -> tuple[int, ...]:
+    """The features that a sensor that sticks at every step gives; none for any other fault."""
+    how = layer.get("how")
+    alone = _type(how) == "stuck-sensor" and layer.get("when") is None
+    return tuple(how.get("features") or ()) if alone and isinstance(how, Mapping) else ()
 
 
 def _threat_text(row: Row) -> str:
@@ -335,9 +347,11 @@ def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
     within, when = layer.get("within"), layer.get("when")
     ball, eps, scale = _ball(within)
     made = replace(made, eps=eps)
+    if _is_of(layer.get("how"), "sensors", "actions.delayed_and_lost_actions"):
+        return replace(made, kind="fault")
     if layer.get("on") == "action":
         return replace(made, kind="action")
-    if _is_daylight(layer.get("how")):
+    if _is_of(layer.get("how"), "daylight"):
         return replace(made, kind="daylight")
     varied = frozenset(place for place, unit in enumerate(scale) if unit) if scale else usable
     made = replace(made, features=() if varied == usable else tuple(sorted(varied)))
@@ -389,9 +403,10 @@ def _usable_features(rows: Iterable[Row]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _is_daylight(how: object) -> bool:
+def _is_of(how: object, *modules: str) -> bool:
+    """Whether a perturbation's class is of one of these modules or packages."""
     kind = Value.kinds.get(_type(how))
-    return kind is not None and kind.__module__.startswith("adv_wrappers.daylight.")
+    return kind is not None and f"{kind.__module__}.".startswith(tuple(f"adv_wrappers.{name}." for name in modules))
 
 
 def _at_most(when: object) -> int | None:

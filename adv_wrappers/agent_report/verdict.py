@@ -15,6 +15,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import unseen
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
+NEAR = 1.5  # the ratio of two eps that are said to be about the same
 SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose something
 _ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
 _WHOLE = 1e-6  # of the clean return, which rounding may take
@@ -58,7 +59,9 @@ class Verdict:
         figure: its number, or None.
         feature: the feature that hurts most, or None.
         moment: the part of an episode that hurts most and the attack in it, or None.
-        action: the attack on actions that hurts most and the mean return that it leaves, or None.
+        light: the change of light or camera that hurts most and the mean return that it leaves, or None.
+        fault: the same of faults of sensors and channels.
+        action: the same of attacks on actions.
         next: what to do.
         cannot_tell: what the report does not show.
     """
@@ -67,6 +70,8 @@ class Verdict:
     figure: VerdictFigure | None = None
     feature: str | None = None
     moment: str | None = None
+    light: str | None = None
+    fault: str | None = None
     action: str | None = None
     next: tuple[NextStep, ...] = ()
     cannot_tell: tuple[str, ...] = ()
@@ -85,7 +90,7 @@ def verdict(agent: AgentSections) -> Verdict:
         figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, _attack_name(row), proved)
         sentence = _sentence(agent, eps, row)
     feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
-    action = _worst(agent, list(agent.actions))
+    light, fault, action = (_worst(agent, list(rows)) for rows in (agent.daylight, agent.faults, agent.actions))
     return Verdict(
         sentence,
         figure,
@@ -93,7 +98,9 @@ def verdict(agent: AgentSections) -> Verdict:
         None
         if moment is None or moment.window is None
         else f"steps {moment.window[0]} to {moment.window[1]} ({moment.attack})",
-        None if action is None else f"{action.label} leaves {number_text(_mean(action))}",
+        _leaves(light),
+        _leaves(fault),
+        _leaves(action),
         _next(agent, found),
         _unknown(agent),
     )
@@ -114,7 +121,13 @@ def _mean(row: AttackRow) -> float:
 
 def _attack_name(row: AttackRow) -> str:
     """The name of a row's attack, without its arguments."""
-    return row.attack.partition(":")[0]
+    name, _, arguments = row.attack.partition(":")
+    return f"{name} with restarts" if "restarts=" in arguments else name
+
+
+def _leaves(row: AttackRow | None) -> str | None:
+    """What a row leaves, in words."""
+    return None if row is None else f"{row.label} leaves {number_text(_mean(row))}"
 
 
 def _lost(agent: AgentSections, row: AttackRow) -> float:
@@ -170,9 +183,9 @@ def _worst(agent: AgentSections, rows: list[AttackRow]) -> AttackRow | None:
 
 
 def _worst_feature(agent: AgentSections, most: float | None = None) -> AttackRow | None:
-    """The row of the feature that alone takes most; of rows of an eps of at most ``most``, if that is given."""
+    """The row of the feature that alone takes most; of rows whose eps is not much above ``most``, if it is given."""
     rows = [row for curve in agent.features for row in curve.rows if len(row.features) == 1]
-    return _worst(agent, [row for row in rows if most is None or (row.eps or 0.0) <= most])
+    return _worst(agent, [row for row in rows if most is None or (row.eps or 0.0) <= NEAR * most])
 
 
 def _worst_moment(agent: AgentSections) -> AttackRow | None:
@@ -245,15 +258,22 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         words += ["--eps", f"{found[0]:.3g}"]
         if agent.choices.scale is not None:
             words += ["--scale", ";".join(f"{unit:g}" for unit in agent.choices.scale)]
-        what = (
-            "Harden the agent against errors of this size: it is trained on under max-diff, which needs no training of "
-            "its own, for 1,000,000 steps unless --steps says otherwise"
-        )
-        steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
+        what = "Harden the agent: go on training it under attacks of this size, by max-diff (--steps says for how long)"
         again = ["adv-wrappers", "report", agent.environment, "--victim", "card:hardened", "--out", "hardened-report"]
-        steps.append(NextStep("Then make the report of the hardened agent", shlex.join(again)))
+        if agent.choices.hardens:
+            steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
+            steps.append(NextStep("Then make the report of the hardened agent", shlex.join(again)))
+    if not named or not agent.choices.hardens:
+        steps.append(
+            NextStep(
+                "Harden the agent in its own training: put PerturbObservation, with an attack of this size, around the "
+                'environment that it is trained in (the page "While an agent trains" of the documentation)',
+                "",
+            )
+        )
     if (one := _worst_feature(agent, found[0])) is not None:
-        taken = f"{number_text(_lost(agent, one))} of {number_text(_mean(agent.clean))}"
+        clean = _mean(agent.clean)
+        taken = number_text(_lost(agent, one)) + (f" of {number_text(clean)}" if clean > 0 else "")
         name = _feature_name(agent, one)
         size = _own_unit(agent, one)
         what = f"Protect the sensor of {name}, or measure it twice: an error of {size} in it alone takes {taken}"
@@ -273,7 +293,7 @@ def _unknown(agent: AgentSections) -> tuple[str, ...]:
     return (
         f"{beyond}: another attack may take more than those that were tried.",
         f"Rare events: {unseen(agent.report.episodes)}.",
-        "Errors are chosen anew at every step, as bad as can be. Sensors that drift, delays, other dynamics and other "
-        "players are not tried.",
+        "Attacks choose errors anew at every step, as bad as can be; sensors and channels fail in the sizes alone that "
+        "are shown. Other dynamics and other players are not tried.",
         *agent.choices.not_tried,
     )

@@ -105,6 +105,7 @@ class ReportChoices:
         untried: attacks that there was no time for.
         frames: pictures of attacked steps.
         film: the path of a short animation (gif, webp or mp4), or None.
+        hardens: whether ``train-agent`` can begin with the agent.
         not_tried: what could not be tried at all, in sentences that say why.
         identity: ``victim``, ``env`` and ``seed`` of the report that it belongs to, as a report has them; or None.
         played: whether there is such a file.
@@ -122,6 +123,7 @@ class ReportChoices:
     untried: tuple[Untried, ...] = ()
     frames: tuple[AttackedFrame, ...] = ()
     film: Path | None = None
+    hardens: bool = True
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
     played: bool = False
@@ -170,6 +172,7 @@ class _ChoicesReader:
             untried=tuple(map(self._untried, self._dicts(data, "untried"))),
             frames=tuple(map(self._frame, self._dicts(data, "frames"))),
             film=self._file(data, "film"),
+            hardens=data.get("hardens", True) is not False,
             not_tried=self._texts(data, "not_tried"),
             identity=None if (about := data.get("identity")) is None else self._dict("identity", about),
             played=True,

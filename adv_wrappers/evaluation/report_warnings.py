@@ -57,7 +57,7 @@ def find_warnings(
         seeds: those of the episodes.
     """
     found = perturbed_already(under) + mode_of_stochastic_policy(victim) + random_answers(outcomes, victim)
-    found += [] if under else far_below_training(outcomes, victim, env)
+    found += other_environment(victim, env) + ([] if under else far_below_training(outcomes, victim, env))
     for outcome in outcomes:
         found += budget_covers_space(outcome, victim) + without_effect(outcome)
     found += whole_space_takes_nothing(outcomes, victim) + find_masking(outcomes) + learned_nothing(outcomes)
@@ -73,6 +73,14 @@ def perturbed_already(under: Sequence[str]) -> list[str]:
         f"the environment is perturbed already, by {' + '.join(under)}: its first row is not the clean agent, regret "
         f"counts from that row, and there is no impact. Evaluate the environment beneath for clean figures"
     ]
+
+
+def other_environment(victim: Victim, env: str | None) -> list[str]:
+    """An environment that is not the one of the victim's card."""
+    own = ((victim.card or {}).get("environment") or {}).get("id")
+    if env is None or not isinstance(own, str) or own == env:
+        return []
+    return [f"{victim.ref or 'the agent'} is an agent for {own}, and plays in {env} here"]
 
 
 def far_below_training(outcomes: Sequence[CheckedRow], victim: Victim, env: str | None) -> list[str]:

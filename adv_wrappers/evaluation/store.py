@@ -395,6 +395,8 @@ def _warnings(report: Report, under: Sequence[str]) -> list[str]:
     ref = report.victim["ref"]
     if "training_steps" in report.victim:
         return [f"nothing was checked: {ref} was measured while it was trained, and is not kept"]
+    if ref is None:
+        return ["nothing was checked: the agent has no reference that it could be loaded by again"]
     try:
         victim = load_victim(ref, select=report.victim["select"])
     except AdvWrappersError as error:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.threat import fits, turned
-from adv_wrappers.errors import Argument, CardError, Message, VictimError, Words
+from adv_wrappers.errors import Argument, CardError, Message, MessagePart, VictimError, Words
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.victims.build_card_networks import VictimNetworks
 from adv_wrappers.victims.distributions import unscale
@@ -145,8 +145,8 @@ def load_sb3(
     contents = read_zip(path, trust, max_bytes)
     if isinstance(vec_normalize, (str, Path)):
         vec_normalize, stats = None, vec_normalize if stats is None else stats
-    if vec_normalize is None and stats is None:
-        stats = statistics_beside(path)
+    beside = statistics_beside(path) if vec_normalize is None and stats is None else None
+    stats = stats if beside is None else beside
     normalizer = _normalizer(vec_normalize, stats, trust, max_bytes)
     if normalizer is None and contents.normalised:
         _warn_of_missing(str(path), 4, f" (looked for {path.stem}_vecnormalize.pkl, vecnormalize.pkl and the like)")
@@ -156,7 +156,15 @@ def load_sb3(
         policy = kind.load(path, device=device).policy
     else:
         policy = _rebuild(contents, str(path))
-    return from_sb3(policy, vec_normalize=normalizer, select=select, device=device, ref=ref or f"sb3:{path}")
+    made = functools.partial(from_sb3, policy, select=select, device=device, ref=ref or f"sb3:{path}")
+    try:
+        return made(vec_normalize=normalizer)
+    except VictimError as error:
+        if beside is None:
+            raise
+        unused = f"{beside} is not used, since it is of another agent than {path}: {error}. "
+        warnings.warn(Message(unused, "Give ", *_HOW_TO_SAY), UserWarning, stacklevel=3)
+        return made(vec_normalize=None)
 
 
 def _normalizer(given: Any, stats: Stats, trust: bool = False, max_bytes: int | None = None) -> Any:
@@ -170,13 +178,18 @@ def _normalizer(given: Any, stats: Stats, trust: bool = False, max_bytes: int | 
     return stats if given is None else given
 
 
+_HOW_TO_SAY: tuple[MessagePart, ...] = (
+    Words("stats=FILE, or stats=False", "--stats FILE, or sb3:FILE.zip?stats=none"),
+    " where it did not normalise observations",
+)
+
+
 def _warn_of_missing(what: str, level: int, looked: str = "") -> None:
     warnings.warn(
         Message(
             f"{what} was trained behind a VecNormalize, and its statistics are not there{looked}: if it normalised "
             "observations, the victim plays on other observations than it learned from. Give ",
-            Words("stats=FILE, or stats=False", "--stats FILE, or sb3:FILE.zip?stats=none"),
-            " where it did not",
+            *_HOW_TO_SAY,
         ),
         UserWarning,
         stacklevel=level,

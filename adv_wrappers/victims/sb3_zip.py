@@ -47,6 +47,7 @@ _POLICIES = {
     "TD3": ("stable_baselines3.td3.policies", "TD3Policy", "actor.mu."),
     "PPO": ("stable_baselines3.common.policies", "ActorCriticPolicy", "action_net."),
 }
+_ON_POLICY = ("RecurrentPPO", "PPO", "A2C")
 _FUNCTIONS = ("tqc", "crossq", "ars")  # algorithms of sb3-contrib whose policies from_module takes as functions
 _LAYERS = 1000  # of a network; it takes a second to describe so many
 _TEXT = 2**20  # of one space, which numpy keeps short
@@ -89,8 +90,9 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
     if algorithm is None:
         raise CardError(f"{path}: no weights of a known policy among {', '.join(list(weights)[:8]):.300}")
     module, name, _ = _POLICIES["PPO" if algorithm == "A2C" else algorithm]
-    # left by learn() whenever there was a VecNormalize, also one that normalises rewards alone
-    normalised = data.get("_last_original_obs") is not None
+    # left by learn() whenever there was a VecNormalize, also one that normalises rewards alone; those with a replay
+    # buffer leave it always
+    normalised = algorithm in _ON_POLICY and data.get("_last_original_obs") is not None
     if trust:
         return Contents(algorithm, (module, name), None, None, {}, {}, normalised)
     if home[0] not in ("stable_baselines3", "sb3_contrib"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -108,7 +109,9 @@ def load_victim(
         raise VictimError(Message(Argument("stats", ...), goes))
     if kind == "zoo":
         if rest not in names:  # compared with the names and never joined to a path: no .. can leave the zoo
-            raise VictimError(f"no agent {rest!r} in the zoo; known: {', '.join(names) or 'none'}")
+            close = difflib.get_close_matches(rest, names, 1)
+            meant = f": did you mean zoo:{close[0]}?" if close else f"; known: {', '.join(names) or 'none'}"
+            raise VictimError(f"no agent {rest!r} in the zoo{meant}")
         return load_card(_ZOO / rest, select=select, device=device, dtype=dtype, ref=ref)
     if kind == "card" and rest:
         return load_card(rest, select=select, device=device, dtype=dtype, ref=ref, max_bytes=max_bytes)
@@ -119,6 +122,8 @@ def load_victim(
         if marker and stats is None:
             stats = False if stated == "none" else stated
         path = path if marker else rest
+        if not Path(path).exists() and Path(f"{path}.zip").exists():  # as Stable-Baselines3 loads it
+            path = f"{path}.zip"
         # in the reference, so that a dictionary finds it again
         named = "" if stats is None else f"?stats={'none' if stats is False else stats}"
         return load_sb3(
@@ -137,6 +142,8 @@ def load_victim(
             f"adv-wrappers imitate ENV --victim {kind}:FILE --kind KIND --out FOLDER makes a card",
         )
         raise VictimError(Message(f"{ref!r:.80} is a file that knows no spaces: ", makes, " that imitates it"))
+    if isinstance(ref, str) and Path(ref).suffix == ".zip":
+        raise VictimError(f"a victim in a zip of Stable-Baselines3 is sb3:FILE.zip: did you mean sb3:{ref}?")
     raise VictimError(
         Message(
             "a victim is ",

@@ -190,7 +190,7 @@ def test_occlusion_covers_a_rectangle() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("sensor-drift:steps=0,eps=1", "steps"), 
+        ("sensor-drift:steps=0,eps=1", "steps"),
         ("saturation:low=2", "low < high"), ("saturation:low=0;2,high=1", "low < high"),
         ("saturation:low=nan", "low"),
         ("sensor-dropout:rate=0", "rate must be above 0"), ("sensor-dropout:rate=1.5", "rate"),

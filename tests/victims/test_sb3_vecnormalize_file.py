@@ -158,6 +158,26 @@ def test_the_statistics_of_another_model_in_the_folder_are_not_taken(trained, at
     load_victim(f"sb3:{at_home / 'Pendulum-v1.zip'}")  # its own comes first
 
 
+def test_statistics_of_another_shape_beside_the_zip_are_left_alone(trained, at_home):
+    _, _, folder = trained
+    with warnings.catch_warnings(action="ignore"):
+        plain = load_victim(f"sb3:{folder / 'model.zip'}", stats=False)
+    other = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]))
+    other.save(str(at_home / "vecnormalize.pkl"))
+    with pytest.warns(UserWarning, match=r"vecnormalize.pkl is not used, since it is of another agent.*stats=FILE"):
+        found = load_victim(f"sb3:{at_home / 'Pendulum-v1.zip'}")
+    assert found.fingerprint() == plain.fingerprint()
+    with pytest.raises(VictimError, match="statistics of shape"):  # those that are asked for are an error
+        load_victim(f"sb3:{at_home / 'Pendulum-v1.zip'}", stats=at_home / "vecnormalize.pkl")
+
+
+def test_an_algorithm_with_a_replay_buffer_says_nothing_of_statistics(tmp_path):
+    agent = sb3.SAC("MlpPolicy", "Pendulum-v1", policy_kwargs={"net_arch": [8]}, learning_starts=2, batch_size=4)
+    agent.learn(4).save(tmp_path / "sac.zip")
+    with warnings.catch_warnings(action="error"):
+        load_victim(f"sb3:{tmp_path / 'sac.zip'}")
+
+
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_every_protocol_dictionaries_and_normalisers_of_rewards_alone(protocol, tmp_path, unpickled):
     space = spaces.Dict(a=spaces.Box(-1, 1, (3,), np.float32), b=spaces.Box(0, 2, (2, 2), np.float64))
