@@ -326,7 +326,7 @@ def _mark(axes: Axes, x: float, row: AttackRow, eps: float) -> None:
     y = row.row["mean_return"]
     left, right = axes.get_xlim()
     low, high = axes.get_ylim()
-    before, under = x - left > 0.4 * (right - left), y - low > 0.2 * (high - low)
+    before, under = x - left > 0.22 * (right - left), y - low > 0.2 * (high - low)
     axes.plot(
         [x], [y], "o", markersize=15, markerfacecolor="none", markeredgecolor=ATTACK, markeredgewidth=1.6, zorder=7
     )

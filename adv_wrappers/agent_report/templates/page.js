@@ -22,6 +22,7 @@
           return down ? -order : order;
         });
         body.append(...rows);
+        table.dispatchEvent(new Event("sorted"));
       });
     });
   }
@@ -34,7 +35,7 @@
     const more = form.parentElement.querySelector("button.more");
     let whole = rows.length <= 15;
     more.addEventListener("click", () => {
-      const first = table.tBodies[0].rows[12];
+      const first = table.querySelector("tr.beyond");
       whole = true;
       apply();
       first.tabIndex = -1;
@@ -51,11 +52,14 @@
         row.hidden = !fits || !kept;
         count += !row.hidden;
       }
-      const short = !whole && count === rows.length;
-      table.classList.toggle("short", short);
+      const short = !whole && !words.length && count > 15;
+      let place = 0;
+      for (const row of table.tBodies[0].rows) row.classList.toggle("beyond", short && !row.hidden && ++place > 12);
       more.hidden = !short;
+      more.textContent = `Show all ${count} runs`;
       output.textContent = `${short ? 12 : count} of ${rows.length} runs`;
     };
+    table.addEventListener("sorted", apply);
     form.addEventListener("input", apply);
     form.addEventListener("submit", (event) => event.preventDefault());
     addEventListener("beforeprint", () => { for (const row of rows) row.hidden = false; });
