@@ -16,6 +16,7 @@ from typing import Any
 
 from adv_wrappers.attacks.planning_target_losses import Target, target_text
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
+from adv_wrappers.core.coupled_budget import Coupled
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import Value, same_value
 from adv_wrappers.core.perturbation import Perturbation
@@ -215,6 +216,8 @@ def _budget_arguments(threat: ThreatModel, victim: Victim | None, short: bool) -
         parts = ["newest=true" if said else f"newest=<axis {budget.axis} size {budget.size}>"]
         if own == inner:
             return parts
+    if isinstance(budget, Coupled):
+        parts = [f"change={_number_text(budget.change)}"]
     return [*_ball_arguments(inner, victim, short), *parts]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from adv_wrappers import all_attacks, daylight
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
+from adv_wrappers.core.coupled_budget import Coupled
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import construct
 from adv_wrappers.core.perturbation import ActionPerturbation, How, On, Perturbation, When, check_how
@@ -155,7 +156,7 @@ def _listed_by(found: object) -> list[type[Perturbation]]:
 presets = PresetTable(presets_of([*_classes(all_attacks), *_classes(daylight)]), after_load)
 
 TEXTS = ("when", "victim", "card", "critic", "dynamics")  # values that are never numbers
-_COMMON = ("eps", "norm", "scale", "newest", "victim", "when", "p", "at")
+_COMMON = ("eps", "norm", "scale", "newest", "change", "victim", "when", "p", "at")
 
 
 def threat(
@@ -167,6 +168,7 @@ def threat(
     norm: str | None = None,
     scale: Any = None,
     newest: bool | None = None,
+    change: float | None = None,
     when: When | str | None = None,
     p: float | None = None,
     at: str | tuple[str, ...] | None = None,
@@ -181,6 +183,7 @@ def threat(
         eps, norm, scale: the budget: ``norm`` is ``linf`` (default), ``l2``, ``l0`` (eps elements),
             ``sparse(2)`` (two elements, each within eps times its scale) or ``valid``.
         newest: True spends the budget on the newest frame of a stack alone (:class:`adv_wrappers.Newest`).
+        change: how far a perturbation may move from one step to the next (:class:`adv_wrappers.Coupled`).
         when, p: the timing, as a value or a text; ``p`` is short for, and combines with, ``Bernoulli(p)``.
         at: key or keys of a Dict space.
         within: the budget itself, instead of eps, norm and scale.
@@ -213,6 +216,7 @@ def threat(
             )
         how = construct(preset.kind, **own)
         budget = within if within is not None else parse_budget(name, how, eps, norm, scale)
+        budget = budget if change is None else Coupled(budget, change)  # type: ignore[arg-type]  # it checks
         budget = Newest(budget) if newest else budget
         timing = parse_when(when) if isinstance(when, str) else when
         if p is not None:
@@ -265,7 +269,7 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     return threat(name, **{**arguments, **{k: v for k, v in given.items() if v is not None}})
 
 
-BUDGET_ARGUMENTS = frozenset({"eps", "norm", "scale", "newest"})  # of a text; the others are the threat's
+BUDGET_ARGUMENTS = frozenset({"eps", "norm", "scale", "newest", "change"})  # of a text; the others are the threat's
 
 
 def parse_perturbation(text: str) -> How:
@@ -362,6 +366,8 @@ def _ball(how: object, given: Mapping[str, Any]) -> Budget:
         given = {**own, "scale": getattr(inner, "scale", None), **given}
     name = how.label if isinstance(how, ThreatModel) else getattr(how, "name", getattr(how, "__name__", "the threat"))
     made = parse_budget(name, how, given.get("eps"), given.get("norm"), given.get("scale"))
+    if isinstance(old, Coupled):
+        return Coupled(made, old.change)  # type: ignore[arg-type]  # it checks
     return replace(old, within=made) if isinstance(old, Newest) else made
 
 

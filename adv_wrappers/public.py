@@ -14,6 +14,7 @@ from adv_wrappers.campaign import Plan, run, run_suite
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.coupled_budget import Coupled
 from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
 from adv_wrappers.core.sparse_budgets import L0, Sparse
@@ -81,7 +82,7 @@ def _hint(name: str) -> str:
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Environment", "Episodes", "Every", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never", "Newest",
+    "Coupled", "Environment", "Episodes", "Every", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never", "Newest",
     "PerturbAction", "PerturbObservation", "Plan", "ProbabilisticTiming", "RecordAttackStatistics", "Report",
     "RobustnessCallback", "ScheduleBudget", "ScheduleBudgetCallback", "SmoothSchedule", "Sparse", "Strategic",
     "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "certify",

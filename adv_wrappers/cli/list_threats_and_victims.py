@@ -26,7 +26,7 @@ def threats_() -> None:
         table.add_row(name, preset.on, escape(preset.summary), escape(arguments))
         rows.append({"preset": name, "perturbs": preset.on, "what_it_does": preset.summary, "arguments": given})
     notes = [
-        "Every threat takes eps, norm, scale, newest, victim, when, p and at too, where they apply.",
+        "Every threat takes eps, norm, scale, newest, change, victim, when, p and at too, where they apply.",
         "A threat is written name:key=value,key=value, as in max-diff:eps=0.075,scale=victim",
     ]
     print_table(table, rows, ("preset", "what it does"), notes)

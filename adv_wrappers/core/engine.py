@@ -19,6 +19,7 @@ from torch import Tensor
 from adv_wrappers.accel import attacks_as_cuda_graphs, host_device_transfer
 from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, select_environments_to_attack
 from adv_wrappers.core.budgets import Valid
+from adv_wrappers.core.coupled_budget import Coupled, LastChange
 from adv_wrappers.core.episode_and_step_counters import Clock, Seeds
 from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
@@ -118,6 +119,9 @@ class Engine:
         if before is None or frames_of(before.budget) != frames_of(within):
             self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
         self.framed = self._history is not None
+        limited = within if isinstance(within, Coupled) and within.is_limit else None
+        if limited is None or before is None or before.budget != within:
+            self.coupled = None if limited is None else LastChange(limited, getattr(self, "coupled", None))
         self.free: Tensor | None = None  # elements that are shown for the first time, under Newest
         first = self.victims[0] if self.victims else None
         self.dtype = first.dtype if first else torch.float32 if field.exact == torch.float16 else field.exact
@@ -130,7 +134,9 @@ class Engine:
         self._shares = observes == "shared" and not self.on_action
         self.declines: bool = getattr(how, "declines", False)
         # whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself
-        self._at_once = not (self.on_action or self.gates or self._history or self._shares or self.declines)
+        self._at_once = not (
+            self.on_action or self.gates or self._history or self.coupled or self._shares or self.declines
+        )
         self._at_once = self._at_once and (self.when is None or self.blind)
         self.writes_nothing: bool = getattr(how, "capturable", False)  # as it promises
         if before is None or before.how is not how:  # another budget within an episode erases nothing
@@ -152,6 +158,7 @@ class Engine:
         self.transfer = host_device_transfer.between(device) if host and device is not None else None
         self.look = host and self.transfer is None  # whether the answers of victims are checked
         able = self.writes_nothing and self.memory is None and not self.unbounded and not self.look
+        able = able and self.coupled is None  # a graph knows no last change
         able = able and not any(getattr(v, "compile", False) for v in self.victims)  # cannot be watched
         record = attacks_as_cuda_graphs.recorder_for(device) if able and device is not None else None
         self.graphs = (
@@ -213,8 +220,12 @@ class Engine:
         attacked = self.decide(action, True if over is False else ~over, mask=mask)
         if attacked is False:
             self.true, self.attacked = action, False
+            if self.coupled is not None:
+                self._remember_change(action, action, True if over is False else ~over)
             return action
         self.sent = self.apply(action, attacked, mask=mask)
+        if self.coupled is not None:
+            self._remember_change(action, self.sent, True if over is False else ~over)
         self.clock.count(attacked)
         return self.sent
 
@@ -352,6 +363,8 @@ class Engine:
         self._begin_memory(mask)
         if self._history is not None:
             self._history.forget(mask)
+        if self.coupled is not None:
+            self.coupled.forget(mask)
         self.session.reset(mask)
 
     # one attack
@@ -365,7 +378,10 @@ class Engine:
             self.session.shared = value
         if self._history is None:
             attacked = self.decide(value, eligible, final)
-            return self.apply(value, attacked, final), attacked
+            shown = self.apply(value, attacked, final)
+            if self.coupled is not None and not final:
+                self._remember_change(value, shown, eligible)
+            return shown, attacked
         part = self.field.take(value, self.batched)
         stack, self.free = self._history.recall(true := tensor_of(part))
         recalled = self.field.give(value, self.field.native(stack, part), self.batched)
@@ -375,6 +391,13 @@ class Engine:
             self._history.remember(true, tensor_of(self.field.take(shown, self.batched)), eligible)
         self.true = value
         return shown, attacked
+
+    def _remember_change(self, true: Any, shown: Any, rows: Flags) -> None:
+        """Keep what was changed at this step, for the next."""
+        assert self.coupled is not None
+        parts = (tensor_of(self.field.take(value, self.batched)) for value in (shown, true))
+        after, before = (self.field.exactly(part) for part in parts)
+        self.coupled.remember(after - before, rows)
 
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from adv_wrappers.accel.attacks_as_cuda_graphs import GraphCache
 from adv_wrappers.accel.host_device_transfer import Transfer
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.coupled_budget import LastChange
 from adv_wrappers.core.episode_and_step_counters import Clock
 from adv_wrappers.core.simulator_protocols import MakesSimulators
 from adv_wrappers.core.spaces import Field, Labelled
@@ -28,6 +29,7 @@ class AttackedLayer(Protocol):
         victims: those that the threat looks at.
         on_action, native, unbounded: what is perturbed; whether in its own dtype; whether without any projection.
         writes_nothing: whether the perturbation writes to nothing that it is given, as far as that is known.
+        coupled: what was changed at the step before, where the budget is :class:`.Coupled`; else None.
         framed, free: whether the budget is :class:`.Newest`; then the elements that may change, bool ``[B, *S]``.
         dtype, device: of the computation.
         home: the device of true values; None for where they are.
@@ -46,6 +48,7 @@ class AttackedLayer(Protocol):
     native: bool
     unbounded: bool
     writes_nothing: bool
+    coupled: LastChange | None
     framed: bool
     free: Tensor | None
     budget: Budget

@@ -35,7 +35,13 @@ def attack_of(engine: AttackedLayer) -> NumpyAttack | None:
     own class and not by inheritance, that they compute on arrays. Nothing of a native perturbation of whole images is
     projected, so its budget need not.
     """
-    if engine.victims or engine.device is not None or engine.memory is not None or engine.framed:
+    if (
+        engine.victims
+        or engine.device is not None
+        or engine.memory is not None
+        or engine.framed
+        or engine.coupled is not None
+    ):
         return None
     if engine.unbounded:
         return NativeNumpyAttack(engine) if _declared(engine.how) else None

@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.cli_option_choices import BEAM_WIDTH
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.coupled_budget import Coupled
 from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.spaces import to_victim
@@ -432,8 +433,9 @@ def beam_search(
     width = 1 << width.bit_length() - 1
     restarts = integer("restarts", restarts, 1)
     budget = needed_budget("a beam search", eps, scale, within, zero=True)
-    if isinstance(budget, Newest):
-        raise BudgetError("a beam search takes the budget of a whole observation, and newest depends on what was shown")
+    if isinstance(budget, (Newest, Coupled)):
+        depends = f"a beam search takes the budget of a single step, and {budget.name} depends on what was shown before"
+        raise BudgetError(depends)
     seeds, victim = draw_seeds(seed, episodes), load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():

@@ -1,0 +1,121 @@
+"""Temporally coupled perturbations: what is changed at a step is near what was changed at the step before.
+
+Liang et al. 2024, "Game-Theoretic Robust Reinforcement Learning Handles Temporally-Coupled Perturbations": an adversary
+that can turn only so fast, such as a drifting sensor or a slow patch of light. The set is the meeting of two boxes, so
+attacks search it, and the projection onto it is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.types import Array, Flags, VictimLike
+from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.utils.check_numbers import check_number
+
+
+@dataclass(frozen=True)
+class Coupled(Budget):
+    """``within``, and at most ``change`` away from what was changed at the step before, feature by feature.
+
+    The first step of an episode is free. A step that is not attacked changes nothing, and the next is near that. Where
+    the space has no value that is near enough, the nearest in it is taken.
+
+    Args:
+        within: the budget of a single step, an :class:`Linf`.
+        change: how far a perturbation may move from one step to the next, in the unit of ``within``; from twice its
+            ``eps`` on it is no limit.
+
+    Raises:
+        BudgetError: for a ``within`` that is no Linf, and at wrapping for a change below one level of an integer space.
+        ValueRangeError: for a change that is no number, or negative.
+    """
+
+    name: ClassVar[str] = "coupled"
+    within: Linf
+    change: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.within, Linf):
+            raise BudgetError(f"Coupled needs an Linf, as in Coupled(Linf(0.1), change=0.02), got {self.within!r:.80}")
+        try:
+            check_number("change", self.change, 0)
+        except ValueRangeError as error:
+            raise BudgetError(str(error)) from error
+
+    @property
+    def steps(self) -> Linf:
+        """What may change from one step to the next, around what was changed before."""
+        return replace(self.within, eps=self.change)
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether ``change`` allows less than ``within`` does."""
+        return self.change < 2 * self.within.eps
+
+    @property
+    def is_zero(self) -> bool:
+        return self.within.is_zero
+
+    def resolve(self, victim: VictimLike | None) -> Coupled:
+        inner = self.within.resolve(victim)
+        return self if inner is self.within else replace(self, within=inner)
+
+    def scaled(self, share: float, grid: bool = False) -> Coupled:
+        return replace(self, within=self.within.scaled(share, grid), change=share * self.change)
+
+    def check(self, low: Array, high: Array, grid: bool) -> None:
+        self.within.check(low, high, grid)
+        if self.is_limit:
+            self.steps.check(low, high, grid)
+
+
+class LastChange:
+    """What was changed at the last step of every row: tensors ``[B, *S]``, in the dtype that is projected in.
+
+    ``before`` is that of another budget, which the episode has had until now.
+    """
+
+    def __init__(self, budget: Coupled, before: LastChange | None = None) -> None:
+        self._steps = budget.steps
+        self.last: Tensor | None = None if before is None else before.last
+        self.known: Tensor | None = None if before is None else before.known  # rows that had a step, bool [B]
+
+    def meet(
+        self, x: Tensor, last: Tensor, known: Tensor, box: tuple[Tensor, Tensor], grid: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The part of a box that is near the last change, or what of the box is nearest to it.
+
+        Args:
+            x: true values ``[B, *S]``.
+            last, known: those of these rows.
+            box: its bounds ``[B, *S]``, of the budget of a single step met with the space.
+            grid: whether values are whole numbers.
+        """
+        low, high = box
+        ends = torch.full_like(x, -torch.inf), torch.full_like(x, torch.inf)
+        near = (self._steps.grid_box if grid else self._steps.box)(x + last, *ends)
+        lower, upper = (torch.clamp(end, low, high) for end in near)
+        free = ~known.view(-1, *(1 for _ in x.shape[1:]))
+        return torch.where(free, low, lower), torch.where(free, high, upper)
+
+    def remember(self, changed: Tensor, rows: Flags = True) -> None:
+        """Keep what was changed in the rows of a mask (bool ``[B]``; True for all)."""
+        if self.last is None or self.known is None:
+            self.last = torch.zeros_like(changed)
+            self.known = torch.zeros(len(changed), dtype=torch.bool, device=changed.device)
+        mask = torch.as_tensor(rows, device=changed.device).expand(len(changed))
+        self.last = torch.where(mask.view(-1, *(1 for _ in changed.shape[1:])), changed, self.last)
+        self.known = self.known | mask
+
+    def forget(self, rows: Flags | None = None) -> None:
+        """A new episode begins in the rows of a mask; None for all."""
+        if rows is None:
+            self.last = self.known = None
+        elif self.known is not None:
+            self.known = self.known & ~torch.as_tensor(rows, device=self.known.device)
