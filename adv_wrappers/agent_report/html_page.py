@@ -276,8 +276,15 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "protocol": protocol_of(agent),
         "command": choices.command or _evaluate_command(agent),
         "clean": clean,
-        "minutes": lambda seconds: f"{seconds / 60:.1f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds",
+        "minutes": _duration,
     }
+
+
+def _duration(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.1f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def _with_labels(text: str, agent: AgentSections) -> str:

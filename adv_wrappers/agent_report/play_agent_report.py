@@ -125,7 +125,7 @@ def report(
     make: MakeEnv | None = None,
     workers: int = 1,
     progress: Callable[[str, int, int], None] | None = None,
-    tell: Tell | None = None,
+    tell: Tell | None = print,
     command: str | None = None,
 ) -> AgentReport:
     """Find out how an agent breaks, in a given time, and write a page that says it.
@@ -146,7 +146,7 @@ def report(
         device: the device that a reference is loaded onto.
         env_kwargs, make, workers: as for :func:`adv_wrappers.evaluate`.
         progress: called as ``progress(threat, episodes finished, episodes)``.
-        tell: called with a sentence, whenever something else begins.
+        tell: called with a sentence, whenever something else begins; None for silence.
         command: the command that repeats this, for the page; None makes it of the arguments.
 
     Returns:
@@ -616,7 +616,7 @@ class _Sections:
         choices = {
             "schema": 1,
             "identity": self.folder.identity,
-            "command": f"{self.command} --minutes {self.limit / 60:g}",
+            "command": self._again(self.limit / 60),
             "minutes": self.limit / 60,
             "seconds": time.monotonic() - self._began,
             "finished": self.finished,
@@ -655,7 +655,14 @@ class _Sections:
 
     def _untried(self, one: TrialLeftOut) -> dict[str, Any]:
         minutes = math.ceil((self.limit + 1.5 * one.seconds) / 60)
-        return {**asdict(one), "command": f"{self.command} --minutes {minutes}"}
+        return {**asdict(one), "command": self._again(minutes)}
+
+    def _again(self, minutes: float) -> str:
+        """The command, or the line of Python, that goes on with this report."""
+        if self.victim.ref is None:
+            env, out = self.environment.name, str(self.folder.path)
+            return f"adv.report(victim, {env!r}, minutes={minutes:g}, out={out!r})"
+        return f"{self.command} --minutes {minutes:g}"
 
     def close(self) -> None:
         """Close the environments."""

@@ -282,6 +282,9 @@ def _points(
 
 
 def _band(axes: Axes, x: Sequence[float], values: Sequence[MeanWithInterval], colour: str) -> None:
+    """The intervals of some means; nothing where none of them is one of 95%."""
+    if all(value.caveat for value in values):
+        return
     if len(x) > 1:
         axes.fill_between(x, [v.low for v in values], [v.high for v in values], color=colour, alpha=0.16, linewidth=0)
     else:
