@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,8 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.format_threat_text import text_of
 from adv_wrappers.presets import parse_threat
+from tests.laws import checks
+from tests.rigs import RIGS
 
 EPS, CHANGE = 0.1, 0.03
 VICTIM = "zoo:cartpole-dqn"
@@ -190,3 +193,22 @@ def test_texts_dictionaries_and_ids() -> None:
 def test_bad_budgets_are_named(make: Any, words: str) -> None:
     with pytest.raises(BudgetError, match=words):
         make()
+
+
+@dataclass(frozen=True)
+class CoupledCase(checks.Case):
+    """A preset whose budget is coupled."""
+
+    def budget(self, name: str, eps: float | None = None) -> dict[str, Any]:
+        found = super().budget(name, eps)
+        return {**found, "change": 0.4 * found["eps"]} if name == "linf" else found
+
+
+@pytest.mark.parametrize("kind", ["next", "same", "tensor"])
+@pytest.mark.parametrize(("preset", "rig"), [("noise", "q"), ("fgsm", "q"), ("noise", "image"), ("noise", "dict")])
+def test_the_laws_of_all_threats_hold(preset: str, rig: str, kind: str) -> None:
+    case = CoupledCase(preset, RIGS[rig])
+    assert isinstance(case.threat("linf").budget, Coupled)
+    checks.check_vector(case, kind)
+    checks.check_budget(case, "linf", kind)
+    checks.check_round_trip(case)
