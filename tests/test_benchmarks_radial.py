@@ -59,9 +59,9 @@ def test_a_game_without_agents_says_what_they_would_take(script):
 
 def test_a_short_training_is_timed(script):
     cost = script.measured_cost(
-        "CartPole-v1", 256, num_envs=2, settings={"n_steps": 64, "n_epochs": 1, "batch_size": 64}
+        "CartPole-v1", 2048, num_envs=2, settings={"n_steps": 64, "n_epochs": 1, "batch_size": 64}
     )
-    assert cost["steps"] == 256 and cost["seconds"] > 0
+    assert cost["steps"] == 2048 and cost["seconds"] > 0
 
 
 def test_the_papers_table_is_whole(paper):

@@ -45,7 +45,8 @@ _CERTIFIED = (
 )  # fmt: skip
 _timed = learned_entry("timed-max-diff", "timed:max-diff")
 _OTHERS = (
-    text_entry("flip"), text_entry("max-worst"), text_entry("min-value"), text_entry("min-played-q", slow=True),
+    text_entry("flip"), text_entry("sensor-bias"), text_entry("sensor-drift"), text_entry("quantization"),
+    text_entry("max-worst"), text_entry("min-value"), text_entry("min-played-q", slow=True),
     text_entry("carlini-wagner", slow=True), text_entry("strategic-max-diff", "max-diff:when=strategic(0.1)"),
     _timed, transfer,
 )  # fmt: skip

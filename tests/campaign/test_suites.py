@@ -43,7 +43,10 @@ def test_every_preset_is_in_the_suite_of_everything():
         "fgsm",  # is min-best
         "daylight",  # is one of the six transforms
         "learned",  # needs a folder: by its text
-    }
+        # faults that no budget bounds
+        "saturation", "stuck-sensor", "sensor-dropout", "swapped-sensors", "observation-delay", "observation-jitter",
+        "observation-loss", "occlusion", "action-delay", "action-loss",
+    }  # fmt: skip
 
 
 def test_entries_are_found_by_name_in_another_process():

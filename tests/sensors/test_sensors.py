@@ -208,8 +208,12 @@ def test_bad_arguments_are_named(text: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["stuck-sensor:features=4", "saturation:high=1,features=9", "saturation:high=1;2", "occlusion"]
-)
-def test_what_the_observation_lacks_is_named(text: str) -> None:
-    with pytest.raises(SpaceError):
+    ("text", "words"),
+    [
+        ("stuck-sensor:features=4", "for feature 4"), ("saturation:high=1,features=9", "for feature 9"),
+        ("saturation:low=-1;-1,high=1;2", "low has 2 numbers"), ("occlusion", "expected an image|picture|shape"),
+    ],
+)  # fmt: skip
+def test_what_the_observation_lacks_is_named(text: str, words: str) -> None:
+    with pytest.raises(SpaceError, match=words):
         adv.wrap(gym.make("CartPole-v1"), text)
