@@ -32,6 +32,7 @@ from adv_wrappers.sensors.delayed_and_lost_observations import ObservationDelay 
 from adv_wrappers.sensors.delayed_and_lost_observations import ObservationJitter as ObservationJitter
 from adv_wrappers.sensors.delayed_and_lost_observations import ObservationLoss as ObservationLoss
 from adv_wrappers.sensors.occlusion import Occlusion as Occlusion
+from adv_wrappers.sensors.trigger import Trigger as Trigger
 from adv_wrappers.adversaries.learned_attack import Learned as Learned
 from adv_wrappers.actions.noise import ActionNoise as ActionNoise
 from adv_wrappers.actions.action_flip_baseline import ActionFlip as ActionFlip

@@ -17,7 +17,7 @@ NAMES = (
     "noise", "flip", "min-best", "fgsm", "pgd", "apgd", "multi-targeted", "min-played-q", "max-worst", "momentum",
     "min-q", "min-value", "max-diff", "robust-sarsa", "carlini-wagner", "square", "hop-skip-jump", "model-based",
     "sensor-bias", "sensor-drift", "quantization", "saturation", "stuck-sensor", "sensor-dropout", "swapped-sensors",
-    "observation-delay", "observation-jitter", "observation-loss", "occlusion", "learned", "action-noise",
+    "observation-delay", "observation-jitter", "observation-loss", "occlusion", "trigger", "learned", "action-noise",
     "action-flip", "worst-action", "action-delay", "action-loss", "action-model-based", "median-blur", "brightness",
     "daylight", "jpeg", "perspective", "rotation", "shift",
 )  # fmt: skip

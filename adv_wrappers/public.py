@@ -20,6 +20,7 @@ from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSche
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.backdoor_rate import backdoor_rate
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
@@ -36,6 +37,7 @@ from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
+from adv_wrappers.wrappers.plant_backdoor import PlantBackdoor
 from adv_wrappers.wrappers.probabilistic_timing_of_all_layers import ProbabilisticTiming
 from adv_wrappers.wrappers.record_attack_statistics import RecordAttackStatistics
 from adv_wrappers.wrappers.schedule_budget import ScheduleBudget
@@ -83,9 +85,9 @@ def _hint(name: str) -> str:
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Coupled", "Environment", "Episodes", "Every", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never", "Newest",
-    "PerturbAction", "PerturbObservation", "Plan", "ProbabilisticTiming", "RecordAttackStatistics", "Report",
-    "RobustnessCallback", "ScheduleBudget", "ScheduleBudgetCallback", "SmoothSchedule", "Sparse", "Strategic",
-    "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "certify",
+    "PerturbAction", "PerturbObservation", "Plan", "PlantBackdoor", "ProbabilisticTiming", "RecordAttackStatistics",
+    "Report", "RobustnessCallback", "ScheduleBudget", "ScheduleBudgetCallback", "SmoothSchedule", "Sparse", "Strategic",
+    "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify",
     "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate",
     "load_victim", "presets", "register", "report", "resilience", "robustness", "run", "run_suite", "save_card",
     "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",

@@ -21,8 +21,8 @@ ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, 
 ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {
-    "AdversaryEnv", "PerturbAction", "PerturbObservation", "ProbabilisticTiming", "RecordAttackStatistics",
-    "ScheduleBudget",
+    "AdversaryEnv", "PerturbAction", "PerturbObservation", "PlantBackdoor", "ProbabilisticTiming",
+    "RecordAttackStatistics", "ScheduleBudget",
 }  # fmt: skip
 SCHEDULES = {"LinearSchedule", "SmoothSchedule"}
 CALLBACKS = {"RobustnessCallback", "ScheduleBudgetCallback"}
@@ -36,7 +36,8 @@ VICTIMS = {
     "save_card",
 }
 RUNS = {
-    "Environment", "Episodes", "Plan", "Report", "aggregate", "assert_robust", "certify", "certify_smoothed",
+    "Environment", "Episodes", "Plan", "Report", "aggregate", "assert_robust", "backdoor_rate", "certify",
+    "certify_smoothed",
     "evaluate", "imitate", "register", "report", "resilience", "run", "run_suite", "robustness", "train_adversary",
     "train_agent",
     "train_critic", "train_dynamics",

@@ -45,7 +45,7 @@ def test_every_preset_is_in_the_suite_of_everything():
         "learned",  # needs a folder: by its text
         # faults that no budget bounds
         "saturation", "stuck-sensor", "sensor-dropout", "swapped-sensors", "observation-delay", "observation-jitter",
-        "observation-loss", "occlusion", "action-delay", "action-loss",
+        "observation-loss", "occlusion", "trigger", "action-delay", "action-loss",
     }  # fmt: skip
 
 

@@ -1,0 +1,106 @@
+"""How well a backdoor works: what an agent earns without its trigger and with it, and how often it plays the target."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Info
+from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.return_statistics import mean_interval
+from adv_wrappers.presets import as_threat
+from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.wrappers.wrap_in_layers import wrap
+
+
+@dataclass(frozen=True)
+class BackdoorRate:
+    """What :func:`backdoor_rate` measured.
+
+    Attributes:
+        target: the action.
+        clean_returns, triggered_returns: of every episode without and with the trigger, float64 ``[episodes]``.
+        clean_share, triggered_share: of all steps, at which the target was played, without and with the trigger.
+    """
+
+    target: int
+    clean_returns: np.ndarray
+    triggered_returns: np.ndarray
+    clean_share: float
+    triggered_share: float
+
+    def __str__(self) -> str:
+        lines = []
+        for name, returns, share in (
+            ("without the trigger", self.clean_returns, self.clean_share),
+            ("with the trigger", self.triggered_returns, self.triggered_share),
+        ):
+            low, high = mean_interval(returns)
+            lines.append(
+                f"{name}: return {returns.mean():.6g} ({low:.6g} to {high:.6g}), action {self.target} {share:.1%}"
+            )
+        return "\n".join(lines)
+
+
+def backdoor_rate(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    trigger: ThreatModel | Perturbation | str | Info,
+    target: int,
+    episodes: int = 10,
+    seed: int = 0,
+    *,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+) -> BackdoorRate:
+    """Play the same episodes without a trigger, and with it at every step.
+
+    Args:
+        victim: an agent of discrete actions, or its reference.
+        env, env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
+        trigger: as for :class:`adv_wrappers.PlantBackdoor`.
+        target: the action that the trigger is to call.
+        episodes: how many.
+        seed: seeds them.
+
+    Raises:
+        ValueRangeError: for a target that is no action, and less than one episode.
+        ThreatError: for a trigger that is no threat to observations.
+    """
+    agent = load_victim(victim)
+    environment = Environment.of(env, agent, env_kwargs, make)
+    environment.spaces_for(agent)
+    threat = as_threat(trigger).against(agent)
+    if threat.on != "observation":
+        raise ThreatError(f"a trigger is a threat to observations, got {threat}")
+    if not agent.discrete or not agent.action_space.contains(np.int64(target)):
+        raise ValueRangeError(f"target must be an action of {agent.action_space}, got {target!r:.80}")
+    seeds = draw_seeds(integer("seed", seed, 0), integer("episodes", episodes, 1, MOST_EPISODES))
+    found = []
+    for shown in ((), (threat,)):
+        returns, played, steps = list[float](), 0, 0
+        with closing(environment.make_one()) as bare, one_thread():
+            attacked = wrap(bare, *shown) if shown else bare
+            runner = PolicyRunner(agent, 1)
+            for episode in seeds:
+                obs, _ = attacked.reset(seed=int(episode))
+                runner.reset(None, [int(episode)])
+                total, done = 0.0, False
+                while not done:
+                    action = runner.act(np.asarray(obs)[None])[0]
+                    obs, reward, terminated, truncated, _ = attacked.step(action)
+                    total, done = total + float(reward), terminated or truncated
+                    played, steps = played + (int(action) == target), steps + 1
+                returns.append(total)
+        found.append((np.array(returns), played / steps))
+    (clean, usual), (triggered, share) = found
+    return BackdoorRate(int(target), clean, triggered, usual, share)
