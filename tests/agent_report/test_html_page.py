@@ -87,7 +87,7 @@ def test_a_mean_return_comes_with_its_interval(html, played):
     assert f"{row.row['mean_return']:.1f} {row.row['low']:.1f} to {row.row['high']:.1f}" in text
     hint = f"{row.row['mean_return']:.4g} ({row.row['low']:.4g} to {row.row['high']:.4g})"
     assert f"<g><title>noise:eps=0.4: {hint}</title>" in html  # where a pointer rests on its dot
-    assert "which is no interval of 95%: fewer than 10 episodes" in text and "95% interval" not in text
+    assert "too few or too alike for an interval" in text and "95% interval" not in text
 
 
 def test_the_same_rows_give_the_same_page(played, html, tmp_path):
