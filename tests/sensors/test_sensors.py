@@ -217,3 +217,23 @@ def test_bad_arguments_are_named(text: str, words: str) -> None:
 def test_what_the_observation_lacks_is_named(text: str, words: str) -> None:
     with pytest.raises(SpaceError, match=words):
         adv.wrap(gym.make("CartPole-v1"), text)
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1"])
+def test_jitter_equals_one_written_by_hand_with_the_same_delays(id: str) -> None:
+    most = 3
+    bare, ours = gym.make(id), adv.wrap(gym.make(id), f"observation-jitter:most={most}")
+    layer: Any = ours
+    for seed in range(3):
+        sent = list[tuple[int, Any]]()  # when each observation arrives, and what it is
+        bare.action_space.seed(seed)
+        true, shown = bare.reset(seed=seed)[0], ours.reset(seed=seed)[0]
+        for t in range(60):
+            sent.append((t + int(layer.engine.memory["takes"][0, -1]), true))
+            newest = [obs for arrives, obs in sent if arrives <= t][-1]
+            assert shown.tobytes() == newest.tobytes() and shown.dtype == newest.dtype
+            action = bare.action_space.sample()
+            true, _, end, _, _ = bare.step(action)
+            shown = ours.step(action)[0]
+            if end:
+                break
