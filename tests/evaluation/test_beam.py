@@ -216,7 +216,7 @@ def test_an_environment_that_is_replayed():
         ({"within": L2(0.1)}, ThreatError, "needs a budget: eps=, or within="),
         ({"eps": -0.1}, BudgetError, "eps must be .*-0.1"),
         ({"eps": None, "within": Valid()}, BudgetError, "unbounded"),
-        ({"eps": None, "within": Newest(Linf(0.1))}, BudgetError, "the budget of a whole observation, and newest"),
+        ({"eps": None, "within": Newest(Linf(0.1))}, BudgetError, "the budget of a single step, and newest"),
         ({"episodes": 0}, ValueRangeError, "episodes must be .*0"),
         ({"seed": -1}, ValueRangeError, "seed must be .*-1"),
         ({"width": 0}, ValueRangeError, "width must be .*0"),
