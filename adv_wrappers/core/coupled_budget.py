@@ -15,7 +15,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.types import Array, Flags, VictimLike
-from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.check_numbers import check_number
 
 
@@ -32,8 +32,8 @@ class Coupled(Budget):
             ``eps`` on it is no limit.
 
     Raises:
-        BudgetError: for a ``within`` that is no Linf, and at wrapping for a change below one level of an integer space.
-        ValueRangeError: for a change that is no number, or negative.
+        BudgetError: for a ``within`` that is no Linf, a change that is no number or negative, and at wrapping for a
+            change below one level of an integer space.
     """
 
     name: ClassVar[str] = "coupled"
@@ -43,10 +43,7 @@ class Coupled(Budget):
     def __post_init__(self) -> None:
         if not isinstance(self.within, Linf):
             raise BudgetError(f"Coupled needs an Linf, as in Coupled(Linf(0.1), change=0.02), got {self.within!r:.80}")
-        try:
-            check_number("change", self.change, 0)
-        except ValueRangeError as error:
-            raise BudgetError(str(error)) from error
+        check_number("change", self.change, 0, error=BudgetError)
 
     @property
     def steps(self) -> Linf:
