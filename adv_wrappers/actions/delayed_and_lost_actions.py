@@ -15,6 +15,7 @@ from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.last_value import last_value, no_last_value, remember_value
 from adv_wrappers.core.perturbation import ActionPerturbation, NativePerturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import check_integer, check_number
@@ -82,15 +83,12 @@ class ActionLoss(ActionPerturbation, NativePerturbation):
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The last action that arrived, and whether one has."""
-        return {"last": x, "begun": torch.zeros(len(x), dtype=torch.bool, device=x.device)}
+        return no_last_value(x)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        memory = context.memory
-        assert memory is not None
-        each = (-1, *(1 for _ in context.shape))
-        lost = (rng.uniform(context.key, (1,), torch.float32).to(x.device)[:, 0] < self.rate).view(each)
-        begun = memory["begun"].to(x.device).view(each)
-        last = torch.where(begun, memory["last"].to(x), _idle(x, context))
-        received = torch.where(lost, last, x)
-        memory["last"], memory["begun"] = received.to(memory["last"]), torch.ones_like(memory["begun"])
+        assert context.memory is not None
+        lost = rng.uniform(context.key, (1,), torch.float32).to(x.device) < self.rate
+        last = last_value(context.memory, _idle(x, context))
+        received = torch.where(lost.view(-1, *(1 for _ in context.shape)), last, x)
+        remember_value(context.memory, received)
         return received

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.last_value import last_value, no_last_value, remember_value
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import check_integer, check_number
@@ -121,13 +122,11 @@ class ObservationLoss(NativePerturbation):
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The last observation that arrived, and whether one has."""
-        return _nothing_under_way(x, 1)
+        return no_last_value(x)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        memory = context.memory
-        assert memory is not None
-        lost = rng.uniform(context.key, (1,), torch.float32).to(x.device)[:, 0] < self.rate
-        lost = (lost & memory["begun"].to(x.device)).view(-1, *(1 for _ in context.shape))
-        shown = torch.where(lost, memory["past"].to(x)[:, 0], x)
-        memory["past"], memory["begun"] = shown.unsqueeze(1).to(memory["past"]), torch.ones_like(memory["begun"])
+        assert context.memory is not None
+        lost = rng.uniform(context.key, (1,), torch.float32).to(x.device) < self.rate
+        shown = torch.where(lost.view(-1, *(1 for _ in context.shape)), last_value(context.memory, x), x)
+        remember_value(context.memory, shown)
         return shown

@@ -11,6 +11,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.last_value import last_value, no_last_value, remember_value
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError
@@ -59,19 +60,15 @@ class SensorDropout(NativePerturbation):
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor] | None:
         """What every sensor read last, and whether there was a step before."""
-        if self.fill != "last":
-            return None
-        return {"read": x, "begun": torch.zeros(len(x), dtype=torch.bool, device=x.device)}
+        return no_last_value(x) if self.fill == "last" else None
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         lost = rng.uniform(context.key, context.shape, torch.float32).to(x.device) < self.rate
         if self.fill != "last":
             return only(self.features, torch.where(lost, self._filled(context).to(x), x), x)
-        memory = context.memory
-        assert memory is not None
-        begun = memory["begun"].to(x.device).view(-1, *(1 for _ in context.shape))
-        y = only(self.features, torch.where(lost & begun, memory["read"].to(x), x), x)
-        memory["read"], memory["begun"] = y.to(memory["read"]), torch.ones_like(memory["begun"])
+        assert context.memory is not None
+        y = only(self.features, torch.where(lost, last_value(context.memory, x), x), x)
+        remember_value(context.memory, y)
         return y
 
     def _filled(self, context: Context) -> Tensor:

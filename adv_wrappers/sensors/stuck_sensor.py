@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.last_value import last_value, no_last_value, remember_value
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.sensors.which_sensors import as_features, check_features, only
@@ -43,12 +43,10 @@ class StuckSensor(NativePerturbation):
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """What is read, and whether the fault has begun."""
-        return {"read": x, "begun": torch.zeros(len(x), dtype=torch.bool, device=x.device)}
+        return no_last_value(x)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        memory = context.memory
-        assert memory is not None
-        begun = memory["begun"].to(x.device).view(-1, *(1 for _ in context.shape))
-        read = torch.where(begun, memory["read"].to(x), x)
-        memory["read"], memory["begun"] = read.to(memory["read"]), torch.ones_like(memory["begun"])
+        assert context.memory is not None
+        read = last_value(context.memory, x)
+        remember_value(context.memory, read)
         return only(self.features, read, x)
