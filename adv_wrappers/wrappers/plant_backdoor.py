@@ -85,13 +85,11 @@ class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     @property
     def spec(self) -> Any:  # type: ignore[override]
         """Spec of the environment with this wrapper added, which makes the layer of the trigger again."""
-        self._cached_spec = None
-        found = super().spec
-        if found is not None:
-            *before, _, own = found.additional_wrappers
-            found.additional_wrappers = (*before, own)
-            self._cached_spec = None  # of a wrapper that is not ours
-        return found
+        inner, self.env = self.env, self._layer.env
+        try:
+            return super().spec
+        finally:
+            self.env = inner
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Begin an episode."""
