@@ -276,7 +276,7 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "protocol": protocol_of(agent),
         "command": choices.command or _evaluate_command(agent),
         "clean": clean,
-        "minutes": _duration,
+        "duration": _duration,
     }
 
 
