@@ -40,3 +40,5 @@ from adv_wrappers.actions.least_valued_action import WorstAction as WorstAction
 from adv_wrappers.actions.delayed_and_lost_actions import ActionDelay as ActionDelay
 from adv_wrappers.actions.delayed_and_lost_actions import ActionLoss as ActionLoss
 from adv_wrappers.attacks.model_based import ActionModelBased as ActionModelBased
+from adv_wrappers.dynamics.noise import DynamicsNoise as DynamicsNoise
+from adv_wrappers.dynamics.fixed_parameters import FixedDynamics as FixedDynamics

@@ -170,6 +170,10 @@ class SnapshotError(AdvWrappersError, RuntimeError):
     """A simulator that can neither be saved nor replayed, or does not repeat after it was brought back."""
 
 
+class SimulationError(AdvWrappersError, ArithmeticError):
+    """A simulation that diverged under the physical parameters that a threat gave it."""
+
+
 class CardError(AdvWrappersError, ValueError):
     """A card or checkpoint file that is missing, malformed or changed."""
 

@@ -107,7 +107,7 @@ def _name_and_arguments(threat: ThreatModel, victim: Victim | None, short: bool)
     parts = [f"{key}={_argument_text(key, value)}" for key, value in arguments.items()]
     filled_in = victim if owner is None or _same_victim(owner, victim) else owner
     parts += _budget_arguments(threat, filled_in, short)
-    if threat.at is not None:
+    if threat.at != getattr(how, "at", None):  # as with the timing: an adversary brings its own along
         parts.append(f"at={_argument_text('at', threat.at)}")
     if owner is not None and not _same_victim(owner, victim) and not short:
         parts.append(f"victim={_victim_text(how, owner)}")

@@ -23,7 +23,15 @@ from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
 from adv_wrappers.core.coupled_budget import Coupled
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import construct
-from adv_wrappers.core.perturbation import ActionPerturbation, How, On, Perturbation, When, check_how
+from adv_wrappers.core.perturbation import (
+    ActionPerturbation,
+    DynamicsPerturbation,
+    How,
+    On,
+    Perturbation,
+    When,
+    check_how,
+)
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
@@ -46,6 +54,8 @@ class Preset:
     @property
     def on(self) -> On:
         """What it perturbs."""
+        if issubclass(self.kind, DynamicsPerturbation):
+            return "dynamics"
         return "action" if issubclass(self.kind, ActionPerturbation) else "observation"
 
     @property

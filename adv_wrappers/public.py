@@ -36,6 +36,7 @@ from adv_wrappers.training.train_dynamics import train_dynamics
 from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.perturb_action import PerturbAction
+from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 from adv_wrappers.wrappers.plant_backdoor import PlantBackdoor
 from adv_wrappers.wrappers.probabilistic_timing_of_all_layers import ProbabilisticTiming
@@ -84,13 +85,13 @@ def _hint(name: str) -> str:
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Coupled", "Environment", "Episodes", "Every", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never", "Newest",
-    "PerturbAction", "PerturbObservation", "Plan", "PlantBackdoor", "ProbabilisticTiming", "RecordAttackStatistics",
-    "Report", "RobustnessCallback", "ScheduleBudget", "ScheduleBudgetCallback", "SmoothSchedule", "Sparse", "Strategic",
-    "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify",
-    "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate",
-    "load_victim", "presets", "register", "report", "resilience", "robustness", "run", "run_suite", "save_card",
-    "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
+    "Coupled", "Environment", "Episodes", "Every", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
+    "Newest", "PerturbAction", "PerturbDynamics", "PerturbObservation", "Plan", "PlantBackdoor", "ProbabilisticTiming",
+    "RecordAttackStatistics", "Report", "RobustnessCallback", "ScheduleBudget", "ScheduleBudgetCallback",
+    "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate",
+    "assert_robust", "backdoor_rate", "certify", "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3",
+    "from_torchscript", "imitate", "load_victim", "presets", "register", "report", "resilience", "robustness", "run",
+    "run_suite", "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 
@@ -115,6 +116,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.training.train_critic": ("scan_critics",),
     "adv_wrappers.victims.saved_dynamics_model": ("load_dynamics",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
+    "adv_wrappers.wrappers.perturb_dynamics": ("VectorPerturbDynamics",),
     "adv_wrappers.wrappers.adversary_env": ("VectorAdversaryEnv",),
     "adv_wrappers.wrappers.adversary_rewards": ("PerturbationCost",),
     "adv_wrappers.wrappers.dmc_env": ("dmc",),
@@ -123,7 +125,12 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.wrappers.schedule_budget": ("VectorScheduleBudget",),
     "adv_wrappers.wrappers.check_wrapper_order": ("check_order",),
     "adv_wrappers.wrappers.probabilistic_timing_of_all_layers": ("VectorProbabilisticTiming",),
-    "adv_wrappers.wrappers.sb3_layers": ("VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"),
+    "adv_wrappers.wrappers.sb3_layers": (
+        "VecPerturbAction",
+        "VecPerturbDynamics",
+        "VecPerturbObservation",
+        "VecProbabilisticTiming",
+    ),
     "adv_wrappers.wrappers.sb3_adversary_env": ("VecAdversaryEnv",),
 }
 _PLACES = {name: place for place, names in _ELSEWHERE.items() for name in names}

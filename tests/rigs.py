@@ -74,6 +74,21 @@ class ReplayEnv(gym.Env):
         return self._seen(), reward, over and not odd, over and odd, self._info()
 
 
+class ParameterEnv(ReplayEnv):
+    """Has physical parameters, of which its rewards are made too; it records them instead of the actions."""
+
+    physical_parameters = {"mass.cart": "cart", "mass.pole": "pole", "gravity": "gravity"}  # noqa: RUF012
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.cart, self.pole, self.gravity = 2.0, 0.5, 9.75
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *rest = super().step(action)
+        self.received[-1][-1] = np.array([self.cart / 2.0, self.pole / 0.5])
+        return obs, reward + self.cart + 3 * self.pole + self.gravity, *rest  # type: ignore[return-value]
+
+
 class TensorVector(VectorEnv):
     """A vector environment that speaks tensors, as those on a GPU do."""
 
@@ -268,11 +283,13 @@ class Rig:
     at: Any = None
     inside: bool = False
     masked: bool = False
+    parameters: bool = False
 
     def env(self) -> ReplayEnv:
         """A new scripted environment, with a space of its own: VecNormalize writes into that of a Dict."""
         space = copy.deepcopy(self.space) if isinstance(self.space, spaces.Dict) else self.space
-        return ReplayEnv(_recordings(self.name, self.inside), space, self.actions, self.masked)
+        kind = ParameterEnv if self.parameters else ReplayEnv
+        return kind(_recordings(self.name, self.inside), space, self.actions, self.masked)
 
     def victim(self, dtype: torch.dtype = torch.float32, live: bool = False) -> Any:
         """The victim, with the same weights whenever it is asked for."""
@@ -313,6 +330,7 @@ RIGS = {
         Rig("unit", UNIT, spaces.Discrete(3), 0.05),
         Rig("dict", DICT, spaces.Discrete(3), 0.2, at="vector"),
         Rig("dict-mean", DICT, TORQUES, 0.2, at="vector"),
+        Rig("parameters", CARTPOLE, spaces.Discrete(3), 0.2, parameters=True),
     )
 }
 
@@ -325,7 +343,7 @@ def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
     torch.manual_seed(zlib.crc32(name.encode()))
     n = rig.actions.n if isinstance(rig.actions, spaces.Discrete) else rig.actions.shape[0]
     extra: dict[str, Any] = {}
-    if name == "q":
+    if name in ("q", "parameters"):
         kind, net = "q", MLP(4, n)
     elif name == "logits":
         kind, net = "logits", MLP(4, n)

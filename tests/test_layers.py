@@ -25,13 +25,14 @@ FLOORS = [
     "core",
     "victims",
     "timing",
-    ("attacks", "daylight", "sensors", "actions"),
+    ("attacks", "daylight", "sensors", "actions", "dynamics"),
     "adversaries",
     "all_attacks",
     "parse_threat_text",
     "presets",
     "format_threat_text",
     "snapshots",
+    "physics",
     "env_ids_registered_on_import",
     "wrappers",
     "atari",
@@ -48,7 +49,7 @@ FLOORS = [
     "cli",
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}
-SIBLINGS = {"attacks", "daylight", "sensors", "actions"}
+SIBLINGS = {"attacks", "daylight", "sensors", "actions", "dynamics"}
 SB3 = ("victims/sb3", "wrappers/sb3", "training/", "callbacks.py")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
 
@@ -97,7 +98,7 @@ def faults(path: Path) -> list[str]:
 
 SAME_NAME = {
     "__init__.py": "a folder",
-    "noise.py": "random numbers, added to observations or to actions",
+    "noise.py": "random numbers, added to observations, actions or physical parameters",
     "sb3.py": "what touches Stable-Baselines3: its agents as victims, its vectors as environments",
 }
 

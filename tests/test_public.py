@@ -21,8 +21,8 @@ ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, 
 ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {
-    "AdversaryEnv", "PerturbAction", "PerturbObservation", "PlantBackdoor", "ProbabilisticTiming",
-    "RecordAttackStatistics", "ScheduleBudget",
+    "AdversaryEnv", "PerturbAction", "PerturbDynamics", "PerturbObservation", "PlantBackdoor",
+    "ProbabilisticTiming", "RecordAttackStatistics", "ScheduleBudget",
 }  # fmt: skip
 SCHEDULES = {"LinearSchedule", "SmoothSchedule"}
 CALLBACKS = {"RobustnessCallback", "ScheduleBudgetCallback"}
@@ -76,7 +76,13 @@ ELSEWHERE = {
     "adv_wrappers.wrappers.record_attack_statistics": {"VectorRecordAttackStatistics"},
     "adv_wrappers.wrappers.schedule_budget": {"VectorScheduleBudget"},
     "adv_wrappers.wrappers.check_wrapper_order": {"check_order"},
-    "adv_wrappers.wrappers.sb3_layers": {"VecPerturbAction", "VecPerturbObservation", "VecProbabilisticTiming"},
+    "adv_wrappers.wrappers.sb3_layers": {
+        "VecPerturbAction",
+        "VecPerturbDynamics",
+        "VecPerturbObservation",
+        "VecProbabilisticTiming",
+    },
+    "adv_wrappers.wrappers.perturb_dynamics": {"VectorPerturbDynamics"},
     "adv_wrappers.wrappers.sb3_adversary_env": {"VecAdversaryEnv"},
 }
 

@@ -134,13 +134,15 @@ class Context:
 
     @cached_property
     def observation(self) -> Any:
-        """For an observation layer what it received, for an action layer what the agent acted on."""
-        engine, acting = self._engine, self._engine.on_action
+        """For an observation layer what it received, for one on actions what the agent acted on.
+
+        For one on the dynamics it is the observation as this layer received it.
+        """
+        engine, acting = self._engine, self._engine.before_step
         if not acting and engine.field.keys is None and engine.victims:
             return self._received()
-        value = engine.session.observation(engine.reads, engine.threat.label) if acting else self._value
-        value = select(value, self._own)
-        if not engine.victims or value is None:
+        value = select(engine.acted_on if acting else self._value, self._own)
+        if value is None or not (engine.victims or engine.on_dynamics):
             return value
         lift = {} if engine.transfer is None else {"lift": engine.transfer.up}
         device = engine.device or place(self._taken)
@@ -155,7 +157,7 @@ class Context:
     def fill(self) -> Callable[[Tensor], Any] | None:
         """Completes a perturbed part to a whole observation; None where the part is all of it."""
         field = self._engine.field
-        if self._engine.on_action or field.keys is None:
+        if self._engine.before_step or field.keys is None:
             return None
         whole = self.observation
         return lambda part: field.give(whole, part, True)
@@ -270,7 +272,7 @@ class Context:
     def inputs(self) -> dict[str, Any]:
         """Everything that an attack depends on and that differs from step to step: the inputs of a graph."""
         engine = self._engine
-        clock, beside = engine.clock, engine.field.keys is not None or (engine.on_action and bool(engine.victims))
+        clock, beside = engine.clock, engine.field.keys is not None or (engine.before_step and bool(engine.victims))
         inputs = {
             "part": self.part,
             "observation": self.observation if beside else None,

@@ -41,7 +41,7 @@ class RecordedContext(Context):
     @cached_property
     def observation(self) -> Any:
         seen = self._inputs["observation"]
-        return self._received() if seen is None and not self._engine.on_action else seen
+        return self._received() if seen is None and not self._engine.before_step else seen
 
     def state(self, victim: VictimLike) -> Any:
         return self._inputs["states"].get(id(victim))

@@ -23,6 +23,7 @@ from adv_wrappers.core.coupled_budget import Coupled, LastChange
 from adv_wrappers.core.episode_and_step_counters import Clock, Seeds
 from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
+from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.simulator_protocols import MakesSimulators, check_simulators
 from adv_wrappers.core.state_shared_by_layers import Session
@@ -52,13 +53,14 @@ class Engine:
         autoreset: what the environment does with a row whose episode is over: nothing, or a reset instead of the next
             step, or a reset within the same step.
         simulators: makes the simulator of a step; None where there is no environment to simulate.
+        parameters: those of the environment's dynamics, for a layer that changes them.
 
     Attributes:
         threat: as it is applied, every victim filled in.
         attacked: rows whose newest observation (of an action layer: whose last action) was attacked.
         true: the newest observation (of an action layer: the last action) as it came in, or None.
         shown: the newest observation as it was passed on, or None.
-        sent: the last action as it was passed on, or None.
+        sent: the last action, or the last physical parameters, as they were passed on, or None.
         clock: step, episode and attacks of every row.
     """
 
@@ -75,11 +77,13 @@ class Engine:
         device: torch.device | None = None,
         autoreset: Autoreset = "disabled",
         simulators: MakesSimulators | None = None,
+        parameters: ParameterSpace | None = None,
     ) -> None:
         self.observation_space, self.action_space = observation_space, action_space
         self.rows, self.batched, self.stream, self.autoreset = rows, rows is not None, stream, autoreset
         self.session: Session = Session(rows) if beneath is None else beneath.session
         self.clock, self.simulators = Clock(rows, device, self.session.roots), simulators
+        self.parameters = parameters
         self.attacked: Flags = False
         self.true: Any = None
         self.shown: Any = None
@@ -91,7 +95,8 @@ class Engine:
         self.graphs: attacks_as_cuda_graphs.GraphCache | None = None
         self._graphed: object = None  # the perturbation that they were made for
         self.set_threat(threat, victim)
-        self.session.add(self, self.victims, self.on_action and (bool(self.victims) or self.reads is not None))
+        on_actions = self.before_step and not self.on_dynamics
+        self.session.add(self, self.victims, on_actions and (bool(self.victims) or self._reads is not None))
 
     # what does not change between steps
 
@@ -104,7 +109,7 @@ class Engine:
             AdvWrappersError: one of its kinds, for a threat that cannot work here; the old one then stays.
         """
         threat = threat.resolve(victim)
-        field = threat.check(self.observation_space, self.action_space)
+        field = threat.check(self.observation_space, self.action_space, self.parameters)
         if getattr(threat.how, "simulates", False):
             simulators = check_simulators(self.simulators, self.on_host, threat.label)  # raises where there are none
             simulators.record()
@@ -112,7 +117,9 @@ class Engine:
                 threat.how.check_simulated(simulators.feature_names)
         before: ThreatModel | None = getattr(self, "threat", None)
         self.threat, self.field, how, within = threat, field, threat.how, threat.budget
-        self.how, self.victims, self.on_action = how, threat.victims, threat.on == "action"
+        self.how, self.victims = how, threat.victims
+        self.on_dynamics = threat.on == "dynamics"
+        self.before_step = threat.on != "observation"
         self.when: Any = threat.when
         self.blind = isinstance(self.when, When) and self.when.blind
         self.budget, self._shape = frame_budget(within), (self.rows or 1, *field.shape)
@@ -130,12 +137,12 @@ class Engine:
         # a native perturbation of whole uint8 images cannot leave its space: nothing to search, nothing to project
         self.unbounded = self.native and isinstance(self.budget, Valid) and field.whole and not self.victims
         observes: Observes | None = getattr(how, "observes", None)
-        self.reads = observes if self.on_action else None
-        self._shares = observes == "shared" and not self.on_action
+        self._reads = observes if self.before_step else None
+        self._shares = observes == "shared" and not self.before_step
         self.declines: bool = getattr(how, "declines", False)
         # whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself
         self._at_once = not (
-            self.on_action or self.gates or self._history or self.coupled or self._shares or self.declines
+            self.before_step or self.gates or self._history or self.coupled or self._shares or self.declines
         )
         self._at_once = self._at_once and (self.when is None or self.blind)
         self.writes_nothing: bool = getattr(how, "capturable", False)  # as it promises
@@ -205,16 +212,16 @@ class Engine:
                 self._over = self._over & ~mask
 
     def act(self, action: Any, mask: Tensor | None = None) -> Any:
-        """The action that the environment gets; a step begins.
+        """The action, or the physical parameters, that the environment gets; a step begins.
 
         Args:
-            action: of the agent.
+            action: of the agent; or the parameters as they would be.
             mask: action mask, bool ``[B, A]``, where the environment gave one.
         """
         if self.session.listening:
             self.session.begin_step(self)
         self.sent = action
-        if not self.on_action:
+        if not self.before_step:
             return action
         over: Any = self._over if self.autoreset == "next step" else False
         attacked = self.decide(action, True if over is False else ~over, mask=mask)
@@ -252,7 +259,7 @@ class Engine:
             self.session.end_step(moved)
         self.clock.tick(True if moved is None else moved)
         if self.autoreset == "same step":
-            if final is not None and not self.on_action:
+            if final is not None and not self.before_step:
                 final, _ = self._look_at(final, done, True)
             turned = done
         else:
@@ -284,7 +291,7 @@ class Engine:
                 self.true, self.attacked = observation, False
             else:
                 shown = self.apply(observation, attacked)
-        elif not self.on_action:
+        elif not self.before_step:
             shown, attacked = self._look_at(observation, fresh, False)
         if attacked is not False and self._over is not True:
             self.clock.count(attacked if self._over is False else attacked & ~self._over)
@@ -302,6 +309,11 @@ class Engine:
         """Step within the episode."""
         t: Counter = self.clock.t
         return t
+
+    @property
+    def acted_on(self) -> Any:
+        """What a layer before the step looks at: what the agent acted on; on the dynamics, what it received itself."""
+        return self.shown if self.on_dynamics else self.session.observation(self._reads, self.threat.label)
 
     @property
     def spent(self) -> Counter:

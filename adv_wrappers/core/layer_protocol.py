@@ -27,7 +27,9 @@ class AttackedLayer(Protocol):
         how, when, gates: the perturbation, the timing and the timings around it.
         blind: whether the timing looks at nothing but the clock and draws.
         victims: those that the threat looks at.
-        on_action, native, unbounded: what is perturbed; whether in its own dtype; whether without any projection.
+        before_step: whether what is perturbed is used by the step that follows: an action, or physical parameters.
+        on_dynamics: whether it is the latter.
+        native, unbounded: whether it is perturbed in its own dtype; whether without any projection.
         writes_nothing: whether the perturbation writes to nothing that it is given, as far as that is known.
         coupled: what was changed at the step before, where the budget is :class:`.Coupled`; else None.
         framed, free: whether the budget is :class:`.Newest`; then the elements that may change, bool ``[B, *S]``.
@@ -44,7 +46,8 @@ class AttackedLayer(Protocol):
     how: Any
     when: Any
     blind: bool
-    on_action: bool
+    before_step: bool
+    on_dynamics: bool
     native: bool
     unbounded: bool
     writes_nothing: bool
@@ -72,7 +75,7 @@ class AttackedLayer(Protocol):
     @property
     def gates(self) -> list[Any]: ...
     @property
-    def reads(self) -> str | None: ...
+    def acted_on(self) -> Any: ...
     @property
     def on_host(self) -> bool: ...
     @property

@@ -17,7 +17,7 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
 from adv_wrappers.errors import AttackName, BudgetError, Message, ThreatError
 
-On = Literal["observation", "action"]
+On = Literal["observation", "action", "dynamics"]
 MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
 Observes = Literal["shown", "shared"]
 Variants = Mapping[str, tuple[Mapping[str, object], str]]
@@ -30,6 +30,7 @@ class Perturbation(Value):
     respect its own budget. What else there is to know of one is said by the base that it picks, or by several:
 
     - :class:`ActionPerturbation`: it perturbs actions.
+    - :class:`DynamicsPerturbation`: it perturbs physical parameters of the environment.
     - :class:`NativePerturbation`: it gets ``x`` in the space's own dtype, as image transforms do.
     - :class:`BoundedPerturbation`: it goes as far as its budget allows, which must then have an end.
     - :class:`VictimAttack`: such a one, aimed at a victim.
@@ -130,6 +131,14 @@ class ActionPerturbation(Perturbation):
     @property
     def on(self) -> On:
         return "action"
+
+
+class DynamicsPerturbation(Perturbation):
+    """A perturbation of physical parameters: ``x`` is a batch of the environment's own values, float64 ``[B, n]``."""
+
+    @property
+    def on(self) -> On:
+        return "dynamics"
 
 
 class NativePerturbation(Perturbation):

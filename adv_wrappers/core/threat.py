@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
+import numpy as np
+import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import Value, Victims, decode
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
+from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import MOST_PASSES, How, On, Perturbation, When, check_how, check_when
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space, VictimLike
@@ -143,11 +149,11 @@ class ThreatModel(Value):
     """What is attacked, how, within which budget, when, and where in a Dict space.
 
     Args:
-        on: ``"observation"`` or ``"action"``.
+        on: ``"observation"``, ``"action"`` or ``"dynamics"``, the physical parameters of the environment.
         how: a perturbation, or any function ``(x, context) -> x'`` (which then has no JSON form).
         within: the budget; None takes the perturbation's own.
         when: the timing; None attacks at every step.
-        at: a key, or a tuple of keys under one budget, of a Dict space.
+        at: a key, or a tuple of keys under one budget, of a Dict space; of the dynamics names of parameters.
 
     Raises:
         ThreatError: for parts that do not belong together.
@@ -164,8 +170,8 @@ class ThreatModel(Value):
     at: At = None
 
     def __post_init__(self) -> None:
-        if self.on not in ("observation", "action"):
-            raise ThreatError(f"on must be 'observation' or 'action', got {self.on!r}")
+        if self.on not in get_args(On):
+            raise ThreatError(f"on must be {' or '.join(map(repr, get_args(On)))}, got {self.on!r}")
         check_how(self.how)
         if isinstance(self.how, Perturbation) and self.how.on != self.on:
             raise ThreatError(Message(AttackName(self.how.name), f" perturbs the {self.how.on}, not the {self.on}"))
@@ -188,6 +194,8 @@ class ThreatModel(Value):
         if self.when is None:  # an adversary that was trained with a timing brings it along
             set_fields(self, when=getattr(self.how, "when", None))
         check_when(self.when)
+        if self.at is None:  # and one on the dynamics the parameters that it changes
+            set_fields(self, at=getattr(self.how, "at", None))
         if isinstance(self.at, list):
             set_fields(self, at=tuple(self.at))
         if self.at is not None and not isinstance(self.at, (str, tuple)):
@@ -252,10 +260,22 @@ class ThreatModel(Value):
             raise ThreatError(f"expected the dictionary of a threat, got {type(threat).__name__} from {data!r:.80}")
         return threat
 
-    def check(self, observation_space: Space, action_space: Space) -> Field:
-        """The field this threat perturbs in an environment with these spaces; raises if it cannot."""
-        field = Field(observation_space if self.on == "observation" else action_space, self.at, self.on)
+    def check(self, observation_space: Space, action_space: Space, parameters: ParameterSpace | None = None) -> Field:
+        """The field this threat perturbs in an environment with these spaces; raises if it cannot.
+
+        Args:
+            observation_space, action_space: the environment's.
+            parameters: those of its dynamics, where they can be changed.
+        """
         budget = self.budget
+        if self.on == "dynamics":
+            if parameters is None:
+                raise SpaceError(f"{self.label} changes the dynamics, and nothing here can: use PerturbDynamics")
+            places = parameters.places(self.at)
+            field = Field(parameters.box(places), None, self.on)
+            _check_range(budget, parameters, places)
+        else:
+            field = Field(observation_space if self.on == "observation" else action_space, self.at, self.on)
         if self.on == "action" and field.discrete and budget.name in ("linf", "l2", "sparse"):
             raise BudgetError(f"discrete actions have no distance: use Valid() or L0(k), not {budget!r}")
         if field.vast and not budget.bounded:
@@ -281,3 +301,24 @@ class ThreatModel(Value):
         for victim in self.victims:
             fits(victim, observation_space, action_space)
         return field
+
+
+def _check_range(budget: Budget, parameters: ParameterSpace, places: NDArray[np.intp]) -> None:
+    """Raise :class:`BudgetError` where a budget around the nominal values holds some that no simulator does."""
+    if isinstance(budget, Newest):
+        raise BudgetError(f"the budget {budget!r:.80} is for stacks of frames: physical parameters are none")
+    nominal = torch.from_numpy(parameters.nominal[places])[None]
+    budget.check(parameters.low[places], parameters.high[places], False)
+    budget = frame_budget(budget)
+    low, high = (side[0].numpy() for side in budget.box(nominal, *(torch.full_like(nominal, s) for s in _ENDLESS)))
+    for place, least, most in zip(places.tolist(), low.tolist(), high.tolist(), strict=True):
+        lowest, highest = float(parameters.low[place]), float(parameters.high[place])
+        if (math.isfinite(least) and least < lowest) or (math.isfinite(most) and most > highest):
+            raise BudgetError(
+                f"{parameters.name_of(place)} must stay within [{lowest:g}, {highest:g}], where it is "
+                f"{parameters.nominal[place]:g} in the environment itself; {budget!r:.80} allows "
+                f"[{least:g}, {most:g}]"
+            )
+
+
+_ENDLESS = (-math.inf, math.inf)

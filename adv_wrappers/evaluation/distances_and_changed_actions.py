@@ -93,7 +93,7 @@ class RunMonitor:
     Attributes:
         attacked: rows whose newest observation was attacked.
         attacked_steps: attacked steps of the present episode of every row, int ``[B]``.
-        on_observations, on_actions: the wrappers that perturb, innermost first.
+        on_observations, on_actions, on_dynamics: the wrappers that perturb, innermost first.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class RunMonitor:
         found = layers(env)
         self.on_observations = [layer for layer in found if layer.on == "observation"]
         self.on_actions = [layer for layer in found if layer.on == "action"]
+        self.on_dynamics = [layer for layer in found if layer.on == "dynamics"]
         measurements.integers = any(layer.engine.field.grid for layer in self.on_observations)
         self.attacked: Mask = False
         self._differ = ActionChanges(runner.victim.action_space)
@@ -186,9 +187,9 @@ class RunMonitor:
             attacked: rows whose observations were attacked before this step.
         """
         sums, received = self.measurements, self.recorder.action
-        if self.on_actions:
+        if self.on_actions or self.on_dynamics:
             attacked_actions = busy & _attacked(self.on_actions)
-            either = attacked_actions | (busy & attacked)
+            either = attacked_actions | (busy & (attacked | _attacked(self.on_dynamics)))
             if not self.on_observations and attacked_actions.any() and not self.runner.victim.discrete:
                 difference = np.abs(_flat(received) - _flat(actions))[attacked_actions].astype(np.float64)
                 sums.l2 += float(np.sqrt((difference * difference).sum(1)).sum())

@@ -183,7 +183,8 @@ def play_episodes(
     run = RunMeasurements(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64))
     runner, gate = PolicyRunner(victim, rows), UnfinishedRows()
     monitor = RunMonitor(run, env, recorder, runner, sample)
-    engines = [wrapper.engine for wrapper in (*monitor.on_observations, *monitor.on_actions)]
+    perturbing = (*monitor.on_observations, *monitor.on_actions, *monitor.on_dynamics)
+    engines = [wrapper.engine for wrapper in perturbing]
     numbers = np.zeros(episodes, np.int64) if draws is None else np.asarray(draws, np.int64)
     current = np.arange(rows)
     busy = current < episodes

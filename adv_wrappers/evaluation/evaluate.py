@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from adv_wrappers.errors import Argument, Message, OutputError, ValueRangeError, VictimError
+from adv_wrappers.errors import Argument, Message, OutputError, SimulationError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -171,11 +171,11 @@ def play_missing(
     Returns:
         The report of all rows.
     """
-    stacks = evaluator.stacks
+    stacks, failed = evaluator.stacks, dict[int, str]()
     chosen = [i for i in range(len(stacks)) if wanted is None or i in wanted]
     with ExitStack() as opened:
         opened.enter_context(one_thread())
-        kept = None if out is None else opened.enter_context(_KeptRows(evaluator, Path(out), minimum))
+        kept = None if out is None else opened.enter_context(_KeptRows(evaluator, Path(out), minimum, failed))
         if kept is not None and resume:
             rows |= {i: row for i, row in kept.known().items() if i not in rows}
             kept.write(rows)  # in the order of this call
@@ -184,6 +184,11 @@ def play_missing(
             rows[i] = row
             if kept is not None:
                 kept.add(i, rows)
+
+        def fail(i: int, error: SimulationError) -> None:
+            failed[i] = str(error)
+            if kept is not None:
+                kept.fail(i, error, rows)
 
         def move(i: int, finished: int) -> None:
             if progress is not None:
@@ -200,13 +205,13 @@ def play_missing(
             if workers > 1:
                 setup = PlayerSetup(evaluator.cells)
                 executor = opened.enter_context(closing(Processes[Player, BlockResult](workers, setup, tries=1)))
-            evaluator.play(missing, executor, add, move)
-        return evaluator.report(rows, minimum) if kept is None else kept.export(rows)
+            evaluator.play(missing, executor, add, move, fail)
+        return evaluator.report(rows, minimum, failed) if kept is None else kept.export(rows)
 
 
 def kept_rows(evaluator: Evaluator, folder: Path) -> dict[int, Row]:
     """By index of the cell, the rows of an evaluation that a folder holds."""
-    with _KeptRows(evaluator, folder, None) as kept:
+    with _KeptRows(evaluator, folder, None, {}) as kept:
         return kept.known()
 
 
@@ -216,8 +221,10 @@ class _KeptRows:
     What cannot be written is told at the end, with the report, as the next row may be written.
     """
 
-    def __init__(self, evaluator: Evaluator, folder: Path, minimum: float | str | None) -> None:
-        self.evaluator, self.folder, self.minimum = evaluator, folder, minimum
+    def __init__(
+        self, evaluator: Evaluator, folder: Path, minimum: float | str | None, failed: Mapping[int, str]
+    ) -> None:
+        self.evaluator, self.folder, self.minimum, self.failed = evaluator, folder, minimum, failed
         self.keys = [evaluator.key(i) for i in range(len(evaluator.stacks))]
         self._unstored: list[PlayedCell] = []
         self._unwritten: OutputError | None = None
@@ -247,9 +254,15 @@ class _KeptRows:
         self._unstored.append(PlayedCell(key, name, self.evaluator.about, row, None, seconds, ""))
         self.write(rows)
 
+    def fail(self, i: int, error: SimulationError, rows: Mapping[int, Row]) -> None:
+        """Write why a cell has no row."""
+        key, text = self.keys[i] or unknown_key(), f"{type(error).__name__}: {error}"
+        self._unstored.append(PlayedCell(key, self.evaluator.stacks[i].name, None, None, text, 0.0, ""))
+        self.write(rows)
+
     def export(self, rows: Mapping[int, Row]) -> Report:
         """Write and return the report of all rows; raises :class:`OutputError`, with it, if anything is not written."""
-        report = self.write(rows) or self.evaluator.report(rows, self.minimum)
+        report = self.write(rows) or self.evaluator.report(rows, self.minimum, self.failed)
         if self._unwritten is not None:
             self._unwritten.report = report
             raise self._unwritten
@@ -266,7 +279,7 @@ class _KeptRows:
             self._unwritten = error
         if 0 not in rows:
             return None
-        report = self.evaluator.report(rows, self.minimum)
+        report = self.evaluator.report(rows, self.minimum, self.failed)
         try:
             report.to_json(self.folder / "report.json")
         except OutputError as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.errors import SimulationError, ValueRangeError
 from adv_wrappers.evaluation.best_of_several_draws import play_draws
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.environments import Environment, is_named, json_value
@@ -143,6 +143,7 @@ class Evaluator:
         executor: Executor[Player, BlockResult] | None = None,
         on_row: Callable[[int, Row], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        on_divergence: Callable[[int, SimulationError], None] | None = None,
     ) -> dict[int, Row]:
         """Play some cells.
 
@@ -151,11 +152,14 @@ class Evaluator:
             executor: plays their blocks; None is this process.
             on_row: called with the index of a cell and its row, as they end.
             progress: called with the index of a cell and the number of its finished episodes, first with 0.
+            on_divergence: called with the index of a cell whose simulation diverges under its threats, and the error;
+                the cell has no row then, and the others are played. None raises the error.
 
         Returns:
             Their rows.
 
         Raises:
+            SimulationError: for a simulation that diverges, unless there is ``on_divergence``.
             ValueRangeError: for observations, rewards or distances that are not finite.
             WorkerError: where a process dies.
         """
@@ -163,7 +167,8 @@ class Evaluator:
         with_player = executor or ThisProcess[Player, BlockResult](self.player)
         stages = {i: _Stages(i, self.stages(i), progress) for i in which}
         waiting = [(i, block) for i in stages for block in stages[i].blocks]
-        while waiting or len(rows) < len(stages):
+        diverged = set[int]()
+        while waiting or len(rows) + len(diverged) < len(stages):
             while waiting and with_player.free() > 0:
                 i, block = waiting.pop(0)
                 stages[i].tell(0)
@@ -171,6 +176,13 @@ class Evaluator:
             for played in with_player.collect(None):
                 assert isinstance(played.task, Block)
                 i = played.task.cell
+                if isinstance(played.error, SimulationError) and on_divergence is not None and self.stacks[i].layers:
+                    if i not in diverged:
+                        on_divergence(i, played.error)
+                    diverged.add(i)
+                    waiting = [(cell, block) for cell, block in waiting if cell != i]
+                if i in diverged:
+                    continue
                 row = stages[i].add(played.task, played.value())
                 stages[i].tell(stages[i].finished)
                 if row is not None:
@@ -199,12 +211,15 @@ class Evaluator:
         """
         return self.player.step_seconds(i, self.seeds[:rows], timer)
 
-    def report(self, rows: Mapping[int, Row], minimum: float | str | None = None) -> Report:
+    def report(
+        self, rows: Mapping[int, Row], minimum: float | str | None = None, failed: Mapping[int, str] | None = None
+    ) -> Report:
         """The report of the cells that have their row.
 
         Args:
             rows: by index of the cell; that of the first is there.
             minimum: as for :func:`adv_wrappers.evaluate`.
+            failed: by index of a cell without a row, why it has none, which becomes a warning.
         """
         if 0 not in rows:
             raise ValueRangeError("a report needs the row of its first run, which the others are compared with")
@@ -216,6 +231,7 @@ class Evaluator:
             lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, self.victim)), None)
         outcomes = [checked_row(stack, row) for stack, row in played]
         warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
+        warnings += [f"{self.stacks[i].name} has no row: {why}" for i, why in (failed or {}).items()]
         return Report(
             **self.about,
             warnings=tuple(warnings),

@@ -15,7 +15,7 @@ from pathlib import Path
 from pickle import loads
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from adv_wrappers.errors import WorkerError
+from adv_wrappers.errors import SimulationError, WorkerError
 from adv_wrappers.utils.processes import DEAD_WORKER, call_in_worker, discard, pool_of
 from adv_wrappers.utils.torch_threads import one_thread
 
@@ -96,7 +96,9 @@ class Executor(Protocol[P, R]):
 
 
 class ThisProcess(Generic[P, R]):
-    """Tasks that are played here, one at a time, when they are collected; an error is raised as it is.
+    """Tasks that are played here, one at a time, when they are collected.
+
+    An error is raised as it is, but for a simulation that diverges, which other tasks need not.
 
     Args:
         player: plays them; whoever opened it closes it.
@@ -117,7 +119,10 @@ class ThisProcess(Generic[P, R]):
             return []
         task, tell = self._waiting.pop(0)
         with one_thread():
-            return [Played(task, task.play(self._player, tell))]
+            try:
+                return [Played(task, task.play(self._player, tell))]
+            except SimulationError as error:
+                return [Played(task, error=error)]
 
     def close(self) -> None:
         self._waiting.clear()

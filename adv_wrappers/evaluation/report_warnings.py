@@ -130,7 +130,11 @@ def budget_covers_space(outcome: CheckedRow, victim: Victim) -> list[str]:
 def _covered(layer: ThreatModel, victim: Victim) -> tuple[Linf, float, float] | None:
     """The budget of a threat and the ends of the space, where it covers the range of every bounded feature."""
     budget = frame_budget(layer.budget)
-    if not isinstance(budget, Linf) or not isinstance(budget.scale, (float, tuple, type(None))):
+    if (
+        layer.on == "dynamics"
+        or not isinstance(budget, Linf)
+        or not isinstance(budget.scale, (float, tuple, type(None)))
+    ):
         return None
     space = victim.observation_space if layer.on == "observation" else victim.action_space
     field = Field(space, layer.at, layer.on)

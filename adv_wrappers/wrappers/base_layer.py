@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset, Engine
+from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel
@@ -26,6 +27,7 @@ from adv_wrappers.timing import Bernoulli
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.torch_threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv
 
 AnyEnv: TypeAlias = gym.Env[Any, Any]
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
@@ -33,14 +35,14 @@ LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried b
 
 
 def wrappers_of(env: Any) -> list[Any]:
-    """Wrappers from the outermost in, the environment itself last, recorders for replays left out."""
+    """Wrappers from the outermost in, the environment itself last, without those that specs do not name."""
     found = [env]
     while hasattr(found[-1], "env") or hasattr(found[-1], "venv"):
         inner = found[-1].__dict__.get("env") or found[-1].__dict__.get("venv")
         if inner is None:
             break
         found.append(inner)
-    return [one for one in found if not isinstance(one, ReplayRecorder)]
+    return [one for one in found if not isinstance(one, (ReplayRecorder, ParameterizedEnv))]
 
 
 def layers(env: Any) -> list[Layer]:
@@ -163,7 +165,8 @@ class Layer:
             autoreset: of the environment.
 
         Returns:
-            The environment beneath; where the threat tries actions and there is no wrapper in between, in a recorder.
+            The environment beneath; where the threat tries actions and there is no wrapper in between, in a recorder,
+            and where it changes the dynamics, in what sets them.
         """
         one_thread_in_workers()
         with preset_in_errors(how):
@@ -173,6 +176,7 @@ class Layer:
                     f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
                 )
             beneath, self.beneath = layers(env), counts(env)
+            env, parameters = self._parameters_beneath(env)
             simulators = EnvironmentBeneath(env)
             self.keep_true, self.quantize = keep_true, quantize
             self.perturbed_space = spaces[0] if quantize else as_float(spaces[0], threat)
@@ -186,9 +190,22 @@ class Layer:
                 stream=self.beneath[LAYERS],
                 autoreset=autoreset,
                 simulators=simulators,
+                parameters=parameters,
             )
+            self._look()
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
         return simulators.env
+
+    def _parameters_beneath(self, env: Any) -> tuple[Any, ParameterSpace | None]:
+        """The environment beneath, and its physical parameters for a layer that changes them."""
+        return env, None
+
+    def _look(self) -> None:
+        """Called when a threat was taken."""
+
+    def _send(self, action: Any, mask: Any = None) -> Any:
+        """The action that the environment gets; ``mask`` is the action mask, where the environment gave one."""
+        return self.engine.act(action, mask)
 
     @property
     def threat(self) -> ThreatModel:
@@ -226,10 +243,11 @@ class Layer:
         """Take a threat with a share of its budget."""
         engine, used = self.engine, whole
         if share < 1:
-            field = whole.check(engine.observation_space, engine.action_space)
+            field = whole.check(engine.observation_space, engine.action_space, engine.parameters)
             used = replace(whole, within=whole.budget.scaled(share, field.grid))
         if used != engine.threat:
             engine.set_threat(used)
+            self._look()
         self._whole, self.budget_share = None if share == 1 else whole.budget, share
 
     def _note(self, info: Info, attacked: Flags, true: Any) -> Info:

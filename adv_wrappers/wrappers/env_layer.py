@@ -19,7 +19,7 @@ from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, Layer, floated, rec
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """A layer around a :class:`gymnasium.Env`; its subclasses say whether it perturbs observations or actions."""
+    """A layer around a :class:`gymnasium.Env`; its subclasses say what it perturbs."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """One step under attack."""
         engine = self.engine
-        obs, reward, terminated, truncated, info = self.env.step(engine.act(action, self._action_mask))
+        obs, reward, terminated, truncated, info = self.env.step(self._send(action, self._action_mask))
         engine.end_step(bool(terminated or truncated))
         obs, info = self._receive(obs, info)
         return obs, reward, terminated, truncated, info

@@ -88,6 +88,7 @@ class AttackCounts:
         self.rows = rows
         self._on_observations = [layer.engine for layer in found if layer.on == "observation"]
         self._on_actions = [layer.engine for layer in found if layer.on == "action"]
+        self._on_dynamics = [layer.engine for layer in found if layer.on == "dynamics"]
         self._runner = None
         if victim is not None:
             agent = load_victim(victim)
@@ -138,7 +139,7 @@ class AttackCounts:
             flipped = flipped | (on_actions & self._differ(_on_host(actions).reshape(self.rows, -1), sent))
         self.returns += np.where(rows, _on_host(rewards), 0.0)
         self.lengths += rows
-        self.attacked += rows & (self._shown_attacked | on_actions)
+        self.attacked += rows & (self._shown_attacked | on_actions | self._any_attacked(self._on_dynamics))
         self.flipped += rows & flipped
 
     def statistics(self) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base_layer import GATES, Layer, counts, floated, gate
+from adv_wrappers.wrappers.dynamics_layer import DynamicsLayer
 
 
 class VecLayer(Layer, VecEnvWrapper):
@@ -71,7 +72,7 @@ class VecLayer(Layer, VecEnvWrapper):
 
     def step_async(self, actions: Any) -> None:
         """Send the (perturbed) actions."""
-        self.venv.step_async(self.engine.act(actions, self._masks))
+        self.venv.step_async(self._send(actions, self._masks))
 
     def step_wait(self) -> Any:
         """Receive the (perturbed) observations."""
@@ -92,7 +93,7 @@ class VecLayer(Layer, VecEnvWrapper):
         """End the engine's step; dictionaries with the last observations as the next layer or the agent gets them."""
         # agents of one game may be done before it is over: those have no terminal observation
         over = [i for i in np.flatnonzero(dones).tolist() if "terminal_observation" in infos[i]]
-        if not over or self.on == "action":
+        if not over or self.on != "observation":
             self.engine.end_step(dones)
             return infos
         final = trees.copy(obs)
@@ -105,7 +106,7 @@ class VecLayer(Layer, VecEnvWrapper):
 
     def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
-        return obs if self.quantize or self.on == "action" else floated(obs, self.threat.at)
+        return obs if self.quantize or self.on != "observation" else floated(obs, self.threat.at)
 
 
 def _masks(infos: Any) -> torch.Tensor | None:
@@ -124,6 +125,10 @@ class VecPerturbAction(VecLayer):
     """:class:`adv_wrappers.PerturbAction` for an SB3 ``VecEnv``."""
 
     on: ClassVar[On] = "action"
+
+
+class VecPerturbDynamics(DynamicsLayer, VecLayer):
+    """:class:`adv_wrappers.PerturbDynamics` for an SB3 ``VecEnv`` whose environments are in this process."""
 
 
 class VecProbabilisticTiming(VecEnvWrapper):

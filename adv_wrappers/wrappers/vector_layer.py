@@ -121,7 +121,7 @@ class VectorLayer(Layer, VectorWrapper):
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
         """One step of every row under attack."""
-        actions = self.engine.act(actions, self._action_mask)
+        actions = self._send(actions, self._action_mask)
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         info = self._end_step(obs, terminated | truncated, info)
         self._action_mask = self._allowed(info, None)
@@ -151,7 +151,7 @@ class VectorLayer(Layer, VectorWrapper):
 
     def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
-        return obs if self.quantize or self.on == "action" else floated(obs, self.threat.at)
+        return obs if self.quantize or self.on != "observation" else floated(obs, self.threat.at)
 
     def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
         """What the environment returned, as the next layer or the agent gets it."""

@@ -13,6 +13,7 @@ from adv_wrappers.utils.split_and_parse_text import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.check_wrapper_order import check_order
 from adv_wrappers.wrappers.perturb_action import PerturbAction
+from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 
 
@@ -50,7 +51,7 @@ def wrap(
                     env = PerturbObservation(env, part, **options)
                 else:  # quantize is about observations
                     more = {key: value for key, value in options.items() if key != "quantize"}
-                    env = PerturbAction(env, part, **more)
+                    env = (PerturbAction if part.on == "action" else PerturbDynamics)(env, part, **more)
     check_order(env)
     return env
 

@@ -79,7 +79,8 @@ def test_what_goes_as_far_as_its_budget_needs_one_with_an_end():
 
 def test_presets_say_what_they_perturb_by_their_base():
     for name, preset in adv.presets.items():
-        assert preset.on == ("action" if "action" in name else "observation")
+        on = next((on for on in ("action", "dynamics") if on in name), "observation")
+        assert preset.on == on
 
 
 def test_classes_in_the_place_of_values():

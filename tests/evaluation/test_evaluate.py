@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.errors import AdvWrappersError, SimulationError
 from adv_wrappers.evaluation import episodes_under_one_threat
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.store import Store
 from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.rigs import RIGS
@@ -283,3 +285,55 @@ def test_every_row_has_a_name_of_its_own_that_can_be_run_again(victim: Victim) -
     again = adv.evaluate(victim, short, names[1:6], episodes=1)
     assert [row["layers"] for row in again.threats] == [row["layers"] for row in first.threats[:6]]
     assert [row["returns"] for row in again.threats] == [row["returns"] for row in first.threats[:6]]
+
+
+class Unstable(gym.Env[np.ndarray, int]):
+    """Diverges at its third step where it is more than twice as heavy as its own."""
+
+    physical_parameters = {"mass": "m"}  # noqa: RUF012
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (4,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.m, self.t = 1.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.t += 1
+        broken = self.m > 2 and self.t == 3
+        return np.full(4, np.inf if broken else 0.1 * self.t, np.float32), 1.0 / self.m, self.t == 5, False, {}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_simulation_that_diverges_ends_its_own_row_alone(victim: Victim, tmp_path: Path, workers: int) -> None:
+    threats = [
+        "fixed-dynamics:at=mass,values=2",
+        "fixed-dynamics:at=mass,values=3",
+        "fixed-dynamics:at=mass,values=0.5",
+    ]
+    made = functools.partial(adv.evaluate, victim, Unstable, threats, episodes=3, num_envs=2, workers=workers)
+    report = made(out=tmp_path)
+    assert [row["threat"] for row in report.threats] == ["none", threats[0], threats[2]]
+    assert [row["mean_return"] for row in report.threats] == [5.0, 2.5, 10.0]
+    [warning] = [text for text in report.warnings if "has no row" in text]
+    assert warning == (
+        "fixed-dynamics:at=mass,values=3 has no row: the simulation diverged at step 3 with mass=3: it returned "
+        "array([inf, inf, inf, inf], dtype=float32)"
+    )
+    with Store(tmp_path / "rows.db") as store:
+        assert list(store.errors().values()) == [f"SimulationError: {warning.partition(': ')[2]}"]
+        assert len(list(store.rows())) == 3
+    again = made(out=tmp_path, resume=True)  # what failed is tried again, and nothing else
+    assert untimed(again) == untimed(report)
+
+
+def test_a_simulation_that_diverges_without_a_threat_is_an_error(victim: Victim) -> None:
+    def heavy() -> gym.Env[Any, Any]:
+        return adv.PerturbDynamics(Unstable(), "fixed-dynamics:at=mass,values=3")
+
+    with pytest.raises(SimulationError, match="diverged at step 3 with mass=3"):
+        adv.evaluate(victim, heavy, episodes=2)

@@ -29,11 +29,12 @@ from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
 from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.format_threat_text import text_of
+from adv_wrappers.physics.find_parameters import parameters_of
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.timing import Timing
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel
-from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, recorded, run, same, same_bytes, tensors, vector
+from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, run, same, same_bytes, tensors, vector
 
 BUDGETS = ("linf", "scaled", "l2", "l0", "sparse", "valid", "newest")
 ROWS = (5, 6, 7)  # their seeds, which play the shorter recordings
@@ -55,6 +56,8 @@ class Case:
 
     @property
     def at(self) -> Any:
+        if self.on == "dynamics":
+            return "mass"
         return self.rig.at if self.on == "observation" else None
 
     @property
@@ -62,7 +65,14 @@ class Case:
         """The space that is perturbed."""
         if self.on == "action":
             return self.rig.actions
+        if self.on == "dynamics":
+            return self.parameters.box(self.parameters.places(self.at))
         return self.rig.space if self.at is None else self.rig.space[self.at]
+
+    @property
+    def parameters(self) -> Any:
+        """The physical parameters of the rig's environment, or None."""
+        return parameters_of(self.rig.env()).space if self.rig.parameters else None
 
     @property
     def quick(self) -> dict[str, Any]:
@@ -74,6 +84,8 @@ class Case:
             return {"dynamics": model, "target": "0=1&2=-1", "steps": 3, "iterations": 3}
         if self.preset == "saturation":
             return {"low": 90, "high": 160} if self.leaf.dtype == np.uint8 else {"low": -0.05, "high": 0.05}
+        if self.preset == "fixed-dynamics":
+            return {"values": (1.125, 0.9375)}
         if self.preset == "daylight":
             return {"game": "Pong", "transform": "brightness"}
         takes = {field.name: field.default for field in dataclasses.fields(adv.presets[self.preset].kind)}
@@ -117,7 +129,7 @@ class Case:
             budget = fitting(self)[0]
         sized = self.budget(budget, kwargs.pop("eps", None))
         made = adv.threat(self.preset, self.rig.victim(dtype, live), at=self.at, **sized, **{**self.quick, **kwargs})
-        made.check(self.rig.space, self.rig.actions)
+        made.check(self.rig.space, self.rig.actions, self.parameters)
         return made
 
 
@@ -216,7 +228,9 @@ def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
     """
     out = []
     for preset in adv.presets:
-        found = [case for rig in RIGS.values() if fitting(case := Case(preset, rig))]
+        on_dynamics = adv.presets[preset].on == "dynamics"
+        fit = [rig for rig in RIGS.values() if rig.parameters == on_dynamics]
+        found = [case for rig in fit if fitting(case := Case(preset, rig))]
         assert found, f"no rig fits the preset {preset!r}: add a victim to tests/rigs.py"
         found.sort(key=lambda case: _RANK.index(case.rig.name))
         out += [case for case in found[:rigs] if on in (None, case.on)]
@@ -234,6 +248,7 @@ _RANK = (
     "dict",
     "dict-mean",
     "gaussian",
+    "parameters",
 )  # most telling first
 
 
@@ -254,9 +269,12 @@ def pairs(case: Case, attacked: Any, clean: Any) -> list[tuple[Any, Any]]:
         for episode, original in zip(row, bare, strict=True):
             if case.on == "action":
                 out += list(zip(episode.done, episode.received, strict=True))
+            elif case.on == "dynamics":
+                out += list(zip(original.received, episode.received, strict=True))
             else:
                 out += list(zip(original.seen, episode.seen, strict=True))
-    return [(_part(x, case.at), _part(y, case.at)) for x, y in out]
+    at = None if case.on == "dynamics" else case.at
+    return [(_part(x, at), _part(y, at)) for x, y in out]
 
 
 def _part(value: Any, at: Any) -> Any:
@@ -344,7 +362,7 @@ def check_identity(case: Case, kind: str) -> None:
 
 
 def _step(case: Case, clean: Any, index: int) -> int:
-    steps = [t for row in clean for e in row for t in range(len(e.done if case.on == "action" else e.seen))]
+    steps = [t for row in clean for e in row for t in range(len(e.seen if case.on == "observation" else e.done))]
     return steps[index]
 
 
@@ -415,7 +433,7 @@ def check_environment_api(case: Case, victim: Any) -> None:
     """Law 5: Gymnasium's own checker passes, on recordings that respect their space."""
     rig = Rig(**{**case.rig.__dict__, "inside": True})
     threat = adv.threat(case.preset, victim, at=case.at, **case.budget(fitting(case)[0]), **case.quick)
-    env = adv.wrap(ReplayEnv(recorded(rig.space, True), rig.space, rig.actions), threat)
+    env = adv.wrap(rig.env(), threat)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice on spaces and on missing specs
         check_env(env, skip_render_check=True)
@@ -437,6 +455,8 @@ def check_types(case: Case, kind: str) -> None:
     _alike(bare.out[0], env.out[0], f"{case} {kind}")
     for a, b in zip(bare.out[1:-1], env.out[1:-1], strict=True):
         assert type(a) is type(b), f"{case} {kind}: {type(a)} and {type(b)}"
+    if case.on == "dynamics":  # what was received are parameters
+        return
     got = [e.unwrapped.received[-1][0] for e in (env.unwrapped.envs if kind != "env" else [env])]
     for value in got:
         assert value.shape == np.shape(case.rig.act(0, 0, 0)) and value.dtype == actions.dtype, (
@@ -484,12 +504,27 @@ def check_dynamics(case: Case, kind: str) -> None:
 
     wrapped = run(kind, case.rig, keeping(wrapper(case.threat())), seeds)
     half = len(kept)
-    bare = run(kind, _Script(case.rig, wrapped, seeds), keeping(lambda env: env), seeds)  # type: ignore[arg-type]
+    if case.on == "dynamics":
+        _check_own_dynamics(case, kept)
+    script: Any = case.rig if case.on == "dynamics" else _Script(case.rig, wrapped, seeds)
+    bare = run(kind, script, keeping(lambda env: env), seeds)
     for row, plain in zip(wrapped, bare, strict=True):
         for episode, other in zip(row, plain, strict=True):
+            if case.on == "dynamics":
+                continue
             assert episode.rewards == other.rewards, f"{case}: rewards {episode.rewards} and {other.rewards}"
             assert [a.tobytes() for a in episode.received] == [a.tobytes() for a in other.received]
     assert _streams(kept[:half]) == _streams(kept[half:]), f"{case}: the environments' random streams moved apart"
+
+
+def _check_own_dynamics(case: Case, kept: list[Any]) -> None:
+    """Law 6 of the dynamics: once an episode is over, or another begins, the environment has its own parameters."""
+    for env in kept:
+        for row in getattr(env, "envs", ()):
+            row.reset()
+        for one in getattr(env, "envs", [env]):
+            own = one.unwrapped
+            assert (own.cart, own.pole, own.gravity) == (2.0, 0.5, 9.75), f"{case}: {vars(own)}"
 
 
 def _streams(kept: list[Any]) -> list[Any]:
@@ -688,18 +723,20 @@ def _drive(env: Any, steps: int) -> list[Any]:
 def check_composition(case: Case, kind: str) -> None:
     """Law 10: wrap(env, a, b) equals wrap(wrap(env, a), b), and is the wrappers themselves, the last outermost."""
     first = case.threat(when=adv.Bernoulli(0.7), dtype=torch.float64)
-    second = (
-        adv.threat("noise", **case_noise(case))
-        if case.on == "observation"
-        else adv.threat("action-noise", **action_noise(case))
-    )
+    second = {
+        "observation": lambda: adv.threat("noise", **case_noise(case)),
+        "action": lambda: adv.threat("action-noise", **action_noise(case)),
+        "dynamics": lambda: adv.threat("dynamics-noise", eps=0.1, every="step", at=("gravity", "mass.pole")),
+    }[case.on]()
 
     def played(how: Any) -> Any:
         return run(kind, case.rig, how, ROWS[:2], episodes=1)
 
     together = played(wrapper(first, second))
     same(played(lambda env: adv.wrap(adv.wrap(env, first), second)), together, True, f"{case}: nested")
-    by_hand = adv.PerturbObservation if case.on == "observation" else adv.PerturbAction
+    by_hand = {
+        "observation": adv.PerturbObservation, "action": adv.PerturbAction, "dynamics": adv.PerturbDynamics,
+    }[case.on]  # fmt: skip
     same(played(lambda env: by_hand(by_hand(env, first), second)), together, True, f"{case}: by hand")
     assert not _equal(played(wrapper(second)), together), f"{case}: the first layer does nothing"
 
@@ -812,7 +849,7 @@ class OddRows(Timing):
     victim: Any = None
 
     def look(self, x: torch.Tensor, context: Any, step: Any, path: int = 0) -> Any:
-        seen = odd_rows(context.observation if step.on_action else x)
+        seen = odd_rows(context.observation if step.before_step else x)
         return seen.numpy() if step.on_host else seen
 
 

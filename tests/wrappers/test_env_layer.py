@@ -31,7 +31,7 @@ def test_actions_pass_the_outermost_layer_first():
     np.testing.assert_allclose(env.unwrapped.received[-1][0], 2 * (0.125 + 0.25))
 
 
-def test_info_of_an_action_layer_tells_the_action_of_this_step():
+def test_info_of_an_layer_beneath_tells_the_action_of_this_step():
     env = adv.wrap(RIGS["mean"].env(), "action-noise:eps=0.1,when=every(2)", keep_true=True)
     _, info = env.reset(seed=0)
     assert info["adv_wrappers"]["0:action-noise"] == {"attacked": False}

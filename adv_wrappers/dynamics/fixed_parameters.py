@@ -1,0 +1,60 @@
+"""Physical parameters of given values: what a sweep over a mass plays, and what a search has found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.perturbation import DynamicsPerturbation
+from adv_wrappers.core.spaces import Field
+from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.utils.check_numbers import finite_float
+from adv_wrappers.utils.frozen_dataclasses import set_fields
+
+
+@dataclass(frozen=True)
+class FixedDynamics(DynamicsPerturbation):
+    """The parameters have these values at every step.
+
+    Where no budget is given, every value that the simulator holds is allowed.
+
+    Args:
+        values: one for all, or one for each: factors of the environment's own (1.5 is half as much again), and forces
+            in newtons.
+
+    Raises:
+        ValueRangeError: for values that are no finite numbers.
+    """
+
+    name: ClassVar[str] = "fixed-dynamics"
+    within: ClassVar[Budget | None] = Valid()
+    values: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        given = self.values if isinstance(self.values, (list, tuple)) else (self.values,)
+        found = [finite_float(value) for value in given]
+        if not found or None in found:
+            raise ValueRangeError(f"values must be finite numbers (1.5;0.7 in a text), got {self.values!r:.80}")
+        many = isinstance(self.values, (list, tuple))
+        set_fields(self, values=tuple(found) if many else found[0])
+
+    def check(self, field: Field, within: Budget) -> None:
+        super().check(field, within)
+        size = len(self.values) if isinstance(self.values, tuple) else field.shape[0]
+        if size != field.shape[0]:
+            raise SpaceError(
+                f"{self.name} has {size} values for {field.shape[0]} parameters: give one, or one for each"
+            )
+        if isinstance(within, Valid):
+            values = torch.tensor(self.values, dtype=torch.float64).expand(field.shape).tolist()
+            for value, low, high in zip(values, field.low.tolist(), field.high.tolist(), strict=True):
+                if not low <= value <= high:
+                    raise ValueRangeError(f"values must lie in [{low:g}, {high:g}] here, got {value:g}")
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        return torch.tensor(self.values, dtype=x.dtype, device=x.device).expand_as(x)

@@ -1,0 +1,100 @@
+"""A layer on the dynamics: before every step it proposes physical parameters to each environment."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from adv_wrappers.core.parameter_space import ParameterSpace
+from adv_wrappers.core.perturbation import On
+from adv_wrappers.dynamics.fixed_parameters import FixedDynamics
+from adv_wrappers.errors import BudgetError, SpaceError
+from adv_wrappers.physics.find_parameters import parameters_of
+from adv_wrappers.wrappers.base_layer import Layer, wrappers_of
+from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv, parameterized
+
+
+def dynamics_beneath(env: Any) -> ParameterSpace:
+    """The physical parameters of an environment, or of the rows of a vector, which stays as it is.
+
+    Raises:
+        SpaceError: for rows in other processes, and for environments whose parameters are not known.
+    """
+    return parameters_of(env if isinstance(env, gym.Env) else _vector(env).envs[0]).space
+
+
+def _vector(env: Any) -> Any:
+    """The vector beneath all wrappers, whose rows are environments in this process."""
+    vector = wrappers_of(env)[-1]
+    rows = getattr(vector, "envs", None)
+    if not isinstance(rows, list) or not all(isinstance(row, gym.Env) for row in rows):
+        raise SpaceError(
+            f"the dynamics of a vector are changed in its environments, row by row, and those of "
+            f"{type(vector).__name__} are not in this process, or not one by one: use SyncVectorEnv, or DummyVecEnv of "
+            f"SB3, or put PerturbDynamics around each of the environments"
+        )
+    return vector
+
+
+class DynamicsLayer(Layer):
+    """Mixin of the wrappers that perturb the dynamics: before every step they propose parameters to each row."""
+
+    on: ClassVar[On] = "dynamics"
+
+    _envs: list[ParameterizedEnv]
+
+    def _parameters_beneath(self, env: Any) -> tuple[Any, ParameterSpace]:
+        """The environment, its rows able to take parameters, and what these are.
+
+        Raises:
+            SpaceError: for rows in other processes, and for environments whose parameters are not known or differ.
+        """
+        vector = None if isinstance(env, gym.Env) else _vector(env)
+        made = [parameterized(row) for row in ([env] if vector is None else vector.envs)]
+        self._envs = [inner for _, inner in made]
+        space = self._envs[0].parameters.space
+        if any(one.parameters.space != space for one in self._envs):
+            raise SpaceError("the rows of a vector must have the same physical parameters, these have not")
+        if vector is None:
+            return made[0][0], space
+        vector.envs[:] = [outer for outer, _ in made]  # in place: others may hold the list
+        return env, space
+
+    def _look(self) -> None:
+        """Note where the parameters of the threat stand, and that the simulator holds its budget.
+
+        Raises:
+            BudgetError: for a budget within which the simulation diverges.
+        """
+        first, engine = self._envs[0].parameters, self.engine
+        self._places = first.space.places(engine.threat.at)
+        how, field, nominal = engine.how, engine.field, first.space.nominal
+        ends: tuple[Any, ...]
+        if isinstance(how, FixedDynamics):
+            ends = (how.values, how.values)
+        else:
+            own, *space = (field.exactly(one[None]) for one in (nominal[self._places], field.low, field.high))
+            ends = tuple(side[0].numpy() for side in engine.budget.box(own, *space))
+        low, high = nominal.copy(), nominal.copy()
+        low[self._places], high[self._places] = ends
+        if why := first.check_stable(low, high):
+            raise BudgetError(f"{engine.threat.label} has values that the simulator does not hold: {why}")
+
+    def _send(self, action: Any, mask: Any = None) -> Any:
+        """Propose parameters to every row; the action stays what it is."""
+        engine, places = self.engine, self._places
+        if not engine.batched:
+            [env] = self._envs
+            env.proposed[places] = engine.act(env.proposed[places])
+            return action
+        received: Any = np.stack([env.proposed[places] for env in self._envs])
+        if engine.on_host:
+            proposed = engine.act(received)
+        else:
+            proposed = engine.act(torch.from_numpy(received).to(engine.clock.device)).cpu().numpy()
+        for env, values in zip(self._envs, proposed, strict=True):
+            env.proposed[places] = values
+        return action
