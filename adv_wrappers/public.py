@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers import all_attacks
-from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Hybrid, Induce, Timed
+from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Forces, Hybrid, Induce, Timed
 from adv_wrappers.agent_report.play_agent_report import report
 from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.campaign import Plan, run, run_suite
@@ -85,7 +85,7 @@ def _hint(name: str) -> str:
 
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
-    "Coupled", "Environment", "Episodes", "Every", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
+    "Coupled", "Environment", "Episodes", "Every", "Forces", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
     "Newest", "PerturbAction", "PerturbDynamics", "PerturbObservation", "Plan", "PlantBackdoor", "ProbabilisticTiming",
     "RecordAttackStatistics", "Report", "RobustnessCallback", "ScheduleBudget", "ScheduleBudgetCallback",
     "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate",

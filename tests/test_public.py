@@ -18,7 +18,7 @@ from adv_wrappers.errors import AdvWrappersError
 BUDGETS = {"L0", "L2", "Linf", "Coupled", "Newest", "Sparse", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
 ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, type)}  # one line each, and no other
-ACTORS = {"PAAD", "SARL", "ActionPAAD", "Hybrid", "Induce", "Timed"}
+ACTORS = {"PAAD", "SARL", "ActionPAAD", "Forces", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {
     "AdversaryEnv", "PerturbAction", "PerturbDynamics", "PerturbObservation", "PlantBackdoor",

@@ -19,7 +19,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import DecliningPerturbation, On, Perturbation, check_bounded_set
-from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 
@@ -46,6 +46,11 @@ class Actor(Value):
     def on(self) -> On:
         """What it perturbs."""
         return "observation"
+
+    @property
+    def at(self) -> At:
+        """Of an actor on the dynamics the parameters that it changes, else None."""
+        return None
 
     @property
     def needs_victim(self) -> bool:
@@ -78,7 +83,11 @@ class Actor(Value):
         return self.name
 
     def action_space(self, shape: tuple[int, ...]) -> ActorSpace:
-        """The adversary's action space for observations ``[*S]``: a box within [-1, 1], or a number of choices."""
+        """The adversary's action space: a box within [-1, 1], or a number of choices.
+
+        Args:
+            shape: of an observation, ``[*S]``; for an actor on the dynamics that of the parameters, ``[n]``.
+        """
         raise NotImplementedError
 
     def open(self) -> Actor:
@@ -92,9 +101,9 @@ class Actor(Value):
     def check(self, field: Field, within: Budget) -> None:
         """Raise, before anything is spent, if this actor cannot work on a field under a budget.
 
-        On observations it reaches all of its budget, which must then be bounded.
+        On observations and the dynamics it reaches all of its budget, which must then be bounded.
         """
-        if self.on == "observation":
+        if self.on != "action":
             check_bounded_set(self.name, field, within)
 
     def accepts(self, x: Tensor, action: Tensor, context: Context) -> Tensor:
@@ -199,7 +208,7 @@ class ActorPerturbation(DecliningPerturbation):
 
     Args:
         actor: turns an action into a perturbation.
-        shape: shape of an observation, ``[*S]``.
+        shape: as for :meth:`Actor.action_space`.
     """
 
     name: ClassVar[str] = "adversary"

@@ -20,7 +20,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.json_values import decode, encode
 from adv_wrappers.core.perturbation import DecliningPerturbation, Observes, On, When
-from adv_wrappers.core.spaces import Field
+from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.errors import CardError, OrderError, ThreatError
@@ -112,7 +112,14 @@ class Learned(DecliningPerturbation):
 
     @property
     def on(self) -> On:
-        return "action" if "action" in (self.part, getattr(self.actor, "on", None)) else "observation"
+        if isinstance(self.actor, Hybrid):
+            return "action" if self.part == "action" else "observation"
+        return self.actor.on  # type: ignore[no-any-return]
+
+    @property
+    def at(self) -> At:
+        """Of an adversary on the dynamics the parameters that it changes, else None."""
+        return getattr(self.actor, "at", None)
 
     @property
     def needs_victim(self) -> bool:
@@ -245,7 +252,7 @@ class Learned(DecliningPerturbation):
             raise ThreatError(f"a director must return a tensor of one action a row, got {type(action).__name__}")
         own = self.director if isinstance(self.director, Director) else None
         if own is None or not (own.discrete or own.clip):  # else it fits: its spaces were checked beforehand
-            whole = x if self.on == "observation" else context.observation
+            whole = context.observation if self.on == "action" else x
             fitting = check_actions(
                 action, self.actor.action_space(tuple(whole.shape[1:])), len(x), direction=self.actor.direction
             )

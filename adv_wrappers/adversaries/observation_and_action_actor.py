@@ -30,6 +30,7 @@ class Hybrid(Value):
     """
 
     name: ClassVar[str] = "hybrid"
+    on: ClassVar[None] = None  # neither of the two alone
     state: Any
     action: Any
     reach: Any

@@ -33,7 +33,8 @@ from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import BoundedPerturbation
+from adv_wrappers.core.perturbation import BoundedPerturbation, On
+from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress
@@ -119,12 +120,22 @@ class SnapshotAdversary(BoundedPerturbation):
     snapshot: DirectorSnapshot
 
     @property
+    def on(self) -> On:
+        return self.actor.on
+
+    @property
+    def at(self) -> At:
+        """Of an actor on the dynamics the parameters that it changes, else None."""
+        return self.actor.at
+
+    @property
     def victim(self) -> Victim | None:
         """The actor's victim."""
         return self.actor.victim  # type: ignore[no-any-return]
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        action = self.snapshot.act(x, rng.fold(context.key, _DIRECTOR_STREAM))
+        seen = x if self.on == "observation" else context.observation
+        action = self.snapshot.act(seen, rng.fold(context.key, _DIRECTOR_STREAM))
         return self.actor(x, action, context)
 
 
@@ -360,7 +371,7 @@ class AlternatingTraining(BaseCallback):
         if self.adversary is None:
             return self.threat
         learned, threat = Learned(director_of(self.adversary.model), self.adversary.actor), self.adversary.threat
-        return ThreatModel("observation", learned, threat.budget, threat.when)
+        return ThreatModel(learned.on, learned, threat.budget, threat.when)
 
     def _checkpoint(self) -> None:
         model, threat = self.agent.model, self.current_threat()

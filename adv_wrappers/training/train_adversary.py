@@ -181,7 +181,8 @@ def train_adversary(
     """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
 
     Args:
-        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``; ``"timed:"`` and a perturbation, as in
+        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``; ``"forces"``, which push the bodies of the environment;
+            ``"timed:"`` and a perturbation, as in
             ``"timed:max-diff"``, to learn when to attack with it, or ``"induce"``; an actor with other arguments, a
             :class:`Hybrid`, or the dictionary of one.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
@@ -270,13 +271,13 @@ def adversary_budget(
     Raises:
         BudgetError: where there is none.
     """
-    on_actions = getattr(actor, "on", None) == "action"
+    on_actions = actor.on == "action"
     if within is None and eps is None:
         within = getattr(actor, "within", None)
         if within is None and on_actions and victim.discrete:
             within = Valid()
     return needed_budget(Words("train_adversary", "train-adversary"), eps, scale, within).resolve(
-        None if on_actions else victim
+        victim if actor.on == "observation" else None
     )
 
 
@@ -437,6 +438,8 @@ def _check_learnable(algorithm: str, actor: Actor | Hybrid, victim: Victim) -> N
 
     Those are other than discrete ones for DQN, and of so many numbers that PPO's ratio of probabilities overflows.
     """
+    if actor.on == "dynamics" and algorithm != "dqn":
+        return  # of how many parameters there are the environment tells
     space = actor.action_space(victim.observation_space.shape or ())
     size = math.prod(space.shape or ())
     if algorithm == "dqn" and not isinstance(space, Discrete):

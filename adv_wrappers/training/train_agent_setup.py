@@ -107,7 +107,8 @@ class AdversarySpec:
             kind = type(adversary) if named is None else named
             if issubclass(kind, ActionActor) or getattr(adversary, "on", "observation") == "action":
                 raise ThreatError(
-                    f"agents are trained against actors on observations, got one on actions: {adversary!r}"
+                    f"agents are trained against actors on observations or the dynamics, got one on actions: "
+                    f"{adversary!r}"
                 )
             if budget is None:
                 raise ThreatError(Message(f"{adversary!r:.40} needs a budget: ", EPS_OR_WITHIN))
@@ -298,7 +299,7 @@ def make_adversary(
         return None
     actor = as_actor(spec.actor, agent.victim)
     assert isinstance(actor, Actor)
-    within = spec.within.resolve(agent.victim)
+    within = spec.within.resolve(agent.victim if actor.on == "observation" else None)
     # float64: the adversary's reward is made of the victim's before that is rounded
     env = VecAdversaryEnv(Sb3Adapter(make_rows(), np.float64), agent.victim, actor, within, spec.when)
     settings = training.settings
@@ -313,5 +314,5 @@ def make_adversary(
     snapshot = DirectorSnapshot(sampled)
     snapshot.update(model)
     deployed = actor.open() if actor.victim is agent.victim else actor
-    threat = ThreatModel("observation", SnapshotAdversary(actor, snapshot), spec.within, spec.when)
+    threat = ThreatModel(actor.on, SnapshotAdversary(actor, snapshot), spec.within, spec.when)
     return AdversaryTrainer(model, env, snapshot, deployed, threat)

@@ -31,6 +31,7 @@ from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim_references import load_referenced
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
 from adv_wrappers.wrappers.base_layer import Layer, floated
+from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
 
 
 def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:
@@ -69,7 +70,7 @@ class AdversaryConfig:
         actor: turns the adversary's action into a perturbation; its victim is filled in.
         observation_threat: the threat to the observations; one that never attacks where the actor perturbs actions
             alone.
-        action_threat: the threat to the actions, or None.
+        beneath_threat: the threat to the actions, or to the dynamics, of which a layer beneath is made; or None.
         observation_space, action_space: the adversary's own spaces, of one row.
         observe: ``"state"``, ``"state+action"`` or ``"state+action+spent"``.
         reward: the adversary's reward function.
@@ -78,7 +79,7 @@ class AdversaryConfig:
     victim: Victim
     actor: Actor | Hybrid
     observation_threat: ThreatModel
-    action_threat: ThreatModel | None
+    beneath_threat: ThreatModel | None
     observation_space: Space
     action_space: ActorSpace
     observe: str
@@ -94,12 +95,14 @@ class AdversaryConfig:
         when: Any,
         reward: Reward,
         observe: str,
+        env: Any = None,
     ) -> AdversaryConfig:
         """The configuration from the arguments of :class:`adv_wrappers.AdversaryEnv`.
 
         Args:
             observation_space, action_space: the environment's spaces, of one row.
             victim, actor, within, when, reward, observe: as for :class:`adv_wrappers.AdversaryEnv`.
+            env: the environment, single or a vector, whose dynamics an actor may change.
 
         Raises:
             AdvWrappersError: one of its kinds, for parts that do not fit together.
@@ -114,28 +117,37 @@ class AdversaryConfig:
             raise ThreatError(f"reward must be a function, got {reward!r:.80}")
         takes_induced_action(reward)
         field = Field(observation_space, None, "observation")
-        own_space = actor.action_space(field.shape)
+        shape = field.shape if actor.on != "dynamics" else dynamics_beneath(env).places(actor.at).shape
+        own_space = actor.action_space(shape)
         within, when = (decode(part, load_referenced) if isinstance(part, Mapping) else part for part in (within, when))
         when = parse_when(when) if isinstance(when, str) else when
         within = getattr(actor, "within", None) if within is None else within
-        action_threat = None
-        if isinstance(actor, Hybrid) or actor.on == "action":
+        beneath_threat = None
+        if not isinstance(actor, Hybrid) and actor.on == "dynamics":
+            how = ActorPerturbation(actor, shape)
+            beneath_threat = ThreatModel("dynamics", how, within, when, actor.at).against(victim)
+        elif isinstance(actor, Hybrid) or actor.on == "action":
             part, reach = (actor.action, actor.reach) if isinstance(actor, Hybrid) else (actor, within)
             if reach is None and isinstance(action_space, spaces.Discrete):
                 reach = Valid()
-            action_threat = ThreatModel("action", ActorPerturbation(part, field.shape), reach, when).against(victim)
+            beneath_threat = ThreatModel("action", ActorPerturbation(part, field.shape), reach, when).against(victim)
         if isinstance(actor, Hybrid) or actor.on == "observation":
             state = actor.state if isinstance(actor, Hybrid) else actor
             threat = ThreatModel("observation", ActorPerturbation(state, field.shape), within, when).against(victim)
         else:
             threat = ThreatModel("observation", Unperturbed(), Valid(), Never())
         seen = observation_space if observe == "state" else _extended(observation_space, victim, observe)
-        return AdversaryConfig(victim, actor, threat, action_threat, seen, own_space, observe, reward)
+        return AdversaryConfig(victim, actor, threat, beneath_threat, seen, own_space, observe, reward)
 
     @property
     def on_actions(self) -> bool:
         """Whether the adversary perturbs actions alone."""
-        return getattr(self.actor, "on", None) == "action"
+        return self.actor.on == "action"
+
+    @property
+    def beneath_alone(self) -> bool:
+        """Whether the adversary perturbs actions, or the dynamics, and no observations."""
+        return self.actor.on in ("action", "dynamics")
 
     @cached_property
     def _takes_induced_action(self) -> bool:
@@ -212,15 +224,15 @@ class AdversaryLayer(Layer):
     quantize: bool
     _true: Any = None  # the newest true observation, which the adversary's next action perturbs
 
-    def _set_up(self, action_layer: Any, rows: int) -> None:
-        """Set what all classes have; ``action_layer`` is the layer on actions beneath, where there is one."""
+    def _set_up(self, beneath: Any, rows: int) -> None:
+        """Set what all classes have; ``beneath`` is the layer on actions or the dynamics, where there is one."""
         self.victim, self.runner = self.config.victim, PolicyRunner(self.config.victim, rows)
-        self._action_layer: Layer | None = None if self.config.action_threat is None else action_layer
-        engines = [layer.engine for layer in (self, self._action_layer) if layer is not None]
+        self._layer_beneath: Layer | None = None if self.config.beneath_threat is None else beneath
+        engines = [layer.engine for layer in (self, self._layer_beneath) if layer is not None]
         self._acting_engines = [engine for engine in engines if engine.memory is not None]
 
     def set_budget(self, within: Budget) -> None:
-        """Replace the budget, for curricula: that of the actions for an actor on actions, else of the observations.
+        """Replace the budget, for curricula: that of what the actor perturbs; of a hybrid, that of the observations.
 
         It is the budget that ``within`` gave: a hybrid's actions keep their ``reach``. It holds from the adversary's
         next action on, and the recorded spec follows.
@@ -228,13 +240,13 @@ class AdversaryLayer(Layer):
         Raises:
             BudgetError: for a budget that makes no sense on this space; the old one then stays.
         """
-        if not self.config.on_actions:
+        if not self.config.beneath_alone:
             super().set_budget(within)
             self.config.observation_threat = self.whole_threat
             return
-        assert self._action_layer is not None
-        self._action_layer.set_budget(within)
-        self.config.action_threat = self._action_layer.whole_threat
+        assert self._layer_beneath is not None
+        self._layer_beneath.set_budget(within)
+        self.config.beneath_threat = self._layer_beneath.whole_threat
 
     def set_budget_share(self, share: float) -> None:
         """Use a share of the budget that :meth:`set_budget` replaces, from the adversary's next action on.
@@ -243,11 +255,11 @@ class AdversaryLayer(Layer):
             ValueRangeError: for a share that is none.
             BudgetError: for a budget without a radius.
         """
-        if not self.config.on_actions:
+        if not self.config.beneath_alone:
             super().set_budget_share(share)
             return
-        assert self._action_layer is not None
-        self._action_layer.set_budget_share(share)
+        assert self._layer_beneath is not None
+        self._layer_beneath.set_budget_share(share)
 
     def _attack(self, actions: Any, rows: int, moved: Flags = True) -> Any:
         """What the victim observes under the adversary's actions ``[rows, *A]``, in the rows of ``moved``."""
@@ -260,17 +272,21 @@ class AdversaryLayer(Layer):
     def _attacked(self) -> Flags:
         """Which rows were attacked, on observations or on actions; called once the victim has acted."""
         attacked = self.engine.attacked
-        if self._action_layer is None:
+        if self._layer_beneath is None:
             return attacked
-        on_actions = self._action_layer.engine.attacked
-        if self.engine not in self._acting_engines:  # an adversary of actions alone spends its attacks there
-            self.engine.count_attacks(on_actions)
-        return attacked | on_actions
+        there = self._layer_beneath.engine.attacked
+        if (
+            self.engine not in self._acting_engines
+        ):  # an adversary of actions or dynamics alone spends its attacks there
+            self.engine.count_attacks(there)
+        return attacked | there
 
     @property
     def _induced_action(self) -> Any:
         """The action that the environment received last."""
-        return self.engine.sent if self._action_layer is None else self._action_layer.engine.sent
+        beneath = self._layer_beneath
+        on_actions = beneath is not None and not beneath.engine.on_dynamics
+        return beneath.engine.sent if beneath is not None and on_actions else self.engine.sent
 
     def _final_observations(
         self, obs: Any, done: Array, final: Callable[[int], Any], spent: Counter
@@ -301,7 +317,7 @@ def _as_memory(actions: Any, space: ActorSpace, rows: int, direction: bool) -> L
 
 def recorded_arguments(config: AdversaryConfig, quantize: bool) -> dict[str, Any]:
     """The arguments of :class:`adv_wrappers.AdversaryEnv` for a spec: as JSON, where they have such a form."""
-    main = config.action_threat if config.on_actions else config.observation_threat
+    main = config.beneath_threat if config.beneath_alone else config.observation_threat
     assert main is not None
     victim, within, when = config.victim, main.budget, main.when
     arguments: dict[str, Any] = {"victim": victim.ref or victim, "actor": config.actor, "within": within, "when": when}

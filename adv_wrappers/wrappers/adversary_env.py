@@ -33,8 +33,8 @@ from adv_wrappers.wrappers.adversary_config import (
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.base_layer import is_vec_env
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.perturb_action import PerturbAction, VectorPerturbAction
 from adv_wrappers.wrappers.vector_layer import VectorLayer
+from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 
 class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
@@ -57,10 +57,10 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
         self.config = config = AdversaryConfig.create(
-            env.single_observation_space, env.single_action_space, victim, actor, within, when, reward, observe
+            env.single_observation_space, env.single_action_space, victim, actor, within, when, reward, observe, env
         )
-        rows, on_actions = env.num_envs, config.action_threat
-        inner = env if on_actions is None else VectorPerturbAction(env, on_actions)
+        rows = env.num_envs
+        inner = env if config.beneath_threat is None else wrap(env, config.beneath_threat)
         super().__init__(inner, config.observation_threat, quantize=quantize)
         self._set_up(self.env, rows)
         self.single_observation_space, self.single_action_space = config.observation_space, config.action_space
@@ -133,9 +133,11 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the class that fits is returned.
         victim: the victim that acts, or its reference.
         actor: turns the adversary's action into a perturbation: ``SARL()``, ``PAAD()``, ``ActionPAAD()``, a ``Hybrid``
-            of two, ``Timed(how)`` or ``Induce()``, which may decline a step; one of the names ``"sa-rl"``, ``"pa-ad"``,
-            ``"pa-ad-action"``, ``"induce"``, or a text such as ``"timed:max-diff"``; or a dictionary.
-        within: the budget, of the observations or, for an actor on actions, of these (discrete ones need none).
+            of two, ``Forces()`` on the dynamics, ``Timed(how)`` or ``Induce()``, which may decline a step; one of the
+            names ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``, ``"induce"``, ``"forces"``, or a text such as
+            ``"timed:max-diff"``; or a dictionary.
+        within: the budget, of the observations or, for an actor on actions or the dynamics, of these (discrete actions
+            need none).
         when: the timing, as a value or a text; None attacks at every step. The layers of a hybrid draw separately.
         reward: ``(reward, *, attacked, terminated, truncated, return_, spent)`` to the adversary's reward; by default
             minus the victim's. ``return_`` is the victim's return so far, ``spent`` the number of attacks in this
@@ -187,10 +189,10 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, or an SB3 VecEnv, got {type(env).__name__}")
         self.config = config = AdversaryConfig.create(
-            env.observation_space, env.action_space, victim, actor, within, when, reward, observe
+            env.observation_space, env.action_space, victim, actor, within, when, reward, observe, env
         )
         self._wrapped = env
-        inner = env if config.action_threat is None else PerturbAction(env, config.action_threat)
+        inner = env if config.beneath_threat is None else wrap(env, config.beneath_threat)
         super().__init__(inner, config.observation_threat, quantize=quantize)
         self._set_up(self.env, 1)
         self.observation_space, self.action_space = config.observation_space, config.action_space

@@ -13,7 +13,8 @@ from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_config import AdversaryConfig, AdversaryLayer
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.base_layer import wrappers_of
-from adv_wrappers.wrappers.sb3_layers import VecLayer, VecPerturbAction
+from adv_wrappers.wrappers.sb3_layers import VecLayer
+from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 
 class VecAdversaryEnv(AdversaryLayer, VecLayer):
@@ -43,9 +44,9 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         if any(type(each).__name__ == "VecNormalize" and each.norm_obs for each in wrappers_of(venv)):
             raise OrderError("VecNormalize goes around AdversaryEnv: the victim looks at raw observations")
         self.config = config = AdversaryConfig.create(
-            venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe
+            venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe, venv
         )
-        inner = venv if config.action_threat is None else VecPerturbAction(venv, config.action_threat)
+        inner = venv if config.beneath_threat is None else wrap(venv, config.beneath_threat)
         super().__init__(inner, config.observation_threat, quantize=quantize)
         self._set_up(self.venv, venv.num_envs)
         self.observation_space, self.action_space = config.observation_space, config.action_space

@@ -106,7 +106,7 @@ def test_induce_names_an_action_and_its_own_is_nothing():
     for named in (0, 1, 2, 1, 2, 2, 1):
         own = int(DQN.act_on(obs[None])[0])
         obs, *_, info = env.step(named)
-        assert info["adv_wrappers"][env._action_layer.key]["attacked"] == (named != 0 and named - 1 != own)
+        assert info["adv_wrappers"][env._layer_beneath.key]["attacked"] == (named != 0 and named - 1 != own)
 
 
 def test_induce_leaves_masked_actions_alone():

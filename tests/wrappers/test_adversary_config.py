@@ -78,11 +78,11 @@ def test_another_budget_of_the_actions(wrapper):
             env.set_budget(within)
         env.step(action_of(env, wrapper, 1.0))
         assert moved[-1] == pytest.approx(within.eps, abs=1e-5)
-        assert env.config.action_threat.within == inner.threat.within == within
+        assert env.config.beneath_threat.within == inner.threat.within == within
     for bad, message in ((adv.Linf(1.0, scale=(1.0, 2.0)), "scale has 2 numbers"), (0.3, "must be a budget .*got 0.3")):
         with pytest.raises(BudgetError, match=message):
             env.set_budget(bad)
-    assert env.config.action_threat.within == inner.engine.budget == WIDE
+    assert env.config.beneath_threat.within == inner.engine.budget == WIDE
     assert env.threat.within == adv.Valid()
 
 
@@ -105,16 +105,16 @@ def test_another_budget_of_a_hybrid():
     env = hopper("env", adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Linf(0.2)), NARROW)
     env.set_budget(WIDE)
     assert env.config.observation_threat.within == env.engine.budget == WIDE
-    assert env.config.action_threat.within == env.env.engine.budget == adv.Linf(0.2)
+    assert env.config.beneath_threat.within == env.env.engine.budget == adv.Linf(0.2)
     again = gym.make(EnvSpec.from_json(json.loads(json.dumps(env.spec.to_json()))))
-    assert again.threat.within == WIDE and again.config.action_threat.within == adv.Linf(0.2)
+    assert again.threat.within == WIDE and again.config.beneath_threat.within == adv.Linf(0.2)
 
 
 def test_discrete_actions_take_no_distance():
     env = adv.AdversaryEnv(game("env"), "zoo:cartpole-a2c", "pa-ad-action")
     with pytest.raises(BudgetError, match="no distance"):
         env.set_budget(WIDE)
-    assert env.config.action_threat.within == adv.Valid()
+    assert env.config.beneath_threat.within == adv.Valid()
 
 
 OWN = {

@@ -125,7 +125,7 @@ def test_an_adversary_plays_with_a_share_of_its_budget():
         victim = "zoo:cartpole-a2c" if actor == "sa-rl" else RIGS["mean"].victim()
         env = gym.make("CartPole-v1") if actor == "sa-rl" else RIGS["mean"].env()
         env = adv.AdversaryEnv(env, victim, actor, within)
-        layer = env if actor == "sa-rl" else env._action_layer
+        layer = env if actor == "sa-rl" else env._layer_beneath
         env.set_budget_share(0.5)
         assert layer.threat.budget == adv.Linf(0.25)
         env.set_budget(adv.Linf(1.0))
