@@ -26,6 +26,7 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.iqm_and_performance_profiles import aggregate
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.worst_dynamics import worst_dynamics
 from adv_wrappers.make_adversarial_envs import register
 from adv_wrappers.presets import presets, threat
 from adv_wrappers.testing import assert_robust
@@ -91,7 +92,8 @@ __all__ = [
     "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate",
     "assert_robust", "backdoor_rate", "certify", "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3",
     "from_torchscript", "imitate", "load_victim", "presets", "register", "report", "resilience", "robustness", "run",
-    "run_suite", "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "wrap",
+    "run_suite", "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics",
+    "worst_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 
