@@ -50,8 +50,11 @@ if TYPE_CHECKING:
     from adv_wrappers.training.resilience_and_robustness import resilience, robustness
     from adv_wrappers.training.train_adversary import train_adversary
     from adv_wrappers.training.train_agent import train_agent
+    from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 
-_SB3 = {  # names and their modules, imported when they are asked for: Stable-Baselines3 is an extra
+# names and their modules, imported when they are asked for: Stable-Baselines3 and PettingZoo are extras
+_LATER = {
+    "PerturbAgents": "wrappers.perturb_agents",
     "RobustnessCallback": "callbacks",
     "ScheduleBudgetCallback": "callbacks",
     "resilience": "training.resilience_and_robustness",
@@ -62,10 +65,10 @@ _SB3 = {  # names and their modules, imported when they are asked for: Stable-Ba
 
 
 def __getattr__(name: str) -> Any:
-    """What needs Stable-Baselines3, and for any other name where it is or what comes close."""
-    if name in _SB3:
+    """What needs an extra, and for any other name where it is or what comes close."""
+    if name in _LATER:
         try:
-            return getattr(importlib.import_module(f"adv_wrappers.{_SB3[name]}"), name)
+            return getattr(importlib.import_module(f"adv_wrappers.{_LATER[name]}"), name)
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "stable_baselines3":
                 raise
@@ -87,13 +90,13 @@ def _hint(name: str) -> str:
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Coupled", "Environment", "Episodes", "Every", "Forces", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
-    "Newest", "PerturbAction", "PerturbDynamics", "PerturbObservation", "Plan", "PlantBackdoor", "ProbabilisticTiming",
-    "RecordAttackStatistics", "Report", "RobustnessCallback", "ScheduleBudget", "ScheduleBudgetCallback",
-    "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate",
-    "assert_robust", "backdoor_rate", "certify", "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_sb3",
-    "from_torchscript", "imitate", "load_victim", "presets", "register", "report", "resilience", "robustness", "run",
-    "run_suite", "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics",
-    "worst_dynamics", "wrap",
+    "Newest", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "Plan", "PlantBackdoor",
+    "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback", "ScheduleBudget",
+    "ScheduleBudgetCallback", "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim",
+    "Window", "aggregate", "assert_robust", "backdoor_rate", "certify", "certify_smoothed", "evaluate", "from_module",
+    "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register", "report",
+    "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary", "train_agent",
+    "train_critic", "train_dynamics", "worst_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 

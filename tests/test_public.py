@@ -21,7 +21,7 @@ ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, 
 ACTORS = {"PAAD", "SARL", "ActionPAAD", "Forces", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {
-    "AdversaryEnv", "PerturbAction", "PerturbDynamics", "PerturbObservation", "PlantBackdoor",
+    "AdversaryEnv", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PlantBackdoor",
     "ProbabilisticTiming", "RecordAttackStatistics", "ScheduleBudget",
 }  # fmt: skip
 SCHEDULES = {"LinearSchedule", "SmoothSchedule"}
@@ -139,10 +139,11 @@ def test_unknown_names(name, hint):
         getattr(adv, name)
 
 
-def test_sb3_is_imported_only_when_asked_for():
-    """An extra: importing the package must not need it."""
+def test_extras_are_imported_only_when_asked_for():
+    """Importing the package must not need them."""
     code = (
-        "import sys, adv_wrappers; sys.exit(any(m.split('.')[0] in ('stable_baselines3', 'ray') for m in sys.modules))"
+        "import sys, adv_wrappers.public; extras = {'stable_baselines3', 'ray', 'pettingzoo'}; "
+        "sys.exit(any(m.split('.')[0] in extras for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -37,7 +37,9 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         scale: object = None,
     ) -> None:
         if not isinstance(env, gym.Env):
-            raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
+            of_agents = ": PerturbAgents takes PettingZoo's" if hasattr(env, "possible_agents") else ""
+            got = f"got {type(env).__name__}{of_agents}"
+            raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, {got}")
         gym.Wrapper.__init__(self, env)
         threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
         self.env = self._install(
