@@ -43,6 +43,7 @@ from adv_wrappers.wrappers.plant_backdoor import PlantBackdoor
 from adv_wrappers.wrappers.probabilistic_timing_of_all_layers import ProbabilisticTiming
 from adv_wrappers.wrappers.record_attack_statistics import RecordAttackStatistics
 from adv_wrappers.wrappers.schedule_budget import ScheduleBudget
+from adv_wrappers.wrappers.single_agent_env import SingleAgentEnv
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ __all__ = [
     "Coupled", "Environment", "Episodes", "Every", "Forces", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
     "Newest", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "Plan", "PlantBackdoor",
     "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback", "ScheduleBudget",
-    "ScheduleBudgetCallback", "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed", "Valid", "Victim",
-    "Window", "aggregate", "assert_robust", "backdoor_rate", "certify", "certify_smoothed", "evaluate", "from_module",
+    "ScheduleBudgetCallback", "SingleAgentEnv", "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed",
+    "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify", "certify_smoothed",
+    "evaluate", "from_module",
     "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register", "report",
     "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary", "train_agent",
     "train_critic", "train_dynamics", "worst_dynamics", "wrap",

@@ -22,7 +22,7 @@ ACTORS = {"PAAD", "SARL", "ActionPAAD", "Forces", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {
     "AdversaryEnv", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PlantBackdoor",
-    "ProbabilisticTiming", "RecordAttackStatistics", "ScheduleBudget",
+    "ProbabilisticTiming", "RecordAttackStatistics", "ScheduleBudget", "SingleAgentEnv",
 }  # fmt: skip
 SCHEDULES = {"LinearSchedule", "SmoothSchedule"}
 CALLBACKS = {"RobustnessCallback", "ScheduleBudgetCallback"}

@@ -190,7 +190,10 @@ def text_of_function(function: Callable[..., object]) -> str:
 
 
 def json_value(value: object) -> Any:
-    """A value as a file holds it: arrays by their dtype and numbers, or hash, functions and other objects by a name."""
+    """A value as a file holds it: arrays by their dtype and numbers, or hash, functions and other objects by a name.
+
+    Victims, the players of :class:`.SingleAgentEnv`, are known by their weights.
+    """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
@@ -205,6 +208,8 @@ def json_value(value: object) -> Any:
         return [json_value(part) for part in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, Victim):
+        return value.described()
     return text_of_function(value) if callable(value) else f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 
@@ -216,6 +221,8 @@ def is_named(value: object) -> bool:
         return all(map(is_named, value))
     if isinstance(value, np.ndarray):
         return bool(value.dtype != object)
+    if isinstance(value, Victim):
+        return value.is_known
     if callable(value):
         return isinstance(value, MakeFunction) or bool(_qualified_name(value).isidentifier())
     return value is None or isinstance(value, (bool, int, float, str, np.generic, os.PathLike))
