@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from adv_wrappers.training.resilience_and_robustness import resilience, robustness
     from adv_wrappers.training.train_adversary import train_adversary
     from adv_wrappers.training.train_agent import train_agent
+    from adv_wrappers.training.train_opponent import train_opponent
     from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 
 # names and their modules, imported when they are asked for: Stable-Baselines3 and PettingZoo are extras
@@ -62,6 +63,7 @@ _LATER = {
     "robustness": "training.resilience_and_robustness",
     "train_adversary": "training.train_adversary",
     "train_agent": "training.train_agent",
+    "train_opponent": "training.train_opponent",
 }
 
 
@@ -98,7 +100,7 @@ __all__ = [
     "evaluate", "from_module",
     "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register", "report",
     "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary", "train_agent",
-    "train_critic", "train_dynamics", "worst_dynamics", "wrap",
+    "train_critic", "train_dynamics", "train_opponent", "worst_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 

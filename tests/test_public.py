@@ -40,7 +40,7 @@ RUNS = {
     "certify_smoothed",
     "evaluate", "imitate", "register", "report", "resilience", "run", "run_suite", "robustness", "train_adversary",
     "train_agent",
-    "train_critic", "train_dynamics", "worst_dynamics",
+    "train_critic", "train_dynamics", "train_opponent", "worst_dynamics",
 }  # fmt: skip
 ERRORS = {"AdvWrappersError"}
 PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | SCHEDULES | CALLBACKS | VICTIMS | RUNS | ERRORS

@@ -39,7 +39,7 @@ from adv_wrappers.cli_option_choices import REWARDS, Rewards
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.training import default_sb3_hyperparameters as defaults
 from adv_wrappers.training.alternating_agent_and_adversary import (
     AgentScore,
@@ -239,7 +239,7 @@ def train_agent(
     training = replace(training, settings=algorithm_settings(algorithm, num_envs, given, parts, images))
     opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
     about = {
-        "environment": environment.described,
+        "environment": json_value(environment.described),
         "algorithm": algorithm,
         "adversary": spec.describe(),
         "steps": steps,
