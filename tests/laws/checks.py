@@ -875,3 +875,37 @@ def check_declined(case: Case, kind: str) -> None:
     assert all(len(one) <= 1 for one in changed[False]), f"{case}: more attacks than one"
     late = [first for first, *_ in filter(None, changed[True]) if first > 0]
     assert not late or any(one and one[0] > 0 for one in changed[False]), f"{case}: declined steps were counted"
+
+
+# law 16
+
+
+def check_agents(case: Case) -> None:
+    """Law 16: an agent of several under threats is a single environment under them, and no other agent changes."""
+    from adv_wrappers.wrappers.agents_of_parallel_env import seed_of_agent
+    from adv_wrappers.wrappers.perturb_agents import PerturbAgents
+    from tests.wrappers.parallel_envs import SideBySide
+
+    on_actions = case.on == "action"
+    noise = adv.threat("action-noise", **action_noise(case)) if on_actions else adv.threat("noise", **case_noise(case))
+    threats = [case.threat(when=adv.Bernoulli(0.7)), noise]
+    env, seed = PerturbAgents(SideBySide(case.rig.env), {"one": threats}), ROWS[0]
+    seeds = {agent: seed_of_agent(seed, agent) for agent in env.possible_agents}
+    played: dict[str, list[Episode]] = {agent: [] for agent in seeds}
+    for number in range(2):
+        obs, _ = env.reset(seed=seed) if number == 0 else env.reset()
+        for agent, first in obs.items():
+            played[agent].append(Episode([first], [], [], []))
+        while env.agents:
+            actions = {a: case.rig.act(seeds[a], number, len(played[a][-1].done)) for a in env.agents}
+            obs, rewards, *_ = env.step(actions)
+            for agent, action in actions.items():
+                played[agent][-1].done.append(action)
+                played[agent][-1].seen.append(obs[agent])
+                played[agent][-1].rewards.append(rewards[agent])
+        for agent, own in env.unwrapped.envs.items():
+            played[agent][-1].received = own.received[-1]
+    for agent, how in (("one", wrapper(*threats)), ("other", wrapper())):
+        same(run("env", case.rig, how, (seeds[agent],)), [played[agent]], True, f"{case}: {agent}")
+    bare = run("env", case.rig, wrapper(), (seeds["one"],))
+    assert not _equal(bare, [played["one"]]), f"{case}: nothing was attacked"

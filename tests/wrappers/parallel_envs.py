@@ -1,12 +1,15 @@
-"""A PettingZoo environment of three agents for tests: one dies, and comes back if it is told to."""
+"""PettingZoo environments for tests: three agents of which one dies, and two that play a Gymnasium environment each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
+
+from adv_wrappers.wrappers.agents_of_parallel_env import seed_of_agent
 
 AGENTS = ["left", "right", "keeper"]
 STEPS = 6  # of an episode
@@ -65,3 +68,38 @@ class Trio(ParallelEnv):
         ends = dict.fromkeys(there, self.t == STEPS)
         self.agents = [agent for agent in there if not (dies[agent] or ends[agent])]
         return obs, rewards, dies, ends, self._infos(there)
+
+
+class SideBySide(ParallelEnv):
+    """Two agents, each with a single environment of its own, reset with the agent's seed; their episodes differ.
+
+    Args:
+        make: makes the environment of an agent.
+    """
+
+    metadata = {"name": "side_by_side", "render_modes": []}  # noqa: RUF012 - PettingZoo's own form
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.envs, self.render_mode = {"one": make(), "other": make()}, None
+        self.possible_agents, self.agents = list(self.envs), []
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self.envs[agent].observation_space
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return self.envs[agent].action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.envs)
+        started = {
+            agent: env.reset(seed=None if seed is None else seed_of_agent(seed, agent))
+            for agent, env in self.envs.items()
+        }
+        return tuple({agent: part[i] for agent, part in started.items()} for i in range(2))
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        found = {agent: self.envs[agent].step(actions[agent]) for agent in self.agents}
+        self.agents = [
+            agent for agent, (_, _, terminated, truncated, _) in found.items() if not (terminated or truncated)
+        ]
+        return tuple({agent: part[i] for agent, part in found.items()} for i in range(5))
