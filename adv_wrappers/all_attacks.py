@@ -42,3 +42,7 @@ from adv_wrappers.actions.delayed_and_lost_actions import ActionLoss as ActionLo
 from adv_wrappers.attacks.model_based import ActionModelBased as ActionModelBased
 from adv_wrappers.dynamics.noise import DynamicsNoise as DynamicsNoise
 from adv_wrappers.dynamics.fixed_parameters import FixedDynamics as FixedDynamics
+from adv_wrappers.rewards.noise import RewardNoise as RewardNoise
+from adv_wrappers.rewards.flipped_clipped_and_delayed_rewards import RewardFlip as RewardFlip
+from adv_wrappers.rewards.flipped_clipped_and_delayed_rewards import RewardClip as RewardClip
+from adv_wrappers.rewards.flipped_clipped_and_delayed_rewards import RewardDelay as RewardDelay

@@ -29,6 +29,7 @@ from adv_wrappers.core.perturbation import (
     How,
     On,
     Perturbation,
+    RewardPerturbation,
     When,
     check_how,
 )
@@ -54,9 +55,12 @@ class Preset:
     @property
     def on(self) -> On:
         """What it perturbs."""
-        if issubclass(self.kind, DynamicsPerturbation):
-            return "dynamics"
-        return "action" if issubclass(self.kind, ActionPerturbation) else "observation"
+        bases: tuple[tuple[type[Perturbation], On], ...] = (
+            (ActionPerturbation, "action"),
+            (DynamicsPerturbation, "dynamics"),
+            (RewardPerturbation, "reward"),
+        )
+        return next((on for base, on in bases if issubclass(self.kind, base)), "observation")
 
     @property
     def summary(self) -> str:

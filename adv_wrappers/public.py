@@ -39,6 +39,7 @@ from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
+from adv_wrappers.wrappers.perturb_reward import PerturbReward
 from adv_wrappers.wrappers.plant_backdoor import PlantBackdoor
 from adv_wrappers.wrappers.probabilistic_timing_of_all_layers import ProbabilisticTiming
 from adv_wrappers.wrappers.record_attack_statistics import RecordAttackStatistics
@@ -93,14 +94,13 @@ def _hint(name: str) -> str:
 __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Coupled", "Environment", "Episodes", "Every", "Forces", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
-    "Newest", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "Plan", "PlantBackdoor",
-    "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback", "ScheduleBudget",
+    "Newest", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PerturbReward", "Plan",
+    "PlantBackdoor", "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback", "ScheduleBudget",
     "ScheduleBudgetCallback", "SingleAgentEnv", "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed",
     "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify", "certify_smoothed",
-    "evaluate", "from_module",
-    "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets", "register", "report",
-    "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary", "train_agent",
-    "train_critic", "train_dynamics", "train_opponent", "worst_dynamics", "wrap",
+    "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets",
+    "register", "report", "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary",
+    "train_agent", "train_critic", "train_dynamics", "train_opponent", "worst_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 
@@ -126,6 +126,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.victims.saved_dynamics_model": ("load_dynamics",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
     "adv_wrappers.wrappers.perturb_dynamics": ("VectorPerturbDynamics",),
+    "adv_wrappers.wrappers.perturb_reward": ("VectorPerturbReward",),
     "adv_wrappers.wrappers.adversary_env": ("VectorAdversaryEnv",),
     "adv_wrappers.wrappers.adversary_rewards": ("PerturbationCost",),
     "adv_wrappers.wrappers.dmc_env": ("dmc",),
@@ -138,6 +139,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
         "VecPerturbAction",
         "VecPerturbDynamics",
         "VecPerturbObservation",
+        "VecPerturbReward",
         "VecProbabilisticTiming",
     ),
     "adv_wrappers.wrappers.sb3_adversary_env": ("VecAdversaryEnv",),

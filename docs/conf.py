@@ -182,7 +182,7 @@ def generate(app: Any) -> None:
     pages = [f"   /_generated/results/{path.stem}" for path in found]
     text = "\n".join([".. toctree::", "   :maxdepth: 1", "", *pages, ""]) if pages else "No results yet.\n"
     write(GENERATED / "results.inc", text)
-    for on in ("observation", "action", "dynamics"):
+    for on in ("observation", "action", "dynamics", "reward"):
         rows = [["preset", "class", "what it does", "arguments of the preset"]]
         for name, preset in sorted(presets.items()):
             if preset.on == on:
@@ -191,7 +191,8 @@ def generate(app: Any) -> None:
         write(GENERATED / f"{on}.inc", "\n".join(table(rows, "presets")))
     for folder in ("attacks", "sensors", "actions"):
         write(GENERATED / f"{folder}.inc", "\n".join(reference(f"adv_wrappers.{folder}.")))
-    write(GENERATED / "dynamics_classes.inc", "\n".join(reference("adv_wrappers.dynamics.")))
+    for name, folder in (("dynamics", "dynamics"), ("reward", "rewards")):  # whose tables have the folder's own name
+        write(GENERATED / f"{name}_classes.inc", "\n".join(reference(f"adv_wrappers.{folder}.")))
     write(GENERATED / "help.inc", help_of(cli, "adv-wrappers") + "\n")
     for name, command in getattr(cli, "commands", {}).items():
         write(GENERATED / f"help-{name}.inc", help_of(command, f"adv-wrappers {name}") + "\n")

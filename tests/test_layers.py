@@ -25,7 +25,7 @@ FLOORS = [
     "core",
     "victims",
     "timing",
-    ("attacks", "daylight", "sensors", "actions", "dynamics"),
+    ("attacks", "daylight", "sensors", "actions", "dynamics", "rewards"),
     "adversaries",
     "all_attacks",
     "parse_threat_text",
@@ -49,7 +49,7 @@ FLOORS = [
     "cli",
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}
-SIBLINGS = {"attacks", "daylight", "sensors", "actions", "dynamics"}
+SIBLINGS = {"attacks", "daylight", "sensors", "actions", "dynamics", "rewards"}
 SB3 = ("victims/sb3", "wrappers/sb3", "training/", "callbacks.py")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
 

@@ -21,8 +21,8 @@ ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, 
 ACTORS = {"PAAD", "SARL", "ActionPAAD", "Forces", "Hybrid", "Induce", "Timed"}
 THREATS = {"ThreatModel", "presets", "threat", "wrap"}
 WRAPPERS = {
-    "AdversaryEnv", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PlantBackdoor",
-    "ProbabilisticTiming", "RecordAttackStatistics", "ScheduleBudget", "SingleAgentEnv",
+    "AdversaryEnv", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PerturbReward",
+    "PlantBackdoor", "ProbabilisticTiming", "RecordAttackStatistics", "ScheduleBudget", "SingleAgentEnv",
 }  # fmt: skip
 SCHEDULES = {"LinearSchedule", "SmoothSchedule"}
 CALLBACKS = {"RobustnessCallback", "ScheduleBudgetCallback"}
@@ -80,9 +80,11 @@ ELSEWHERE = {
         "VecPerturbAction",
         "VecPerturbDynamics",
         "VecPerturbObservation",
+        "VecPerturbReward",
         "VecProbabilisticTiming",
     },
     "adv_wrappers.wrappers.perturb_dynamics": {"VectorPerturbDynamics"},
+    "adv_wrappers.wrappers.perturb_reward": {"VectorPerturbReward"},
     "adv_wrappers.wrappers.sb3_adversary_env": {"VecAdversaryEnv"},
 }
 

@@ -136,13 +136,13 @@ class Context:
     def observation(self) -> Any:
         """For an observation layer what it received, for one on actions what the agent acted on.
 
-        For one on the dynamics it is the observation as this layer received it.
+        For one on the dynamics or rewards it is the observation as this layer received it.
         """
         engine, acting = self._engine, self._engine.before_step
         if not acting and engine.field.keys is None and engine.victims:
             return self._received()
         value = select(engine.acted_on if acting else self._value, self._own)
-        if value is None or not (engine.victims or engine.on_dynamics):
+        if value is None or not (engine.victims or engine.sees_own):
             return value
         lift = {} if engine.transfer is None else {"lift": engine.transfer.up}
         device = engine.device or place(self._taken)

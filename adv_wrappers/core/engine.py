@@ -95,7 +95,7 @@ class Engine:
         self.graphs: attacks_as_cuda_graphs.GraphCache | None = None
         self._graphed: object = None  # the perturbation that they were made for
         self.set_threat(threat, victim)
-        on_actions = self.before_step and not self.on_dynamics
+        on_actions = self.before_step and not self.sees_own
         self.session.add(self, self.victims, on_actions and (bool(self.victims) or self._reads is not None))
 
     # what does not change between steps
@@ -118,7 +118,7 @@ class Engine:
         before: ThreatModel | None = getattr(self, "threat", None)
         self.threat, self.field, how, within = threat, field, threat.how, threat.budget
         self.how, self.victims = how, threat.victims
-        self.on_dynamics = threat.on == "dynamics"
+        self.sees_own = threat.on in ("dynamics", "reward")
         self.before_step = threat.on != "observation"
         self.when: Any = threat.when
         self.blind = isinstance(self.when, When) and self.when.blind
@@ -212,10 +212,10 @@ class Engine:
                 self._over = self._over & ~mask
 
     def act(self, action: Any, mask: Tensor | None = None) -> Any:
-        """The action, or the physical parameters, that the environment gets; a step begins.
+        """The action, or the physical parameters, that the environment gets; a step begins. Or its reward.
 
         Args:
-            action: of the agent; or the parameters as they would be.
+            action: of the agent; or the parameters as they would be; or, after the step, the reward.
             mask: action mask, bool ``[B, A]``, where the environment gave one.
         """
         if self.session.listening:
@@ -312,8 +312,8 @@ class Engine:
 
     @property
     def acted_on(self) -> Any:
-        """What a layer before the step looks at: what the agent acted on; on the dynamics, what it received itself."""
-        return self.shown if self.on_dynamics else self.session.observation(self._reads, self.threat.label)
+        """What the agent acted on; for a layer on the dynamics or rewards, what it received itself."""
+        return self.shown if self.sees_own else self.session.observation(self._reads, self.threat.label)
 
     @property
     def spent(self) -> Counter:

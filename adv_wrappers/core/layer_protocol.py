@@ -27,8 +27,8 @@ class AttackedLayer(Protocol):
         how, when, gates: the perturbation, the timing and the timings around it.
         blind: whether the timing looks at nothing but the clock and draws.
         victims: those that the threat looks at.
-        before_step: whether what is perturbed is used by the step that follows: an action, or physical parameters.
-        on_dynamics: whether it is the latter.
+        before_step: whether what is perturbed is no observation, but an action, physical parameters or a reward.
+        sees_own: whether the perturbation looks at what this layer received, not at what the agent acted on.
         native, unbounded: whether it is perturbed in its own dtype; whether without any projection.
         writes_nothing: whether the perturbation writes to nothing that it is given, as far as that is known.
         coupled: what was changed at the step before, where the budget is :class:`.Coupled`; else None.
@@ -47,7 +47,7 @@ class AttackedLayer(Protocol):
     when: Any
     blind: bool
     before_step: bool
-    on_dynamics: bool
+    sees_own: bool
     native: bool
     unbounded: bool
     writes_nothing: bool

@@ -17,7 +17,7 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
 from adv_wrappers.errors import AttackName, BudgetError, Message, ThreatError
 
-On = Literal["observation", "action", "dynamics"]
+On = Literal["observation", "action", "dynamics", "reward"]
 MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
 Observes = Literal["shown", "shared"]
 Variants = Mapping[str, tuple[Mapping[str, object], str]]
@@ -31,6 +31,7 @@ class Perturbation(Value):
 
     - :class:`ActionPerturbation`: it perturbs actions.
     - :class:`DynamicsPerturbation`: it perturbs physical parameters of the environment.
+    - :class:`RewardPerturbation`: it perturbs rewards, of trainings.
     - :class:`NativePerturbation`: it gets ``x`` in the space's own dtype, as image transforms do.
     - :class:`BoundedPerturbation`: it goes as far as its budget allows, which must then have an end.
     - :class:`VictimAttack`: such a one, aimed at a victim.
@@ -139,6 +140,14 @@ class DynamicsPerturbation(Perturbation):
     @property
     def on(self) -> On:
         return "dynamics"
+
+
+class RewardPerturbation(Perturbation):
+    """A perturbation of rewards: ``x`` is a batch of them, ``[B, 1]``."""
+
+    @property
+    def on(self) -> On:
+        return "reward"
 
 
 class NativePerturbation(Perturbation):

@@ -38,6 +38,8 @@ from adv_wrappers.errors import (
 )
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 
+REWARDS = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
 
 def _shapes(space: Space) -> object:
     if isinstance(space, spaces.Dict):
@@ -149,7 +151,8 @@ class ThreatModel(Value):
     """What is attacked, how, within which budget, when, and where in a Dict space.
 
     Args:
-        on: ``"observation"``, ``"action"`` or ``"dynamics"``, the physical parameters of the environment.
+        on: ``"observation"``, ``"action"``, ``"dynamics"`` (the physical parameters of the environment), or
+            ``"reward"``, in trainings.
         how: a perturbation, or any function ``(x, context) -> x'`` (which then has no JSON form).
         within: the budget; None takes the perturbation's own.
         when: the timing; None attacks at every step.
@@ -275,7 +278,8 @@ class ThreatModel(Value):
             field = Field(parameters.box(places), None, self.on)
             _check_range(budget, parameters, places)
         else:
-            field = Field(observation_space if self.on == "observation" else action_space, self.at, self.on)
+            space = {"observation": observation_space, "action": action_space, "reward": REWARDS}[self.on]
+            field = Field(space, self.at, self.on)
         if self.on == "action" and field.discrete and budget.name in ("linf", "l2", "sparse"):
             raise BudgetError(f"discrete actions have no distance: use Valid() or L0(k), not {budget!r}")
         if field.vast and not budget.bounded:

@@ -27,7 +27,7 @@ from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base_layer import AnyVectorEnv
+from adv_wrappers.wrappers.base_layer import AnyVectorEnv, layers
 from adv_wrappers.wrappers.dmc_env import CONTROL_OBSERVATIONS, PREFIX
 from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv, dmc_vector
 from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
@@ -147,6 +147,13 @@ def _gated(engines: Sequence[Engine], gate: When, draws: NDArray[np.int64]) -> I
             engine.clock.first_episode = 0
 
 
+def _own_rewards(recorder: VectorActionRecorder) -> Callable[[], NDArray[np.float64]] | None:
+    """A function that returns the environment's own rewards of the last step, where it has layers that change them."""
+    rows = [[layer for layer in layers(env) if layer.on == "reward"] for env in getattr(recorder.unwrapped, "envs", ())]
+    innermost: list[Any] = [found[0] for found in rows if found]
+    return (lambda: np.array([float(layer.true_rewards or 0) for layer in innermost])) if innermost else None
+
+
 def play_episodes(
     env: AnyVectorEnv,
     recorder: VectorActionRecorder,
@@ -191,6 +198,7 @@ def play_episodes(
     everyone = bool(busy.all())
     gate.rows = True if everyone else busy
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
+    own = _own_rewards(recorder)
     started = time.perf_counter()
     with _standing(recorder) as stand, _gated(engines, gate, numbers[np.minimum(current, episodes - 1)]):
         stand(~busy)
@@ -203,6 +211,7 @@ def play_episodes(
             attacked_rows, on_true = monitor.before_step(obs, busy, everyone, current, length)
             actions = runner.act(obs)
             obs, rewards, terminated, truncated, info = env.step(actions)
+            rewards = rewards if own is None else own()
             if losses is not None:
                 losses.add(recorder.observation, info.get(CONTROL_OBSERVATIONS), rewards)
             before = None if attacked_at is None else monitor.attacked_steps.copy()

@@ -24,6 +24,7 @@ from adv_wrappers.evaluation.threat_stacks import (
     is_worst_action,
     json_form,
     threats_of_environment,
+    threats_to_rewards,
     with_unique_names,
 )
 from adv_wrappers.utils.step_timer import StepTimer
@@ -74,6 +75,7 @@ class Evaluator:
             self.target = measured_target(episodes.measure, victim, name, feature_names(venv))
             self.sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
             self.under = threats_of_environment(venv, victim)
+            self._on_rewards = threats_to_rewards(venv, victim)
             rows = getattr(venv, "envs", ())  # none where tasks of the DeepMind Control Suite are stepped directly
             self._least = LeastReturn.of(rows[0]).lowest if rows else None
         except BaseException:
@@ -231,6 +233,9 @@ class Evaluator:
             lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, self.victim)), None)
         outcomes = [checked_row(stack, row) for stack, row in played]
         warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
+        if self._on_rewards:
+            by = " + ".join(self._on_rewards)
+            warnings.append(f"the environment changes rewards, by {by}: what is counted here are its own rewards")
         warnings += [f"{self.stacks[i].name} has no row: {why}" for i, why in (failed or {}).items()]
         return Report(
             **self.about,

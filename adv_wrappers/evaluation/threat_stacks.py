@@ -52,6 +52,12 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     if not parts:
         raise ThreatError("a stack needs at least one threat")
     made = [as_threat(part) for part in parts]
+    for threat in made:
+        if threat.on == "reward":
+            raise ThreatError(
+                f"{threat.label} changes rewards, which an agent that is evaluated never sees: train with it, by "
+                f"PerturbReward or train_agent"
+            )
     transfer = any(not _same(other, victim) for threat in made for other in threat.victims)
     trained = {getattr(threat.how, "trained_on", None) for threat in made} - {None}  # by their hashes
     transfer = transfer or any(other != victim.fingerprint() for other in trained)
@@ -65,9 +71,18 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
 
 
 def threats_of_environment(venv: AnyVectorEnv, victim: Victim) -> list[str]:
-    """The threats that an environment has itself, innermost first, as texts that are aimed at ``victim``."""
+    """The threats that an environment has itself, innermost first, as texts that are aimed at ``victim``.
+
+    Those to rewards are left out: what is counted are the environment's own.
+    """
     envs = venv.envs if isinstance(venv, SyncVectorEnv) else ()
-    return [text_of(layer.threat, victim) for env in envs[:1] for layer in layers(env)]
+    return [text_of(layer.threat, victim) for env in envs[:1] for layer in layers(env) if layer.on != "reward"]
+
+
+def threats_to_rewards(venv: AnyVectorEnv, victim: Victim) -> list[str]:
+    """The threats to rewards that an environment has itself, innermost first, as texts."""
+    envs = venv.envs if isinstance(venv, SyncVectorEnv) else ()
+    return [text_of(layer.threat, victim) for env in envs[:1] for layer in layers(env) if layer.on == "reward"]
 
 
 def with_unique_names(stacks: Sequence[ThreatStack]) -> list[ThreatStack]:

@@ -151,7 +151,8 @@ def train_agent(
             :func:`adv_wrappers.evaluate`. Observations ``[n]``, or images uint8 ``[C, H, W]`` from 0 to 255 (an Atari
             id is made by :func:`adv_wrappers.atari.atari`); actions ``Box`` or ``Discrete``.
         adversary: ``"pa-ad"`` (PA-ATLA), ``"sa-rl"`` (ATLA) or another actor: an adversary that learns alternately with
-            the agent. A threat, such as ``"max-diff"``, ``"min-best"`` or ``"noise"``, attacks the agent as it is at
+            the agent. ``Forces(...)`` learns to push (RARL). A threat, such as ``"max-diff"``, ``"min-best"``,
+            ``"noise"`` or ``"dynamics-noise:at=mass,eps=0.3"``, attacks the agent as it is at
             that step. None is plain training, which ignores the budget. ``"auto"`` is ``"pa-ad"``, or None with
             ``robust``.
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself; not needed by a threat that
@@ -268,6 +269,7 @@ def train_agent(
 
     with opened, one_thread():
         checkpoint, normalize = folder.checkpoint, observations == "normalized"
+        scored_under = None if spec.threat is None or spec.threat.on == "reward" else spec.threat
         model = make_agent(make_rows(), training, parts, checkpoint, rewards, method is not None, normalize)
         agent = AgentTrainer(model, live_victim(model, select))
         bounds = None
@@ -279,7 +281,7 @@ def train_agent(
         setup = ScoringSetup(environment, episodes, training.seed, True, AgentScore())
         scoring = opened.enter_context(Scoring(setup, training.workers))
         turns = AlternatingTraining(
-            agent, opponent, spec.threat, scoring, schedule, AgentCheckpoints(folder), select, progress, bounds
+            agent, opponent, scored_under, scoring, schedule, AgentCheckpoints(folder), select, progress, bounds
         )
         if model.num_timesteps:  # other draws and episodes than at the beginning
             later = later_seed(training.seed, model.num_timesteps)

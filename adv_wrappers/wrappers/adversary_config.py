@@ -285,7 +285,7 @@ class AdversaryLayer(Layer):
     def _induced_action(self) -> Any:
         """The action that the environment received last."""
         beneath = self._layer_beneath
-        on_actions = beneath is not None and not beneath.engine.on_dynamics
+        on_actions = beneath is not None and beneath.on == "action"
         return beneath.engine.sent if beneath is not None and on_actions else self.engine.sent
 
     def _final_observations(

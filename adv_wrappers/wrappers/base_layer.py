@@ -207,6 +207,10 @@ class Layer:
         """The action that the environment gets; ``mask`` is the action mask, where the environment gave one."""
         return self.engine.act(action, mask)
 
+    def _pay(self, rewards: Any) -> Any:
+        """The rewards of a step, one or ``[B]``, as the next layer or the agent gets them."""
+        return rewards
+
     @property
     def threat(self) -> ThreatModel:
         """What this layer does now, every victim filled in."""

@@ -79,6 +79,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """One step under attack."""
         engine = self.engine
         obs, reward, terminated, truncated, info = self.env.step(self._send(action, self._action_mask))
+        reward = self._pay(reward)
         engine.end_step(bool(terminated or truncated))
         obs, info = self._receive(obs, info)
         return obs, reward, terminated, truncated, info

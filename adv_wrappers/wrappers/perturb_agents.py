@@ -103,6 +103,10 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
                 stack = wrap(one, *listed, victim=victims.get(agent), quantize=quantize, keep_true=keep_true)
                 own = cast("list[EnvLayer]", layers(stack)[len(layers(one)) :])
                 for layer in own:
+                    if layer.on not in ("observation", "action"):
+                        raise ThreatError(
+                            f"{layer.threat.label} is a threat to the {layer.on}, which is no agent's own"
+                        )
                     if getattr(layer.threat.how, "simulates", False):
                         raise SnapshotError(f"{layer.threat.label} tries actions, which takes a single environment")
             self._stacks[agent], self.layers[agent] = stack, tuple(own)

@@ -18,6 +18,7 @@ from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base_layer import GATES, Layer, counts, floated, gate
 from adv_wrappers.wrappers.dynamics_layer import DynamicsLayer
+from adv_wrappers.wrappers.reward_layer import RewardLayer, checked_total
 
 
 class VecLayer(Layer, VecEnvWrapper):
@@ -78,6 +79,7 @@ class VecLayer(Layer, VecEnvWrapper):
         """Receive the (perturbed) observations."""
         obs, rewards, dones, infos = self.venv.step_wait()
         dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
+        rewards = self._pay(rewards)
         engine, infos = self.engine, self._end_step(obs, dones, list(infos))
         self._masks = _masks(infos)
         obs = engine.observe(self._received(obs))
@@ -129,6 +131,14 @@ class VecPerturbAction(VecLayer):
 
 class VecPerturbDynamics(DynamicsLayer, VecLayer):
     """:class:`adv_wrappers.PerturbDynamics` for an SB3 ``VecEnv`` whose environments are in this process."""
+
+
+class VecPerturbReward(RewardLayer, VecLayer):
+    """:class:`adv_wrappers.PerturbReward` for an SB3 ``VecEnv``."""
+
+    def __init__(self, venv: VecEnv, how: Any, *args: Any, total: float | None = None, **kwargs: Any) -> None:
+        self.total = checked_total(total)
+        super().__init__(venv, how, *args, **{"keep_true": True, **kwargs})
 
 
 class VecProbabilisticTiming(VecEnvWrapper):

@@ -123,6 +123,7 @@ class VectorLayer(Layer, VectorWrapper):
         """One step of every row under attack."""
         actions = self._send(actions, self._action_mask)
         obs, rewards, terminated, truncated, info = self.env.step(actions)
+        rewards = self._pay(rewards)
         info = self._end_step(obs, terminated | truncated, info)
         self._action_mask = self._allowed(info, None)
         obs, info = self._receive(obs, info)

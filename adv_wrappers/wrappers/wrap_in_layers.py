@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
@@ -15,6 +15,7 @@ from adv_wrappers.wrappers.check_wrapper_order import check_order
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
+from adv_wrappers.wrappers.perturb_reward import PerturbReward
 
 
 def wrap(
@@ -47,13 +48,20 @@ def wrap(
             threat = as_threat(item)
             threat = threat.against(victim) if victim is not None else threat
             for part in threat_layers(threat):
-                if part.on == "observation":
-                    env = PerturbObservation(env, part, **options)
-                else:  # quantize is about observations
+                more = options
+                if part.on != "observation":  # quantize is about observations
                     more = {key: value for key, value in options.items() if key != "quantize"}
-                    env = (PerturbAction if part.on == "action" else PerturbDynamics)(env, part, **more)
+                env = _WRAPPERS[part.on](env, part, **more)
     check_order(env)
     return env
+
+
+_WRAPPERS: dict[On, Any] = {
+    "observation": PerturbObservation,
+    "action": PerturbAction,
+    "dynamics": PerturbDynamics,
+    "reward": PerturbReward,
+}
 
 
 def _flat(threats: Iterable[Any]) -> Iterator[Any]:

@@ -79,7 +79,7 @@ def test_what_goes_as_far_as_its_budget_needs_one_with_an_end():
 
 def test_presets_say_what_they_perturb_by_their_base():
     for name, preset in adv.presets.items():
-        on = next((on for on in ("action", "dynamics") if on in name), "observation")
+        on = next((on for on in ("action", "dynamics", "reward") if on in name), "observation")
         assert preset.on == on
 
 

@@ -26,6 +26,7 @@ from gymnasium.utils.env_checker import check_env
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
+from adv_wrappers.core.threat import REWARDS
 from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.format_threat_text import text_of
@@ -65,6 +66,8 @@ class Case:
         """The space that is perturbed."""
         if self.on == "action":
             return self.rig.actions
+        if self.on == "reward":
+            return REWARDS
         if self.on == "dynamics":
             return self.parameters.box(self.parameters.places(self.at))
         return self.rig.space if self.at is None else self.rig.space[self.at]
@@ -84,6 +87,8 @@ class Case:
             return {"dynamics": model, "target": "0=1&2=-1", "steps": 3, "iterations": 3}
         if self.preset == "saturation":
             return {"low": 90, "high": 160} if self.leaf.dtype == np.uint8 else {"low": -0.05, "high": 0.05}
+        if self.preset == "reward-clip":
+            return {"low": -0.25, "high": 0.75}
         if self.preset == "fixed-dynamics":
             return {"values": (1.125, 0.9375)}
         if self.preset == "daylight":
@@ -136,6 +141,7 @@ class Case:
 PLANNED = ("model-based", "action-model-based")
 REMEMBERING = (  # what was before, which an actor that learns when to attack does not take
     "stuck-sensor", "observation-delay", "observation-jitter", "observation-loss", "action-delay", "action-loss",
+    "reward-delay",
 )  # fmt: skip
 
 
@@ -207,6 +213,8 @@ def fitting(case: Case) -> tuple[str, ...]:
         return _fitting[key]
     found = []
     for name in BUDGETS:
+        if case.on == "reward" and name in ("scaled", "sparse"):  # which leave the first of its numbers alone
+            continue
         try:
             case.threat(name)
         except AdvWrappersError:
@@ -228,8 +236,9 @@ def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
     """
     out = []
     for preset in adv.presets:
-        on_dynamics = adv.presets[preset].on == "dynamics"
-        fit = [rig for rig in RIGS.values() if rig.parameters == on_dynamics]
+        on = adv.presets[preset].on
+        fit = [rig for rig in RIGS.values() if rig.parameters == (on == "dynamics")]
+        fit = [RIGS["q"], RIGS["mean"]] if on == "reward" else fit  # whose observations say nothing of rewards
         found = [case for rig in fit if fitting(case := Case(preset, rig))]
         assert found, f"no rig fits the preset {preset!r}: add a victim to tests/rigs.py"
         found.sort(key=lambda case: _RANK.index(case.rig.name))
@@ -269,6 +278,8 @@ def pairs(case: Case, attacked: Any, clean: Any) -> list[tuple[Any, Any]]:
         for episode, original in zip(row, bare, strict=True):
             if case.on == "action":
                 out += list(zip(episode.done, episode.received, strict=True))
+            elif case.on == "reward":
+                out += [(np.array([x]), np.array([y])) for x, y in zip(original.rewards, episode.rewards, strict=True)]
             elif case.on == "dynamics":
                 out += list(zip(original.received, episode.received, strict=True))
             else:
@@ -512,7 +523,8 @@ def check_dynamics(case: Case, kind: str) -> None:
         for episode, other in zip(row, plain, strict=True):
             if case.on == "dynamics":
                 continue
-            assert episode.rewards == other.rewards, f"{case}: rewards {episode.rewards} and {other.rewards}"
+            same = case.on == "reward" or episode.rewards == other.rewards
+            assert same, f"{case}: rewards {episode.rewards} and {other.rewards}"
             assert [a.tobytes() for a in episode.received] == [a.tobytes() for a in other.received]
     assert _streams(kept[:half]) == _streams(kept[half:]), f"{case}: the environments' random streams moved apart"
 
@@ -727,6 +739,7 @@ def check_composition(case: Case, kind: str) -> None:
         "observation": lambda: adv.threat("noise", **case_noise(case)),
         "action": lambda: adv.threat("action-noise", **action_noise(case)),
         "dynamics": lambda: adv.threat("dynamics-noise", eps=0.1, every="step", at=("gravity", "mass.pole")),
+        "reward": lambda: adv.threat("reward-noise", eps=0.1),
     }[case.on]()
 
     def played(how: Any) -> Any:
@@ -736,6 +749,7 @@ def check_composition(case: Case, kind: str) -> None:
     same(played(lambda env: adv.wrap(adv.wrap(env, first), second)), together, True, f"{case}: nested")
     by_hand = {
         "observation": adv.PerturbObservation, "action": adv.PerturbAction, "dynamics": adv.PerturbDynamics,
+        "reward": adv.PerturbReward,
     }[case.on]  # fmt: skip
     same(played(lambda env: by_hand(by_hand(env, first), second)), together, True, f"{case}: by hand")
     assert not _equal(played(wrapper(second)), together), f"{case}: the first layer does nothing"

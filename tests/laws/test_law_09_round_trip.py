@@ -76,6 +76,8 @@ def _arguments(preset, refs):
             kwargs = {"low": -0.05, "high": 0.05}
         if adv.presets[preset].on == "dynamics":
             kwargs = {"at": "mass"} | ({"values": 1.5} if preset == "fixed-dynamics" else {"eps": 0.5})
+        if preset == "reward-noise":
+            kwargs["eps"] = 0.5
         kwargs |= {"victim": ref} if ref else {}
         if adv.presets[preset].on == "observation" and ref:
             kwargs["eps"] = 0.05

@@ -15,7 +15,7 @@ from adv_wrappers.wrappers import perturb_agents
 from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 
 
-@pytest.mark.parametrize("case", [c for c in cases(rigs=1) if c.on != "dynamics"], ids=str)
+@pytest.mark.parametrize("case", [c for c in cases(rigs=1) if c.on in ("observation", "action")], ids=str)
 def test_every_preset(case: Case) -> None:
     check_agents(case)
 

@@ -1,0 +1,1 @@
+"""Perturbations of rewards, for trainings: noise, flipped signs, delays, clipping."""
