@@ -33,6 +33,7 @@ from adv_wrappers.core.perturbation import (
     When,
     check_how,
 )
+from adv_wrappers.core.spaces import At
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
@@ -185,7 +186,7 @@ def threat(
     change: float | None = None,
     when: When | str | None = None,
     p: float | None = None,
-    at: str | tuple[str, ...] | None = None,
+    at: At = None,
     within: Budget | None = None,
     **arguments: Any,
 ) -> ThreatModel:
@@ -199,7 +200,7 @@ def threat(
         newest: True spends the budget on the newest frame of a stack alone (:class:`adv_wrappers.Newest`).
         change: how far a perturbation may move from one step to the next (:class:`adv_wrappers.Coupled`).
         when, p: the timing, as a value or a text; ``p`` is short for, and combines with, ``Bernoulli(p)``.
-        at: key or keys of a Dict space.
+        at: key or keys of a Dict space, or of a Tuple the index.
         within: the budget itself, instead of eps, norm and scale.
         **arguments: the perturbation's own.
 

@@ -116,9 +116,16 @@ class TensorVector(VectorEnv):
         return (tensors(obs), *(torch.from_numpy(np.array(part)) for part in rest), out)
 
 
+def mapped(function: Any, tree: Any) -> Any:
+    """``function`` of every leaf of an observation."""
+    if isinstance(tree, tuple):
+        return tuple(mapped(function, v) for v in tree)
+    return {k: mapped(function, v) for k, v in tree.items()} if isinstance(tree, dict) else function(tree)
+
+
 def _write(tree: Any, row: int, value: Any) -> None:
-    if isinstance(tree, dict):
-        for key in tree:
+    if isinstance(tree, (dict, tuple)):
+        for key in tree if isinstance(tree, dict) else range(len(tree)):
             tree[key][row] = value[key]
     else:
         tree[row] = value
@@ -126,24 +133,22 @@ def _write(tree: Any, row: int, value: Any) -> None:
 
 def copied(tree: Any) -> Any:
     """A deep copy of an observation."""
-    return {k: copied(v) for k, v in tree.items()} if isinstance(tree, dict) else np.array(tree)
+    return mapped(lambda leaf: leaf if isinstance(leaf, np.generic) else np.array(leaf), tree)
 
 
 def tensors(tree: Any) -> Any:
     """Arrays to tensors."""
-    return {k: tensors(v) for k, v in tree.items()} if isinstance(tree, dict) else torch.from_numpy(np.array(tree))
+    return mapped(lambda leaf: torch.from_numpy(np.array(leaf)), tree)
 
 
 def arrays(tree: Any) -> Any:
     """Tensors to arrays."""
-    if isinstance(tree, dict):
-        return {k: arrays(v) for k, v in tree.items()}
-    return tree.numpy() if isinstance(tree, torch.Tensor) else tree
+    return mapped(lambda leaf: leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
 def row_of(tree: Any, row: int) -> Any:
     """One row of a batch."""
-    return {k: row_of(v, row) for k, v in tree.items()} if isinstance(tree, dict) else arrays(tree[row])
+    return mapped(lambda leaf: arrays(leaf[row]), tree)
 
 
 # victims
@@ -191,6 +196,42 @@ class DictNet(nn.Module):
         vector, image = obs["vector"], obs["image"]
         parts = [vector, image.flatten(1) / 255] + ([] if act is None else [act])
         return self.net(torch.cat(parts, 1))
+
+
+class Choices(nn.Module):
+    """An embedding of every entry of a Discrete or MultiDiscrete observation, and an MLP on all of them."""
+
+    def __init__(self, counts: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.embed, self.counts = nn.Embedding(sum(counts), 4), counts
+        self.net = MLP(4 * len(counts), outputs)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        first = torch.tensor([sum(self.counts[:i]) for i in range(len(self.counts))])
+        return self.net(self.embed(obs.reshape(-1, len(self.counts)) + first).flatten(1))
+
+
+class Bits(nn.Module):
+    """An MLP on a MultiBinary observation."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.net = MLP(inputs, outputs)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.net(obs.to(self.net[0].weight.dtype))
+
+
+class TupleNet(nn.Module):
+    """An MLP on a Tuple of a vector and two choices."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.net, self.choices = MLP(4, outputs), Choices((5, 4), outputs)
+
+    def forward(self, obs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        vector, first, second = obs
+        return self.net(vector) + self.choices(torch.stack([first, second], 1))
 
 
 class Critic(nn.Module):
@@ -243,6 +284,10 @@ IMAGE = spaces.Box(0, 255, (4, 12, 12), np.uint8)
 COLOUR = spaces.Box(0, 255, (9, 10, 3), np.uint8)
 UNIT = spaces.Box(-1, 1, (3, 10, 8), np.float32)
 DICT = spaces.Dict({"vector": spaces.Box(-3, 3, (5,), np.float32), "image": spaces.Box(0, 255, (2, 3, 3), np.uint8)})
+CHOICE = spaces.Discrete(7, start=2)
+CHOICES = spaces.MultiDiscrete([3, 4, 2, 6])
+BITS = spaces.MultiBinary(5)
+TUPLE = spaces.Tuple([spaces.Box(-3, 3, (4,), np.float32), spaces.Discrete(5), spaces.Discrete(4)])
 TORQUES = spaces.Box(-1, 1, (3,), np.float32)
 
 
@@ -253,6 +298,14 @@ def recorded(space: Any, inside: bool = False) -> list[list[Any]]:
     def one(box: Any) -> Any:
         if isinstance(box, spaces.Dict):
             return {key: one(leaf) for key, leaf in box.spaces.items()}
+        if isinstance(box, spaces.Tuple):
+            return tuple(one(leaf) for leaf in box.spaces)
+        if isinstance(box, spaces.Discrete):
+            return box.start + rng.integers(box.n)
+        if isinstance(box, spaces.MultiDiscrete):
+            return rng.integers(box.nvec)
+        if isinstance(box, spaces.MultiBinary):
+            return rng.integers(0, 2, box.shape, np.int8)
         if box.dtype == np.uint8:
             image = rng.integers(0, 256, box.shape)
             return np.where(rng.random(box.shape) < 0.2, rng.choice([0, 1, 254, 255], box.shape), image).astype(
@@ -330,6 +383,11 @@ RIGS = {
         Rig("unit", UNIT, spaces.Discrete(3), 0.05),
         Rig("dict", DICT, spaces.Discrete(3), 0.2, at="vector"),
         Rig("dict-mean", DICT, TORQUES, 0.2, at="vector"),
+        Rig("choice", CHOICE, spaces.Discrete(3), 1),
+        Rig("choices", CHOICES, spaces.Discrete(3), 1),
+        Rig("bits", BITS, TORQUES, 1),
+        Rig("tuple", TUPLE, spaces.Discrete(3), 0.2, at=0),
+        Rig("tuple-choice", TUPLE, spaces.Discrete(3), 1, at=1),
         Rig("parameters", CARTPOLE, spaces.Discrete(3), 0.2, parameters=True),
     )
 }
@@ -360,6 +418,14 @@ def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
     elif name in ("colour", "unit"):
         size = int(np.prod(rig.space.shape))
         kind, net = "q", Flat(size, n, 255.0 if name == "colour" else 1.0)
+    elif name == "choice":
+        kind, net = "logits", nn.Sequential(nn.Embedding(9, 8), MLP(8, n))
+    elif name == "choices":
+        kind, net = "q", Choices((3, 4, 2, 6), n)
+    elif name == "bits":
+        kind, net = "mean", Bits(5, n)
+    elif name in ("tuple", "tuple-choice"):
+        kind, net = "logits", TupleNet(n)
     elif name == "dict":
         kind, net = "logits", DictNet(n)
     else:
@@ -503,6 +569,8 @@ def _sb3(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: int) 
 
 def leaves(tree: Any) -> dict[str, Any]:
     """An observation's leaves by key."""
+    if isinstance(tree, tuple):
+        return dict(enumerate(tree))
     return tree if isinstance(tree, dict) else {"": tree}
 
 

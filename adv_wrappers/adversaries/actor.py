@@ -18,7 +18,13 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.json_values import Value
-from adv_wrappers.core.perturbation import DecliningPerturbation, On, Perturbation, check_bounded_set
+from adv_wrappers.core.perturbation import (
+    DecliningPerturbation,
+    On,
+    Perturbation,
+    check_bounded_set,
+    discrete_observation,
+)
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
@@ -104,6 +110,8 @@ class Actor(Value):
         On observations and the dynamics it reaches all of its budget, which must then be bounded.
         """
         if self.on != "action":
+            if field.discrete:
+                raise discrete_observation(self.name, field)
             check_bounded_set(self.name, field, within)
 
     def accepts(self, x: Tensor, action: Tensor, context: Context) -> Tensor:

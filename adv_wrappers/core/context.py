@@ -20,7 +20,7 @@ from adv_wrappers.core.sparse_budgets import FewFeatures
 from adv_wrappers.core.types import Batch, Counter, Leaves, Rows
 from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.utils.trees import select
+from adv_wrappers.utils.trees import repeat, select
 
 _ALL, _SOME = 1 << 20, 1 << 17  # numbers of several draws that are made all at once, or else so many together
 EPISODE_STREAM = 1 << 41  # draws that hold for an episode, apart from those of its steps
@@ -44,10 +44,13 @@ class Context:
     Attributes:
         budget: the budget.
         grid: whether the space is an integer grid.
+        choices: of Discrete, MultiDiscrete and MultiBinary spaces, between whose values there is no distance, how many
+            values every entry has; else None.
         shape, dtype: of a row of ``x``, and of its numbers.
         look: whether the answers of victims are checked, which waits for their device.
     """
 
+    choices: tuple[int, ...] | None = None
     _draws = 0
     _layout: Layout | None = None
 
@@ -64,6 +67,7 @@ class Context:
         self._mask, self._own = mask, rows if engine.batched else None  # leaves of a single one have no rows
         self.budget: Budget = engine.budget
         self.grid: bool = engine.field.grid
+        self.choices = engine.field.choices
         self.shape: tuple[int, ...] = engine.field.shape
         self.dtype: torch.dtype = engine.dtype
         self.look: bool = engine.look
@@ -159,7 +163,10 @@ class Context:
         field = self._engine.field
         if self._engine.before_step or field.keys is None:
             return None
-        whole = self.observation
+        return self._filled_into(self.observation)
+
+    def _filled_into(self, whole: Any) -> Callable[[Tensor], Any]:
+        field = self._engine.field
         return lambda part: field.give(whole, part, True)
 
     def state(self, victim: Any) -> Any:
@@ -301,9 +308,15 @@ class Context:
         """What a step of length one means: the budget's radius."""
         return self.budget.unit(*self.box)
 
-    def bind(self, victim: Any) -> BoundVictim:
-        """The victim at this step: attacks never see a recurrent state."""
-        return BoundVictim(victim, self.state(victim), self.fill, self.observation, self.look)
+    def bind(self, victim: Any, copies: int = 1) -> BoundVictim:
+        """The victim at this step: attacks never see a recurrent state.
+
+        With ``copies`` it takes so many points for every row, ``[B * copies, *S]``, those of a row side by side.
+        """
+        if copies == 1:
+            return BoundVictim(victim, self.state(victim), self.fill, self.observation, self.look)
+        state, whole = repeat(self.state(victim), copies), repeat(self.observation, copies)
+        return BoundVictim(victim, state, self.fill and self._filled_into(whole), whole, self.look)
 
     def project(self, y: Tensor) -> Tensor:
         """``y`` drawn back into the budget (and onto the grid)."""

@@ -15,7 +15,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
-from adv_wrappers.errors import AttackName, BudgetError, Message, ThreatError
+from adv_wrappers.errors import AttackName, BudgetError, Message, SpaceError, ThreatError
 
 On = Literal["observation", "action", "dynamics", "reward"]
 MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
@@ -165,10 +165,18 @@ class NativePerturbation(Perturbation):
 
 
 class BoundedPerturbation(Perturbation):
-    """A perturbation that goes as far as its budget allows: the budget or the space must be bounded."""
+    """A perturbation that goes as far as its budget allows: the budget or the space must be bounded.
+
+    It is refused on Discrete, MultiDiscrete and MultiBinary observations, between whose values there is no distance,
+    unless it declares ``choices = True``.
+    """
+
+    choices: ClassVar[bool] = False
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
+        if field.discrete and field.what == "observation" and not self.choices:
+            raise discrete_observation(self.name, field)
         check_bounded_set(self.name, field, within)
 
 
@@ -218,6 +226,18 @@ class SimulatingPerturbation(Perturbation):
         Args:
             feature_names: the environment's names of the numbers of an observation; none where it has none.
         """
+
+
+def discrete_observation(name: str, field: Field) -> SpaceError:
+    """The error of an attack ``name`` that follows distances or gradients, on a field of choices."""
+    where = "" if field.at is None else f" at {field.at!r}"
+    return SpaceError(
+        Message(
+            AttackName(name),
+            f" moves values by distances, and the observation{where} is one of choices ({field.leaves[0]}), which have "
+            f"none: noise, discrete-search and the faults of channels (observation-delay, ...) change those",
+        )
+    )
 
 
 def check_bounded_set(name: str, field: Field, within: Budget) -> None:

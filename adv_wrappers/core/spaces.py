@@ -81,12 +81,15 @@ def _infer(shape: tuple[int, ...]) -> str:
     )
 
 
-At = str | tuple[str, ...] | None
+Key = str | int  # of a Dict, or the index of a Tuple; "a/b" is the key b in the Dict a
+At = Key | tuple[Key, ...] | None
+Path = tuple[Key, ...]  # the keys and indices from a space down to one of its leaves
 
 WHOLE = 2.0**53  # up to here float64 holds every integer
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-_KINDS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+CHOICES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)  # whose values have no distance
+_KINDS = (spaces.Box, *CHOICES)
 ARRAYS = {kind: np.dtype(name) for name, kind in _FLOATS.items() if name != "bfloat16"}
 
 
@@ -104,6 +107,55 @@ def _bounds(space: Space) -> tuple[Array, Array, np.dtype[np.generic]] | None:
     return None
 
 
+def path_to(space: Space, key: Key) -> tuple[Path, Space] | None:
+    """The way from a Dict or Tuple space to what a key names, and that space; None where there is none.
+
+    A key that holds slashes names a leaf of spaces in spaces, unless a Dict has that very key.
+
+    >>> inner = spaces.Dict({"b": spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])})
+    >>> path_to(spaces.Dict({"a": inner}), "a/b/1")
+    (('a', 'b', 1), Discrete(3))
+    """
+    for steps in ([key], key.split("/") if isinstance(key, str) else []):
+        path, inner = list[Key](), space
+        for step in steps:
+            if isinstance(inner, spaces.Dict) and step in inner.spaces:
+                inner = inner.spaces[step]
+            elif isinstance(inner, spaces.Tuple) and str(step).isdecimal() and int(step) < len(inner.spaces):
+                step = int(step)
+                inner = inner.spaces[step]
+            else:
+                break
+            path.append(step)
+        else:
+            if path:
+                return tuple(path), inner
+    return None
+
+
+def keys_in(at: At) -> tuple[Key, ...] | None:
+    """The keys that ``at`` names; None for a whole space."""
+    return at if at is None or isinstance(at, tuple) else (at,)
+
+
+def leaf_at(tree: Any, path: Path) -> Any:
+    """The leaf of a value, of a batch or of a space, at the end of a path."""
+    for step in path:
+        tree = tree[step]
+    return tree
+
+
+def with_leaf(tree: Any, path: Path, leaf: Any) -> Any:
+    """A value, or a batch, with another leaf at the end of a path; what came in is not written to."""
+    if not path:
+        return leaf
+    step: Any = path[0]
+    inner = with_leaf(tree[step], path[1:], leaf)
+    if isinstance(tree, dict):
+        return tree | {step: inner}  # an OrderedDict stays one
+    return type(tree)((*tree[:step], inner, *tree[step + 1 :]))
+
+
 class Labelled(Protocol):
     """What has a name for messages."""
 
@@ -112,41 +164,53 @@ class Labelled(Protocol):
 
 
 class Field:
-    """The perturbed part of a space: a whole space, one key of a Dict, or several keys side by side.
+    """The perturbed part of a space: a whole space, one key of a Dict or Tuple, or several keys side by side.
 
     Args:
         space: space of one row.
-        at: key, or tuple of keys, of a Dict space; None for the space itself.
+        at: key, or tuple of keys, of a Dict space, or index of a Tuple; None for the space itself.
         what: "observation" or "action", for messages.
+
+    Attributes:
+        paths: of the keys; None for the space itself.
+        discrete: whether values are choices (of a Discrete, MultiDiscrete or MultiBinary), which have no distance.
+        choices: of how many values every entry is then one, in C order; else None.
 
     Raises:
         SpaceError: for a space or key that cannot be perturbed.
     """
 
     def __init__(self, space: Space, at: At, what: str) -> None:
-        self.what, self.at, self.keys = what, at, (at,) if isinstance(at, str) else at
-        if at is not None and (
-            not isinstance(at, (str, tuple))
-            or not all(isinstance(k, str) for k in at)
-            or len({*at}) < len(at) * isinstance(at, tuple)
+        self.what, self.at, self.keys = what, at, keys_in(at)
+        if self.keys is not None and (
+            not all(isinstance(k, (str, int)) and not isinstance(k, bool) for k in self.keys)
+            or len({*self.keys}) < len(self.keys)
         ):
-            raise SpaceError(f"at must be a key or a tuple of different keys of the {what} space, got {at!r}")
+            raise SpaceError(
+                f"at must be a key, or a tuple of different keys, of the {what} space (of a Tuple an index), got {at!r}"
+            )
+        self.paths: tuple[Path, ...] | None = None
         if self.keys is None:
             leaves = [space]
-        elif not isinstance(space, spaces.Dict):
-            raise SpaceError(f"at={at!r} picks keys of a Dict {what} space, got {space}: leave at away")
-        elif not self.keys or any(key not in space.spaces for key in self.keys):
-            raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {', '.join(space.spaces)}")
+        elif not isinstance(space, (spaces.Dict, spaces.Tuple)):
+            raise SpaceError(f"at={at!r} picks keys of a Dict or Tuple {what} space, got {space}: leave at away")
         else:
-            leaves = [space.spaces[key] for key in self.keys]
+            found = [path_to(space, key) for key in self.keys]
+            if not found or None in found:
+                has = ", ".join(str(key) for key, _ in _children(space))
+                raise SpaceError(f"at={at!r} must name keys of the {what} space: it has {has}")
+            self.paths = tuple(path for path, _ in found)  # type: ignore[misc]
+            if len({*self.paths}) < len(self.paths):
+                raise SpaceError(f"at must be a tuple of different keys of the {what} space, got {at!r}")
+            leaves = [leaf for _, leaf in found]  # type: ignore[misc]
         bounds: list[tuple[Array, Array, np.dtype[np.generic]]] = []
         self.discrete = False
         for key, leaf in zip(self.keys or (None,), leaves, strict=True):
-            found = _bounds(leaf)
-            if found is None or (what == "observation" and not isinstance(leaf, spaces.Box)):
+            sides = _bounds(leaf)
+            if sides is None:
                 raise _unfit(what, leaf, key)
-            bounds.append(found)
-            self.discrete = self.discrete or isinstance(leaf, _KINDS[1:])
+            bounds.append(sides)
+            self.discrete = self.discrete or isinstance(leaf, CHOICES)
         if len(bounds) > 1 and len({b[2] for b in bounds}) > 1:
             raise SpaceError(
                 f"at={at!r} joins leaves of different dtypes, {', '.join(str(b[2]) for b in bounds)}: perturb them in "
@@ -170,6 +234,9 @@ class Field:
         self._on: dict[tuple[torch.device | None, DType | None], tuple[Batch, Batch]] = {}
         # whether the space is all values of its dtype: full uint8 images
         self.whole = self.dtype == np.uint8 and bool((self.low == 0).all() and (self.high == 255).all())
+        self.choices: tuple[int, ...] | None = None
+        if self.discrete:
+            self.choices = tuple((self.high.astype(int) - self.low + 1).reshape(-1).tolist())
         finite = np.isfinite(np.stack([self.low, self.high]).astype(np.float64))
         self.bounded, self._open = bool(finite.all()), not finite.any()  # every feature, and none
         largest = max(abs(int(self.low.min())), abs(int(self.high.max()))) if self.grid else 0
@@ -235,12 +302,13 @@ class Field:
         """The perturbed part of a native value as one array or tensor ``[B, *S]`` (no copy for a whole space)."""
         if type(value) is np.ndarray and self.keys is None:
             return value if batched else value[None]
-        if self.keys is None:
+        if self.paths is None:
             part = value
         elif not self.joined:
-            part = value[self.keys[0]]
+            part = leaf_at(value, self.paths[0])
         else:
-            parts: list[Any] = [value[key] if batched else _row(value[key]) for key in self.keys]
+            parts: list[Any] = [leaf_at(value, path) for path in self.paths]
+            parts = parts if batched else [_row(part) for part in parts]
             if isinstance(parts[0], Tensor):
                 return torch.cat([p.reshape(len(p), -1) for p in parts], 1)
             return np.concatenate([_array(p).reshape(len(p), -1) for p in parts], 1)
@@ -250,19 +318,19 @@ class Field:
 
     def give(self, value: Any, part: Batch, batched: bool) -> Any:
         """``value`` with its perturbed part replaced by ``part`` ``[B, *S]``; type, dtype and shape as they came in."""
-        if self.keys is None:
+        if self.paths is None:
             if batched:
                 return part
             return np.asarray(part[0]) if isinstance(value, np.ndarray) else _single(value, part[0])
-        if not self.joined:
-            key = self.keys[0]
-            return value | {key: part if batched else _single(value[key], part[0])}  # an OrderedDict stays one
-        out, start = value.copy(), 0
-        for key, leaf in zip(self.keys, self.leaves, strict=True):
-            size = int(np.prod(leaf.shape or ()))
-            piece = part[:, start : start + size].reshape(len(part), *(leaf.shape or ()))
-            out[key], start = (piece if batched else _single(value[key], piece[0])), start + size
-        return out
+        start = 0
+        for path, leaf in zip(self.paths, self.leaves, strict=True):
+            piece: Any = part
+            if self.joined:
+                size = int(np.prod(leaf.shape or ()))
+                piece = part[:, start : start + size].reshape(len(part), *(leaf.shape or ()))
+                start += size
+            value = with_leaf(value, path, piece if batched else _single(leaf_at(value, path), piece[0]))
+        return value
 
     def exactly(self, part: Batch) -> Tensor:
         """A fresh tensor of the part in the dtype that it is projected in, on its own device."""
@@ -299,33 +367,27 @@ class Field:
         return array
 
 
-def _unfit(what: str, leaf: Space, key: str | None) -> SpaceError:
+def _children(space: Space) -> list[tuple[Key, Space]]:
+    """The keys or indices of a Dict or Tuple, with the spaces there; none of any other space."""
+    if isinstance(space, spaces.Dict):
+        return [*space.spaces.items()]
+    return [*enumerate(space.spaces)] if isinstance(space, spaces.Tuple) else []
+
+
+def _unfit(what: str, leaf: Space, key: Key | None) -> SpaceError:
     """The error of a space that cannot be perturbed; says what can be done about it."""
-    if what == "observation":
-        wanted, cure = "a Box", "gymnasium.wrappers.FlattenObservation makes one of it"
-    else:
-        wanted, cure = "a Box, Discrete, MultiDiscrete or MultiBinary", "flatten it in a wrapper of your own"
-    if not leaf.is_np_flattenable:
+    inside = [(one if key is None else f"{key}/{one}", child) for one, child in _children(leaf)]
+    fit = [one for one, child in inside if isinstance(child, _KINDS)]
+    if fit:
+        cure = f"pick a key, at={fit[0]!r} (it has {', '.join(str(one) for one, _ in inside)})"
+    elif not leaf.is_np_flattenable:
         cure = "nothing in Gymnasium makes one of it"
-    if isinstance(leaf, spaces.Dict) and key is None:
-        kinds = (spaces.Box,) if what == "observation" else _KINDS
-        fit = [name for name, one in leaf.spaces.items() if isinstance(one, kinds)]
-        if fit:
-            cure = f"pick a key, at={fit[0]!r} (it has {', '.join(leaf.spaces)}), or {cure}"
+    elif what == "observation":
+        cure = "gymnasium.wrappers.FlattenObservation makes one of it"
+    else:
+        cure = "flatten it in a wrapper of your own"
     where = f"the {what} space" if key is None else f"the key {key!r} of the {what} space"
-    return SpaceError(f"cannot perturb {where}, {leaf}: expected {wanted}; {cure}")
-
-
-def advice(space: Space) -> str:
-    """What to do about observations that are no Box (nor a Dict with one), with the line that does it."""
-    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Tuple)):
-        return (
-            "env = gymnasium.wrappers.FlattenObservation(env) makes one Box of them, to train and to attack an agent on"
-        )
-    return (
-        "env = gymnasium.wrappers.TransformObservation(env, function, gymnasium.spaces.Box(...)) makes numbers of "
-        "them, by a function of yours"
-    )
+    return SpaceError(f"cannot perturb {where}, {leaf}: expected a Box, Discrete, MultiDiscrete or MultiBinary; {cure}")
 
 
 def _row(part: Batch) -> Batch:
@@ -359,22 +421,26 @@ def to_victim(
     lift: Callable[[Array], Tensor] = lambda array: torch.from_numpy(np.array(array, order="C")),
     space: Space | None = None,
 ) -> Any:
-    """An observation (or Dict of them) as tensors ``[B, *S]`` in a victim's dtype and on its device.
+    """An observation (or a Dict or Tuple of them) as tensors ``[B, *S]`` in a victim's dtype and on its device.
 
-    Where ``space`` is given, its Discrete, MultiDiscrete and MultiBinary leaves keep their integers. Texts become
-    arrays of objects ``[B]``.
+    Where ``space`` is given, its Discrete, MultiDiscrete and MultiBinary leaves are integers. Texts become arrays of
+    objects ``[B]``.
     """
     if isinstance(obs, dict):
         leaves = space.spaces if isinstance(space, spaces.Dict) else {}
         return {key: to_victim(value, dtype, device, batched, lift, leaves.get(key)) for key, value in obs.items()}
+    if isinstance(space, spaces.Tuple):
+        parts = zip(obs, space.spaces, strict=True)
+        return tuple(to_victim(value, dtype, device, batched, lift, leaf) for value, leaf in parts)
     if not batched and isinstance(obs, str):
         return np.array([obs], dtype=object)
     if is_text(obs):
         return np.array(list(obs), dtype=object)
     tensor = obs if isinstance(obs, Tensor) else lift(obs)
-    whole = isinstance(space, _KINDS[1:])
+    if isinstance(space, CHOICES):  # an attack computes in floats
+        dtype = getattr(torch, np.dtype(space.dtype).name)
     # at once torch would convert first, and send bytes as floats
-    tensor = tensor.to(device) if whole else tensor.to(device).to(dtype)
+    tensor = tensor.to(device).to(dtype)
     return tensor if batched else tensor[None]
 
 

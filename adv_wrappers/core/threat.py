@@ -44,6 +44,8 @@ REWARDS = spaces.Box(-np.inf, np.inf, (1,), np.float64)
 def _shapes(space: Space) -> object:
     if isinstance(space, spaces.Dict):
         return {key: _shapes(value) for key, value in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return [_shapes(value) for value in space.spaces]
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     if isinstance(space, spaces.MultiDiscrete):
@@ -156,7 +158,8 @@ class ThreatModel(Value):
         how: a perturbation, or any function ``(x, context) -> x'`` (which then has no JSON form).
         within: the budget; None takes the perturbation's own.
         when: the timing; None attacks at every step.
-        at: a key, or a tuple of keys under one budget, of a Dict space; of the dynamics names of parameters.
+        at: a key, or a tuple of keys under one budget, of a Dict space; of a Tuple an index. A key of a Dict within a
+            Dict is written ``"outer/inner"``. Of the dynamics names of parameters.
 
     Raises:
         ThreatError: for parts that do not belong together.
@@ -201,8 +204,10 @@ class ThreatModel(Value):
             set_fields(self, at=getattr(self.how, "at", None))
         if isinstance(self.at, list):
             set_fields(self, at=tuple(self.at))
-        if self.at is not None and not isinstance(self.at, (str, tuple)):
-            raise SpaceError(f"at must be a key or a tuple of different keys of a Dict space, got {self.at!r:.80}")
+        if self.at is not None and not isinstance(self.at, (str, int, tuple)):
+            raise SpaceError(
+                f"at must be a key, or a tuple of different keys, of a Dict or Tuple space, got {self.at!r:.80}"
+            )
 
     @property
     def label(self) -> str:
@@ -280,8 +285,11 @@ class ThreatModel(Value):
         else:
             space = {"observation": observation_space, "action": action_space, "reward": REWARDS}[self.on]
             field = Field(space, self.at, self.on)
-        if self.on == "action" and field.discrete and budget.name in ("linf", "l2", "sparse"):
-            raise BudgetError(f"discrete actions have no distance: use Valid() or L0(k), not {budget!r}")
+        if field.discrete and budget.name in ("linf", "l2", "sparse", "newest", "coupled"):
+            raise BudgetError(
+                f"discrete {self.on}s have no distance: use Valid() or L0(k), not {budget!r}; texts say so by "
+                f"'noise:norm=valid' or 'noise:eps=1,norm=l0'"
+            )
         if field.vast and not budget.bounded:
             raise BudgetError(
                 f"{budget!r} allows integers beyond 2**53 in the {self.on} space, where floats are more than one "

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
-from adv_wrappers.core.types import Array, Rows
+from adv_wrappers.core.spaces import CHOICES
+from adv_wrappers.core.types import Array, Rows, Space
 from adv_wrappers.evaluation.counts_that_warnings_need import count_flips, count_unequal_answers, count_zero_gradients
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
@@ -40,7 +42,8 @@ class RunMeasurements:
         changed_actions: the attacked steps at which the environment received another action than the agent would have
             taken on the true observation.
         compared: the number of steps whose distances are summed: the attacked ones.
-        l2, linf: the sums of the distances from the true to the perturbed observation (or action).
+        l2, linf: the sums of the distances from the true to the perturbed observation (or action); an entry of a
+            discrete observation that was changed counts as 1.
         unchanged: the compared observations that an attack left as they were.
         gradients: the observations at which the gradient of an attack was looked at.
         zero_gradients: those of them at which it is zero or not finite.
@@ -157,7 +160,7 @@ class RunMonitor:
         if rows is not None and len(rows) == 0:
             return rows, None
         sums, true = self.measurements, self.recorder.observation
-        difference = np.abs(_flat(select(obs, rows)) - _flat(select(true, rows)))
+        difference = _differences(select(obs, rows), select(true, rows), self.runner.victim.observation_space)
         largest = difference.max(1)
         sums.l2 += float(np.sqrt(np.einsum("ij,ij->i", difference, difference)).sum())
         sums.linf += float(largest.sum())
@@ -213,6 +216,16 @@ def _attacked(wrappers: Sequence[Layer]) -> Mask:
         attacked = attacked | wrapper.engine.attacked
     found: Mask = attacked
     return found
+
+
+def _differences(one: Any, two: Any, space: Space | None) -> Array:
+    """How far apart the numbers of two batches are, ``[B, n]``; choices have no distance, another one counts as 1."""
+    if isinstance(one, (dict, tuple)):
+        inner: Any = space.spaces if isinstance(space, (spaces.Dict, spaces.Tuple)) else {}
+        keys = one if isinstance(one, dict) else range(len(one))
+        return np.concatenate([_differences(one[k], two[k], inner[k]) for k in keys if not is_text(one[k])], 1)
+    difference: Array = np.abs(_flat(one) - _flat(two))
+    return np.minimum(difference, 1) if isinstance(space, CHOICES) else difference
 
 
 def _flat(tree: Any) -> Array:

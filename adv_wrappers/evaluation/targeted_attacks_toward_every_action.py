@@ -161,7 +161,7 @@ class TargetedAttacks:
 
     def received(self, observations: Array) -> Array:
         """Observations ``[B, *S]`` as the layer receives them."""
-        return observations if self.quantize else np.asarray(floated(observations, None))
+        return observations if self.quantize else np.asarray(floated(observations))
 
     def find(self, observations: Array, own: NDArray[np.int64]) -> list[list[ForcedAction]]:
         """The actions that can be forced at the observations of one step, which then is over.

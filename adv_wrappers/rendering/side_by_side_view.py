@@ -17,6 +17,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from adv_wrappers.atari.raw_screen_wrapper import shrinking_of
+from adv_wrappers.core.spaces import Path, leaf_at
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
 from adv_wrappers.format_threat_text import caption
@@ -83,12 +84,12 @@ class RowRenderer:
         self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
         innermost = self._on_observations[0] if self._on_observations else None
         inner: Space = space if innermost is None else innermost.engine.observation_space
-        keys = None if innermost is None else innermost.engine.field.keys
-        if keys is None and isinstance(space, spaces.Dict):
-            keys = tuple(space.spaces)
-        if keys is not None:  # the image, where there is one among several
-            keys = next(((key,) for key in keys if is_image(_leaf_space(inner, (key,)), layout)), keys)
-        self._keys = keys
+        paths = None if innermost is None else innermost.engine.field.paths
+        if paths is None and isinstance(space, spaces.Dict):
+            paths = tuple((key,) for key in space.spaces)
+        if paths is not None:  # the image, where there is one among several
+            paths = next(((path,) for path in paths if is_image(_leaf_space(inner, (path,)), layout)), paths)
+        self._paths = paths
         # screens that were perturbed are shrunk before they are stacked: so is the true one
         outside_in = wrappers_of(env)
         beyond = outside_in[: outside_in.index(innermost)] if innermost is not None else []
@@ -96,8 +97,8 @@ class RowRenderer:
         if layout is None and innermost is not None:
             layout = getattr(innermost.threat.how, "layout", None)
         self._true_frames = self._shown_frames = None
-        inner, outer = _leaf_space(inner, keys), _leaf_space(space, keys)
-        single = keys is None or len(keys) == 1
+        inner, outer = _leaf_space(inner, paths), _leaf_space(space, paths)
+        single = paths is None or len(paths) == 1
         if single and (layout is not None or (is_image(inner) and is_image(outer))):
             self._true_frames, self._shown_frames = _frame_reader(inner, layout), _frame_reader(outer, layout)
         self._chart, self._largest_change = VectorChart(), 0.0
@@ -111,10 +112,10 @@ class RowRenderer:
             rendering: what the environment itself renders, or None.
             actions: the agent's last action and the one that the environment received, or None where there was none.
         """
-        perturbed, true = _leaf(shown, self._keys), None
+        perturbed, true = _leaf(shown, self._paths), None
         if self._on_observations:
             tree = self._on_observations[0].engine.true
-            true = self._shrink(_leaf(tree if row is None else trees.row(tree, row), self._keys))
+            true = self._shrink(_leaf(tree if row is None else trees.row(tree, row), self._paths))
         header = self._header(row, actions)
         if self._true_frames is not None and self._shown_frames is not None:
             panels = self._image_panels(self._true_frames, self._shown_frames, true, perturbed)
@@ -184,16 +185,16 @@ class RowRenderer:
         return total
 
 
-def _leaf(tree: object, keys: tuple[str, ...] | None) -> Array:
+def _leaf(tree: object, paths: tuple[Path, ...] | None) -> Array:
     """The perturbed part of one observation: itself, a leaf of a dictionary, or several leaves in a row."""
-    if keys is None or not isinstance(tree, dict):
+    if paths is None or not isinstance(tree, (dict, tuple)):
         return to_numpy(tree)
-    leaves = [to_numpy(tree[key]) for key in keys]
+    leaves = [to_numpy(leaf_at(tree, path)) for path in paths]
     return leaves[0] if len(leaves) == 1 else np.concatenate([leaf.reshape(-1) for leaf in leaves])
 
 
-def _leaf_space(space: Space, keys: tuple[str, ...] | None) -> Space:
-    return space.spaces[keys[0]] if keys is not None and isinstance(space, spaces.Dict) else space
+def _leaf_space(space: Space, paths: tuple[Path, ...] | None) -> Space:
+    return leaf_at(space, paths[0]) if paths and isinstance(space, (spaces.Dict, spaces.Tuple)) else space
 
 
 def _frame_reader(space: Space, layout: str | None) -> FrameReader:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import NativePerturbation
+from adv_wrappers.core.perturbation import NativePerturbation, discrete_observation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.sensors.which_sensors import as_features, check_features, only
@@ -51,6 +51,8 @@ class Saturation(NativePerturbation):
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
+        if field.discrete:
+            raise discrete_observation(self.name, field)
         check_features(self.name, self.features, field.shape)
         for name, end in (("low", self.low), ("high", self.high)):
             if isinstance(end, tuple) and len(end) != field.low.size:

@@ -62,6 +62,17 @@ def select(tree: Any, rows: RowIndex | None) -> Any:
     return tree[rows]
 
 
+def repeat(tree: Any, copies: int) -> Any:
+    """Every row of a batch so many times, one after the other."""
+
+    def repeated(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.repeat_interleave(copies, 0)
+        return np.repeat(leaf, copies, 0)
+
+    return map_leaves(repeated, tree)
+
+
 def merge(mask: Tensor | NDArray[np.bool_], new: Any, old: Any) -> Any:
     """Rows of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere; never in place."""
     if isinstance(new, dict):
@@ -79,30 +90,45 @@ def merge(mask: Tensor | NDArray[np.bool_], new: Any, old: Any) -> Any:
 
 def row(tree: Any, i: int) -> Any:
     """One row of a batch."""
-    return {key: row(value, i) for key, value in tree.items()} if isinstance(tree, dict) else tree[i]
+    if isinstance(tree, dict):
+        return {key: row(value, i) for key, value in tree.items()}
+    if isinstance(tree, tuple) and not is_text(tree):
+        return tuple(row(value, i) for value in tree)
+    return tree[i]
 
 
 def put(tree: Any, i: int, value: Any) -> None:
     """Write ``value`` into a row, in place."""
-    if isinstance(tree, dict):
-        for key in tree:
+    if isinstance(tree, (dict, tuple)):
+        for key in tree if isinstance(tree, dict) else range(len(tree)):
             put(tree[key], i, value[key])
     else:
         tree[i] = value
 
 
 def copy(tree: Any) -> Any:
-    """A deep copy of a batch, or a dictionary of batches: tensors, and arrays of everything else."""
+    """A deep copy of a batch, or a dictionary or tuple of batches: tensors, and arrays of everything else."""
     if isinstance(tree, dict):
         return {key: copy(value) for key, value in tree.items()}
     if isinstance(tree, Tensor):
         return tree.clone()
+    if isinstance(tree, tuple) and not is_text(tree):
+        return tuple(copy(value) for value in tree)
     return np.array(tree, dtype=object if is_text(tree) else None)
+
+
+def like(value: Any, before: Any) -> Any:
+    """One row of a batch in the types of the row that it was made of: Python integers stay some."""
+    if isinstance(value, dict):
+        return {key: like(leaf, before[key]) for key, leaf in value.items()}
+    if isinstance(value, tuple):
+        return type(before)(like(leaf, old) for leaf, old in zip(value, before, strict=True))
+    return type(before)(value) if isinstance(value, np.integer) and isinstance(before, (int, np.integer)) else value
 
 
 def device(tree: object) -> torch.device | None:
     """Device of a tensor observation; None on the host."""
-    leaf = next(iter(tree.values())) if isinstance(tree, dict) else tree
+    leaf = next((leaf for leaf in leaves(tree) if not isinstance(leaf, str)), None)
     return leaf.device if isinstance(leaf, Tensor) else None
 
 

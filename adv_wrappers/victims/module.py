@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.core.spaces import CHOICES, to_victim
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
@@ -53,6 +53,8 @@ def from_module(
             ``logits`` or ``mean``, or the state is no tensor. Outputs are cast to ``dtype``. A function may also take
             and return numpy arrays (of ``dtype``): it is tried on both. Such a victim has no gradient, and is attacked
             by its scores (``square``) or its decisions (``hop-skip-jump``) alone; functions beside it take arrays too.
+            Discrete and MultiDiscrete observations come as int64, MultiBinary ones as int8, those of a Dict as a
+            dictionary, of a Tuple as a tuple.
         kind: what the module returns, as above; None finds it out, and raises where it is ambiguous.
         value: observations (and the state, of a recurrent one) to state values ``[B]`` or ``[B, 1]``.
         critic: observations and native actions to Q-values ``[B]`` or ``[B, 1]``.
@@ -180,7 +182,7 @@ class ModuleVictim(Victim):
     graph: LayerGraph | None = None
     layered = False  # whether the network's layers are looked for
     first = False  # whether the module returns something beside its output that is ignored
-    integers = True  # whether Discrete leaves of a dictionary come as integers, or as floats as all others
+    integers = True  # whether values of Discrete spaces come as integers, or as floats as all others
     writes = False  # whether the module writes to its input, and so is given copies
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
 
@@ -188,12 +190,11 @@ class ModuleVictim(Victim):
         """Observations as the networks take them: in the victim's dtype, on its device, and theirs to write to."""
         if self.unstable:
             check_live(self.unstable)
-        if isinstance(obs, Tensor):
-            if obs.dtype != self.dtype:
-                obs = obs.to(self.dtype)
-        else:
-            space = self.observation_space if self.integers else None
+        space = self.observation_space if self.integers else None
+        if not isinstance(obs, Tensor) or isinstance(space, CHOICES):
             obs = to_victim(obs, self.dtype, self.device, True, space=space)
+        elif obs.dtype != self.dtype:
+            obs = obs.to(self.dtype)
         return clone(obs) if self.writes else obs
 
     def _run(self, obs: BatchedObservation, state: RecurrentState) -> tuple[Tensor, RecurrentState]:

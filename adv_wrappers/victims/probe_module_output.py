@@ -12,9 +12,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.spaces import advice
+from adv_wrappers.core.spaces import CHOICES
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.trees import tensors
+from adv_wrappers.utils.trees import map_leaves, tensors
 from adv_wrappers.victims.distributions import params_of
 from adv_wrappers.victims.numpy_functions_as_victims import answers_arrays, to_arrays
 from adv_wrappers.victims.victim import RecurrentState
@@ -39,19 +39,18 @@ def action_width(space: spaces.Space[object]) -> int:
 def _zeros(space: spaces.Space[object], device: torch.device, dtype: torch.dtype, top: bool = True) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: _zeros(value, device, dtype, False) for key, value in space.spaces.items()}
-    if not top:
-        if isinstance(space, spaces.Discrete):
-            return torch.full((2,), int(space.start), device=device)
-        if isinstance(space, spaces.MultiDiscrete):
-            return torch.as_tensor(np.stack([space.start] * 2), device=device)
-        if isinstance(space, spaces.MultiBinary):
-            return torch.zeros(2, *space.shape, device=device, dtype=torch.int8)
-        if isinstance(space, spaces.Text):
-            return np.array([str(space.character_list[0]) * int(space.min_length)] * 2, dtype=object)
+    if isinstance(space, spaces.Tuple):
+        return tuple(_zeros(value, device, dtype, False) for value in space.spaces)
+    if isinstance(space, CHOICES):
+        least = np.zeros(space.shape) if isinstance(space, spaces.MultiBinary) else np.asarray(space.start)
+        return torch.from_numpy(np.stack([least] * 2).astype(space.dtype)).to(device)
+    if isinstance(space, spaces.Text) and not top:
+        return np.array([str(space.character_list[0]) * int(space.min_length)] * 2, dtype=object)
     if not isinstance(space, spaces.Box):
         raise VictimError(
-            f"expected Box observations (or a Dict of these, Discrete, MultiDiscrete, MultiBinary and Text), got "
-            f"{space}: {advice(space)}"
+            f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and Text),"
+            f" got {space}: env = gymnasium.wrappers.TransformObservation(env, function, gymnasium.spaces.Box(...)) "
+            f"makes numbers of them, by a function of yours"
         )
     return torch.zeros(2, *space.shape, device=device, dtype=dtype)
 
@@ -100,9 +99,11 @@ def input_form(
 
 def _requiring_gradient(obs: object) -> object:
     """Observations that require a gradient; copies, because a function may well scale its input in place."""
-    if isinstance(obs, dict):
-        return {key: _requiring_gradient(value) for key, value in obs.items()}
-    return obs.requires_grad_().clone() if isinstance(obs, Tensor) and obs.is_floating_point() else obs
+
+    def requiring(leaf: object) -> object:
+        return leaf.requires_grad_().clone() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+    return map_leaves(requiring, obs)
 
 
 def _differentiable(out: object) -> bool:

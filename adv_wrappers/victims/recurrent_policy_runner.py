@@ -101,11 +101,8 @@ class PolicyRunner:
         return to_victim(obs, self.victim.dtype, self.victim.device, True, space=self.victim.observation_space)
 
     def _check_finite(self, obs: Any) -> None:
-        for leaf in obs.values() if isinstance(obs, dict) else (obs,):
-            if isinstance(leaf, dict):
-                self._check_finite(leaf)
-                continue
-            if is_text(leaf):
+        for leaf in leaves(obs):
+            if isinstance(leaf, str) or is_text(leaf):
                 continue
             # the sum of finite numbers is finite but for overflow, which the second check finds
             if leaf.dtype.kind == "f" and not math.isfinite(float(leaf.sum())) and not np.isfinite(leaf).all():

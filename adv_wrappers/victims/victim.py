@@ -29,7 +29,7 @@ from adv_wrappers.victims.distributions import (
 
 OutputKind = Literal["q", "logits", "mean", "gaussian"]
 RecurrentState = object  # of a recurrent victim: a tree of tensors that only its networks look into
-BatchedObservation = Tensor | Mapping[str, object]  # a dictionary for a Dict space
+BatchedObservation = Tensor | Mapping[str, object] | tuple[object, ...]  # a dictionary for a Dict, a tuple for a Tuple
 CriticFunction = Callable[..., Tensor]  # observations [B, *S] and native actions [B, D] to Q-values [B]
 
 
@@ -337,6 +337,12 @@ def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:
             got = f"the keys {', '.join(map(str, obs))}" if isinstance(obs, dict) else _form(obs)
             raise VictimError(f"expected a dictionary of {', '.join(space.spaces)}, got {got}")
         parts = [_expect_batch(obs[key], leaf) for key, leaf in space.spaces.items()]
+        return next((leaf for leaf in parts if not is_text(leaf)), parts[0])
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(obs, tuple) or len(obs) != len(space.spaces):
+            got = f"one of {len(obs)}" if isinstance(obs, tuple) else _form(obs)
+            raise VictimError(f"expected a tuple of {len(space.spaces)} parts, got {got}")
+        parts = [_expect_batch(part, leaf) for part, leaf in zip(obs, space.spaces, strict=True)]
         return next((leaf for leaf in parts if not is_text(leaf)), parts[0])
     if isinstance(space, spaces.Text) and is_text(obs):
         return obs

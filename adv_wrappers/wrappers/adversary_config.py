@@ -117,6 +117,11 @@ class AdversaryConfig:
             raise ThreatError(f"reward must be a function, got {reward!r:.80}")
         takes_induced_action(reward)
         field = Field(observation_space, None, "observation")
+        if field.discrete:
+            raise SpaceError(
+                f"an adversary sees what the victim sees, and needs Box observations, got {observation_space}: "
+                f"gymnasium.wrappers.FlattenObservation makes one-hot vectors, for a victim that was trained on those"
+            )
         shape = field.shape if actor.on != "dynamics" else dynamics_beneath(env).places(actor.at).shape
         own_space = actor.action_space(shape)
         within, when = (decode(part, load_referenced) if isinstance(part, Mapping) else part for part in (within, when))
@@ -267,7 +272,7 @@ class AdversaryLayer(Layer):
         leaves = _as_memory(actions, config.action_space, rows, config.actor.direction)
         for engine in self._acting_engines:
             engine.set_memory(leaves)
-        return self.engine.observe(self._true if self.quantize else floated(self._true, None), moved)
+        return self.engine.observe(self._true if self.quantize else floated(self._true), moved)
 
     def _attacked(self) -> Flags:
         """Which rows were attacked, on observations or on actions; called once the victim has acted."""

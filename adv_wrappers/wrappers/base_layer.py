@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -16,7 +16,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset, Engine
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On
-from adv_wrappers.core.spaces import At, Field
+from adv_wrappers.core.spaces import Field, Path, leaf_at, with_leaf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Flags, Info, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
@@ -24,6 +24,7 @@ from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.snapshots import ReplayRecorder
 from adv_wrappers.snapshots.try_actions import EnvironmentBeneath
 from adv_wrappers.timing import Bernoulli
+from adv_wrappers.utils import trees
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.torch_threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
@@ -122,7 +123,7 @@ def autoreset_mode(env: Any) -> AutoresetMode:
 
 def understood(obs: Any) -> None:
     """Raise :class:`SpaceError` for the arrays of other libraries, which would be copied to the host without a word."""
-    leaf = next(iter(obs.values())) if isinstance(obs, dict) else obs
+    leaf = next(trees.leaves(obs), None)
     if hasattr(leaf, "__dlpack__") and not isinstance(leaf, (np.ndarray, np.generic, torch.Tensor)):
         raise SpaceError(
             f"expected numpy arrays or torch tensors, the environment hands out {type(leaf).__module__}."
@@ -275,18 +276,27 @@ def as_float(space: Space, threat: ThreatModel) -> Space:
     field = Field(space, threat.at, "observation")
     if not field.grid:
         return space
-    if isinstance(space, spaces.Dict):
-        floats = {k: _box(v) if k in (field.keys or ()) else v for k, v in space.spaces.items()}
-        return spaces.Dict(list(floats.items()))  # pairs: a dictionary would have its keys sorted
-    return _box(space)
+    if field.discrete:
+        raise SpaceError(f"quantize=False makes floats of integers, and {field.leaves[0]} has choices: leave it away")
+    return _with_floats(space, field.paths or ((),))
 
 
-def _box(space: Any) -> spaces.Box:
-    return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+def _with_floats(space: Any, paths: Collection[Path]) -> Space:
+    """A space with Boxes of float32 at the ends of some paths."""
+    if () in paths:
+        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        pairs = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        made: Any = [(key, _with_floats(leaf, [path[1:] for path in paths if path[0] == key])) for key, leaf in pairs]
+        # pairs: a dictionary would have its keys sorted
+        return spaces.Dict(made) if isinstance(space, spaces.Dict) else spaces.Tuple([leaf for _, leaf in made])
+    return space  # type: ignore[no-any-return]
 
 
-def floated(obs: Any, at: At) -> Any:
-    """The observation with the perturbed leaves as float32."""
-    if at is None:
-        return obs.to(torch.float32) if isinstance(obs, torch.Tensor) else np.asarray(obs, dtype=np.float32)
-    return obs | {k: floated(obs[k], None) for k in ((at,) if isinstance(at, str) else at)}
+def floated(obs: Any, paths: tuple[Path, ...] | None = None) -> Any:
+    """The observation with the leaves at the end of some paths, or the whole of it, as float32."""
+    for path in paths or ((),):
+        leaf = leaf_at(obs, path)
+        leaf = leaf.to(torch.float32) if isinstance(leaf, torch.Tensor) else np.asarray(leaf, dtype=np.float32)
+        obs = with_leaf(obs, path, leaf)
+    return obs

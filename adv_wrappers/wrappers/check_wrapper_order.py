@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.spaces import Key
 from adv_wrappers.errors import OrderError
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.victims import Victim
@@ -64,7 +65,7 @@ def _check(layer: Layer, outer: Any, beneath: list[Any]) -> None:
             f"{name} {reason}, so the {label} layer inside it can never reach the agent: wrap {name} in the "
             f"perturbation, not the perturbation in {name}"
         )
-    if name in _FILTERS and at is not None and not _passes_on(outer, {at} if isinstance(at, str) else {*(at or ())}):
+    if name in _FILTERS and at is not None and not _passes_on(outer, _outer_keys(layer)):
         raise OrderError(
             f"{name} drops {at!r}, so the {label} layer inside it can never reach the agent: perturb what is kept, or "
             f"keep {at!r}"
@@ -81,12 +82,8 @@ def _check_unit(layer: Layer, inner: Any) -> None:
     name = type(inner).__name__
     if name not in _NORMALISERS or not getattr(inner, "norm_obs", True):
         return
-    keys, at = getattr(inner, "norm_obs_keys", None), layer.threat.at  # SB3 normalises some keys of a Dict
-    if (
-        keys is not None
-        and layer.on == "observation"
-        and not {*keys} & ({at} if isinstance(at, str) else {*(at or ())})
-    ):
+    keys = getattr(inner, "norm_obs_keys", None)  # SB3 normalises some keys of a Dict
+    if keys is not None and layer.on == "observation" and not {*keys} & _outer_keys(layer):
         return
     for victim in layer.threat.victims:
         if _normalises(victim):
@@ -110,13 +107,18 @@ def _stacks(wrapper: Any) -> bool:
     return type(wrapper).__name__ in _STACKS or getattr(wrapper, "takes_pairs", False)
 
 
-def _passes_on(wrapper: Any, keys: set[str]) -> bool:
+def _outer_keys(layer: Layer) -> set[Key]:
+    """The keys of the outermost Dict or Tuple at which a layer perturbs."""
+    return {path[0] for path in layer.engine.field.paths or ()}
+
+
+def _passes_on(wrapper: Any, keys: set[Key]) -> bool:
     """Whether any of the keys is passed on; those that have other names by then are taken to be."""
     known = [_keys(one) for one in (wrapper.__dict__.get("env") or wrapper.__dict__.get("venv"), wrapper)]
     after = {wrapper.key} if "key" in wrapper.__dict__ else known[1]  # SB3's takes one leaf out
     return not keys <= known[0] or bool(keys & after)
 
 
-def _keys(env: Any) -> set[str]:
+def _keys(env: Any) -> set[Key]:
     space = getattr(env, "single_observation_space", env.observation_space)
     return set(space.spaces) if isinstance(space, spaces.Dict) else set()

@@ -11,6 +11,7 @@ from gymnasium.utils import RecordConstructorArgs
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.episode_and_step_counters import row_seeds
 from adv_wrappers.core.perturbation import How, When
+from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
@@ -27,7 +28,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         how: How | ThreatModel | str | Info,
         within: Budget | None = None,
         when: When | str | None = None,
-        at: str | tuple[str, ...] | None = None,
+        at: At = None,
         *,
         victim: Victim | str | None = None,
         quantize: bool = True,
@@ -100,7 +101,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def _take(self, obs: Any, info: Info) -> Any:
         """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
         if self.on == "observation":
-            return floated(obs, self.threat.at)
+            return floated(obs, self.engine.field.paths)
         mask = info.get("action_mask")
         self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
         return obs

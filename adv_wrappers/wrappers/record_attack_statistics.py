@@ -29,7 +29,7 @@ from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, OrderError, SpaceError, VictimError
-from adv_wrappers.utils.trees import map_leaves, select
+from adv_wrappers.utils.trees import copy, map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
@@ -123,7 +123,9 @@ class AttackCounts:
         asked = np.flatnonzero(rows & count_flips & self._shown_attacked)
         if self._runner is not None and self.knows_flips and len(asked):
             both = self._on_observations[0].true, self._on_observations[-1].shown
-            if not self._on_observations[0].batched:
+            if self._on_observations[0].batched:
+                both = copy(both)  # in which texts are arrays
+            else:
                 both = map_leaves(lambda leaf: np.asarray(leaf)[None], both)
             true, shown = (select(map_leaves(_on_host, one), asked) for one in both)
             actions = self._runner.mode(_joined(true, shown))  # one evaluation of the network
@@ -167,9 +169,11 @@ def _on_host(value: Any) -> Array:
 
 
 def _joined(a: Any, b: Any) -> Any:
-    """Two batches, or dictionaries of batches, one after the other."""
+    """Two batches, or dictionaries or tuples of batches, one after the other."""
     if isinstance(a, dict):
         return {key: _joined(a[key], b[key]) for key in a}
+    if isinstance(a, tuple):
+        return tuple(_joined(*pair) for pair in zip(a, b, strict=True))
     return np.concatenate([a, b])
 
 

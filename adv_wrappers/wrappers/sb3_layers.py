@@ -11,6 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import How, On, When
+from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
@@ -30,7 +31,7 @@ class VecLayer(Layer, VecEnvWrapper):
         how: How | ThreatModel | str | dict[str, Any],
         within: Budget | None = None,
         when: When | str | None = None,
-        at: str | tuple[str, ...] | None = None,
+        at: At = None,
         *,
         victim: Victim | str | None = None,
         quantize: bool = True,
@@ -103,12 +104,13 @@ class VecLayer(Layer, VecEnvWrapper):
             trees.put(final, i, infos[i]["terminal_observation"])
         final = self.engine.end_step(dones, self._received(final))
         for i in over:
-            infos[i] = {**infos[i], "terminal_observation": trees.row(final, i)}
+            last = trees.like(trees.row(final, i), infos[i]["terminal_observation"])
+            infos[i] = {**infos[i], "terminal_observation": last}
         return infos
 
     def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
-        return obs if self.quantize or self.on != "observation" else floated(obs, self.threat.at)
+        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.field.paths)
 
 
 def _masks(infos: Any) -> torch.Tensor | None:

@@ -14,6 +14,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset
 from adv_wrappers.core.episode_and_step_counters import Seeds, row_seeds
 from adv_wrappers.core.perturbation import How, When
+from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Flags, Info
 from adv_wrappers.errors import SpaceError
@@ -37,7 +38,7 @@ class VectorLayer(Layer, VectorWrapper):
         how: How | ThreatModel | str | Info,
         within: Budget | None = None,
         when: When | str | None = None,
-        at: str | tuple[str, ...] | None = None,
+        at: At = None,
         *,
         victim: Victim | str | None = None,
         quantize: bool = True,
@@ -147,12 +148,12 @@ class VectorLayer(Layer, VectorWrapper):
             return {**info, "final_obs": batch}
         final = final.copy()
         for row in over:
-            final[row] = trees.row(batch, row)
+            final[row] = trees.like(trees.row(batch, row), final[row])
         return {**info, "final_obs": final}
 
     def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
-        return obs if self.quantize or self.on != "observation" else floated(obs, self.threat.at)
+        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.field.paths)
 
     def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
         """What the environment returned, as the next layer or the agent gets it."""

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 
-from adv_wrappers.core.spaces import Field, finite, to_victim
+from adv_wrappers.core.spaces import Field, finite, leaf_at, to_victim
 from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import SpaceError, VictimError
 from tests.core.helpers import chooser, linear, randn
@@ -31,6 +32,10 @@ def same(a, b):
         assert list(a) == list(b)
         for key in a:
             same(a[key], b[key])
+    elif isinstance(a, tuple):
+        assert len(a) == len(b)
+        for one, two in zip(a, b, strict=True):
+            same(one, two)
     elif isinstance(a, (np.ndarray, np.generic)):
         assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     elif isinstance(a, torch.Tensor):
@@ -74,6 +79,15 @@ def test_integers_keep_their_python_type(value):
     same(around(Field(spaces.Discrete(4), None, "action"), value, False), value)
 
 
+DEEP = spaces.Dict({
+    "box": spaces.Box(-1, 1, (2,), np.float32), "a/b": spaces.Discrete(2),
+    "a": spaces.Dict({
+        "b": spaces.Discrete(3), "c": spaces.Tuple([spaces.Text(3), spaces.Box(-1, 1, (2,), np.float32)]),
+    }),
+})  # fmt: skip
+TUPLE = spaces.Tuple(
+    [spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3), spaces.Text(3), spaces.Discrete(2, start=5)]
+)
 DICT = spaces.Dict({
     "image": spaces.Box(0, 255, (2, 2), np.uint8), "a": spaces.Box(-1, 1, (2,), np.float32),
     "b": spaces.Box(-2, 2, (1, 2), np.float32), "go": spaces.Discrete(3), "stop": spaces.Discrete(2, start=5),
@@ -100,6 +114,50 @@ def test_keys_of_a_dict(at, batched):
         assert np.array_equal(changed[key], value[key]) != touched
 
 
+@pytest.mark.parametrize(
+    ("space", "at", "touched"),
+    [
+        (TUPLE, 0, {(0,)}), (TUPLE, 1, {(1,)}), (TUPLE, "3", {(3,)}), (TUPLE, (1, 3), {(1,), (3,)}),
+        (TUPLE, (0,), {(0,)}),
+        (DEEP, "box", {("box",)}), (DEEP, "a/b", {("a/b",)}), (DEEP, "a/c/1", {("a", "c", 1)}),
+        (DEEP, ("a/c/1", "box"), {("a", "c", 1), ("box",)}),
+    ],
+)  # fmt: skip
+def test_leaves_of_tuples_and_of_spaces_within_spaces(space, at, touched):
+    """A key that a Dict has wins over a path; texts and other leaves stay what they are."""
+    field = Field(space, at, "observation")
+    assert set(field.paths) == touched
+    space.seed(0)
+    rows = [space.sample() for _ in range(3)]
+    envs = concatenate(space, rows, create_empty_array(space, 3))
+    for value, batched in ((rows[0], False), (envs, True)):
+        same(around(field, value, batched), value)
+        changed = field.give(value, field.take(value, batched) + 1, batched)
+        assert type(changed) is type(value)
+        for path in _paths(space):
+            equal = np.array_equal(leaf_at(changed, path), leaf_at(value, path))
+            assert equal != (path in touched), path
+
+
+def _paths(space, before=()):
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        for key, leaf in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+            yield from _paths(leaf, (*before, key))
+    else:
+        yield before
+
+
+def test_observations_may_be_choices():
+    for space, counts in (
+        (spaces.Discrete(4, start=-2), (4,)), (spaces.MultiDiscrete([[2, 3], [4, 5]]), (2, 3, 4, 5)),
+        (spaces.MultiBinary((2, 2)), (2,) * 4),
+    ):  # fmt: skip
+        field = Field(space, None, "observation")
+        assert field.discrete and field.grid and field.choices == counts and field.shape == space.shape
+    assert Field(BOXES[4], None, "observation").choices is None
+    assert Field(DICT, ("go", "stop"), "observation").choices == (3, 2)
+
+
 def test_joined_keys_lie_side_by_side():
     field = Field(DICT, ("b", "a"), "observation")
     assert field.shape == (4,) and field.low.tolist() == [-2, -2, -1, -1]
@@ -117,11 +175,24 @@ def test_joined_keys_lie_side_by_side():
         (DICT, "c", "observation", "'c'"),
         (DICT, (), "observation", "name keys"),
         (DICT, ("a", "image"), "observation", "different dtypes"),
-        (DICT, "go", "observation", "expected a Box"),
-        (BOXES[0], "a", "observation", "Dict"),
-        (spaces.Discrete(3), None, "observation", "expected a Box"),
+        (BOXES[0], "a", "observation", "Dict or Tuple"),
+        (DEEP, "a", "observation", "the key 'a' .* pick a key, at='a/b'"),
+        (DEEP, "a/c", "observation", "pick a key, at='a/c/1' .it has a/c/0, a/c/1"),
+        (DEEP, "a/c/0", "observation", "cannot perturb the key 'a/c/0'"),
+        (DEEP, "a/d", "observation", "must name keys .* it has a, a/b, box"),
+        (DEEP, "a/c/2", "observation", "must name keys"),
+        (TUPLE, None, "observation", "pick a key, at=0 .it has 0, 1, 2, 3"),
+        (TUPLE, 4, "observation", "at=4 must name keys .* it has 0, 1, 2, 3"),
+        (TUPLE, -1, "observation", "at=-1 must name keys"),
+        (TUPLE, True, "observation", "at must be a key"),
+        (TUPLE, (0, 1), "observation", "different dtypes"),
+        (TUPLE, (1, 1), "observation", "different keys"),
+        (TUPLE, (1, "1"), "observation", "different keys"),
+        (TUPLE, 2, "observation", "cannot perturb the key 2"),
         (spaces.Text(3), None, "action", "cannot perturb"),
-        (spaces.Tuple([BOXES[0]]), None, "action", "cannot perturb"),
+        (spaces.Tuple([BOXES[0]]), None, "action", "cannot perturb .* pick a key, at=0"),
+        (spaces.OneOf([BOXES[0]]), None, "observation", "FlattenObservation"),
+        (spaces.Sequence(BOXES[0]), None, "observation", "nothing in Gymnasium"),
         (spaces.Box(0, 1, (2,), np.bool_), None, "observation", "bool"),
     ],
 )
@@ -144,6 +215,20 @@ def test_starts_are_part_of_the_bounds():
         field = Field(space, None, "action")
         assert field.low.tolist() == low and field.high.tolist() == high and field.discrete and field.bounded
     assert not Field(BOXES[1], None, "observation").bounded
+
+
+def test_choices_reach_a_victim_as_integers():
+    """Whatever an attack computes in; those of a Tuple as well, and texts as arrays of objects."""
+    cpu = torch.device("cpu")
+    for space, kind in ((spaces.Discrete(4), torch.int64), (spaces.MultiBinary(4), torch.int8)):
+        for value in (torch.full(space.shape or (1,), 1.0), np.ones(space.shape or (1,), np.int32)):
+            seen = to_victim(value, torch.float32, cpu, True, space=space)
+            assert seen.dtype == kind and bool((seen == 1).all())
+    obs = (np.zeros((2, 2), np.float32), np.array([1, 2]), ("a", "bc"), np.array([5, 6]))
+    box, one, text, two = to_victim(obs, torch.float64, cpu, True, space=TUPLE)
+    assert box.dtype == torch.float64 and one.dtype == two.dtype == torch.int64 and text.tolist() == ["a", "bc"]
+    box, one, text, two = to_victim((obs[0][0], 1, "a", 5), torch.float64, cpu, False, space=TUPLE)
+    assert box.shape == (1, 2) and one.tolist() == [1] and text.tolist() == ["a"] and two.tolist() == [5]
 
 
 def test_to_victim():

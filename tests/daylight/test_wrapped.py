@@ -82,7 +82,7 @@ def test_a_row_is_what_a_single_environment_is(name, per):
     (spaces.Box(-np.inf, np.inf, (16, 20, 3), np.float32), "finite bounds"),
     (spaces.Box(0, 255, (16, 20, 3), np.int32), "got int32"),
     (spaces.Box(0, 1, (17,), np.float32), "layout"), (spaces.Box(0, 255, (8, 8, 8), np.uint8), "layout"),
-    (spaces.Discrete(4), r"Discrete\(4\): expected a Box"),
+    (spaces.Discrete(4), "layout"),
 ])  # fmt: skip
 def test_spaces_without_pictures_are_refused_at_wrapping(space, message):
     env = Still()

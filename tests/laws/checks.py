@@ -26,6 +26,7 @@ from gymnasium.utils.env_checker import check_env
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
+from adv_wrappers.core.spaces import with_leaf
 from adv_wrappers.core.threat import REWARDS
 from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import AdvWrappersError, VictimError
@@ -35,7 +36,19 @@ from adv_wrappers.presets import parse_threat
 from adv_wrappers.timing import Timing
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel
-from tests.rigs import RIGS, Episode, ReplayEnv, Rig, make_victim, run, same, same_bytes, tensors, vector
+from tests.rigs import (
+    RIGS,
+    Episode,
+    ReplayEnv,
+    Rig,
+    make_victim,
+    mapped,
+    run,
+    same,
+    same_bytes,
+    tensors,
+    vector,
+)
 
 BUDGETS = ("linf", "scaled", "l2", "l0", "sparse", "valid", "newest")
 ROWS = (5, 6, 7)  # their seeds, which play the shorter recordings
@@ -257,6 +270,11 @@ _RANK = (
     "dict",
     "dict-mean",
     "gaussian",
+    "tuple",
+    "choices",
+    "bits",
+    "choice",
+    "tuple-choice",
     "parameters",
 )  # most telling first
 
@@ -297,7 +315,12 @@ def _part(value: Any, at: Any) -> Any:
 
 def inside(budget: dict[str, Any], y: Any, x: Any, leaf: Any) -> None:
     """Raise unless y lies in the budget around x and in the space widened to contain x; written without the library."""
-    low, high = (leaf.start, leaf.start + leaf.n - 1) if hasattr(leaf, "n") else (leaf.low, leaf.high)
+    if isinstance(leaf, gym.spaces.Box):
+        low, high = leaf.low, leaf.high
+    elif isinstance(leaf, gym.spaces.MultiBinary):
+        low, high = 0, 1
+    else:
+        low, high = leaf.start, leaf.start + getattr(leaf, "n", getattr(leaf, "nvec", 0)) - 1
     assert np.all((y >= np.minimum(low, x)) & (y <= np.maximum(high, x))), f"{y} leaves the space of {x}"
     move = y.astype(np.float64) - x.astype(np.float64)
     eps, norm = budget.get("eps", 0), budget.get("norm", "linf")  # an old frame was in the budget when it was new
@@ -479,7 +502,8 @@ def _alike(a: Any, b: Any, what: str) -> None:
     assert type(a) is type(b), f"{what}: {type(a)} became {type(b)}"
     if isinstance(a, dict):
         assert list(a) == list(b), f"{what}: keys {list(a)} became {list(b)}"
-        for key in a:
+    if isinstance(a, (dict, tuple)):
+        for key in a if isinstance(a, dict) else range(len(a)):
             _alike(a[key], b[key], what)
         return
     assert a.dtype == b.dtype and a.shape == b.shape, f"{what}: {a.dtype}{a.shape} became {b.dtype}{b.shape}"
@@ -568,9 +592,9 @@ def check_victim(case: Case, kind: str) -> None:
 # law 8
 
 
-def check_strength(case: Case, budget: str = "linf") -> None:
+def check_strength(case: Case, budget: str = "") -> None:
     """Law 8: an attack reaches more of its own objective than noise of the same budget, on the same states."""
-    rig, victim = case.rig, case.rig.victim()
+    rig, victim, budget = case.rig, case.rig.victim(), budget or fitting(case)[0]
     # an attack of minimum distance leaves alone what it cannot turn: it needs the room to turn something
     eps = rig.eps * (4 if "searches" in case.quick else 1)
     # MaxDiff's released noise drowns the gradients of small networks: the law is about the ascent
@@ -584,7 +608,7 @@ def check_strength(case: Case, budget: str = "linf") -> None:
         obs = venv.reset(seed=list(seeds))[0]
         state = victim.initial_state(len(seeds))
         clean, seen = _inputs(truth, victim), _inputs(obs, victim)
-        fill = None if case.at is None else lambda x: {**clean, case.at: x}
+        fill = None if case.at is None else lambda x: with_leaf(clean, (case.at,), x)
         bound = BoundVictim(victim, state, fill, clean)
         x = clean if case.at is None else clean[case.at]
         loss = getattr(threat.how, "objective", None) or threat.how.score
@@ -596,15 +620,13 @@ def check_strength(case: Case, budget: str = "linf") -> None:
         return float(reached.clamp(max=getattr(threat.how, "confidence", torch.inf)).mean())
 
     attack = score(threat)
-    for noise in ("uniform", "sign"):
+    for noise in ("uniform",) if threat.check(rig.space, rig.actions).discrete else ("uniform", "sign"):
         adversary = score(adv.ThreatModel("observation", adv.Noise(noise), threat.within, None, case.at))
         assert attack > adversary, f"{case}: the attack reaches {attack}, {noise} noise {adversary}"
 
 
 def _inputs(obs: Any, victim: Any) -> Any:
-    if isinstance(obs, dict):
-        return {k: _inputs(v, victim) for k, v in obs.items()}
-    return torch.as_tensor(np.asarray(obs)).to(victim.dtype)
+    return mapped(lambda leaf: torch.as_tensor(np.asarray(leaf)).to(victim.dtype), obs)
 
 
 # law 12
@@ -623,7 +645,7 @@ def check_never_weaker(case: Case) -> None:
     seeds = tuple(range(16))
     truth = vector("same", rig, len(seeds)).reset(seed=list(seeds))[0]
     clean = _inputs(truth, victim)
-    fill = None if case.at is None else lambda x: {**clean, case.at: x}
+    fill = None if case.at is None else lambda x: with_leaf(clean, (case.at,), x)
     bound = BoundVictim(victim, victim.initial_state(len(seeds)), fill, clean)
 
     def rank(scale: float = 1.0, **more: Any) -> tuple[Any, Any]:
@@ -757,7 +779,7 @@ def check_composition(case: Case, kind: str) -> None:
 
 def case_noise(case: Case) -> dict[str, Any]:
     """A noise that fits beside the case."""
-    return {**case.budget("linf"), "at": case.at}
+    return {**case.budget(fitting(Case("noise", case.rig))[0]), "at": case.at}
 
 
 def action_noise(case: Case) -> dict[str, Any]:

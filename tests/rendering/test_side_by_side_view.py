@@ -41,6 +41,24 @@ def test_tensors_and_partial_resets(monkeypatch):
     assert [header[-1][1].partition(",")[0][-1] for header, _ in seen[2:]] == ["-", "2"]
 
 
+@pytest.mark.parametrize(("at", "panels"), [(1, "true"), (0, "observation")])
+@pytest.mark.parametrize("rows", [None, 2])
+def test_leaves_of_a_tuple(monkeypatch, at, panels, rows):
+    """The image that is perturbed, or the number."""
+    seen = []
+    monkeypatch.setattr(side_by_side_view, "compose_panels", lambda header, found, down: seen.append(found))
+    space = spaces.Tuple([spaces.Discrete(3), IMAGE])
+
+    def make():
+        return ReplayEnv(recorded(space, True), space, spaces.Discrete(3))
+
+    env = make() if rows is None else SyncVectorEnv([make] * rows)
+    env = AttackView(adv.wrap(env, adv.threat("noise", norm="valid", at=at)), size=12)
+    env.reset(seed=0)
+    env.render()
+    assert len(seen) == (rows or 1) and seen[0][0][0] == panels
+
+
 def test_a_view_changes_nothing_and_draws_only_when_asked(monkeypatch):
     monkeypatch.setattr(side_by_side_view, "compose_panels", lambda *_: pytest.fail("drawn without being asked"))
     plain, view = (adv.wrap(still(), "noise:eps=9", "action-flip:p=0.5") for _ in range(2))

@@ -70,3 +70,28 @@ def test_texts_and_devices():
     assert not trees.is_text(np.zeros(2)) and not trees.is_text((torch.zeros(1),)) and not trees.is_text("a")
     assert trees.copy(("a", "b")).dtype == object
     assert trees.device({"a": torch.zeros(1)}) == torch.device("cpu") and trees.device(np.zeros(1)) is None
+
+
+def test_rows_of_tuples_and_of_texts():
+    batch = (np.arange(3), {"a": torch.arange(3)}, ("x", "y", "z"))
+    first, inner, text = trees.row(batch, 1)
+    assert first == 1 and inner["a"] == 1 and text == "y"
+    made = trees.copy(batch)
+    trees.put(made, 0, (7, {"a": 8}, "long"))
+    assert made[0].tolist() == [7, 1, 2] and made[1]["a"].tolist() == [8, 1, 2] and list(made[2]) == ["long", "y", "z"]
+    assert (
+        batch[0].tolist() == [0, 1, 2] and trees.device(batch) is None and trees.device((torch.zeros(1),)) is not None
+    )
+
+
+def test_every_row_several_times():
+    tree = {"a": torch.arange(2), "b": (np.array(["x", "y"], dtype=object), None)}
+    found = trees.repeat(tree, 2)
+    assert (
+        found["a"].tolist() == [0, 0, 1, 1] and found["b"][0].tolist() == ["x", "x", "y", "y"] and found["b"][1] is None
+    )
+
+
+def test_a_row_in_the_types_of_the_one_before():
+    found = trees.like((np.int64(3), {"a": np.int64(1)}, np.zeros(2)), (2, {"a": np.int32(4)}, np.ones(2)))
+    assert type(found[0]) is int and type(found[1]["a"]) is np.int32 and found[2].tolist() == [0, 0]

@@ -148,25 +148,13 @@ def test_sb3():
 
 
 @pytest.mark.parametrize(
-    ("space", "line"),
-    [
-        (spaces.Discrete(4), "FlattenObservation"), (spaces.MultiDiscrete([2, 3]), "FlattenObservation"),
-        (spaces.MultiBinary(3), "FlattenObservation"),
-        (spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (2,))]), "FlattenObservation"),
-        (spaces.Text(5), "TransformObservation"), (spaces.Sequence(spaces.Discrete(2)), "TransformObservation"),
-    ],
-)  # fmt: skip
-def test_other_spaces_say_what_to_do(space, line):
-    with pytest.raises(VictimError, match=rf"expected Box observations.*env = gymnasium\.wrappers\.{line}\(env"):
+    "space", [spaces.Text(5), spaces.Sequence(spaces.Discrete(2)), spaces.OneOf([spaces.Discrete(2)])]
+)
+def test_other_spaces_say_what_to_do(space):
+    with pytest.raises(VictimError, match=r"expected Box, .*env = gymnasium\.wrappers\.TransformObservation\(env"):
         adv.from_module(lambda o: o, space, spaces.Discrete(2), "q")
-    threat = adv.threat("noise", eps=1)
-    with pytest.raises(SpaceError, match="cannot perturb.*FlattenObservation" if "Flat" in line else "cannot perturb"):
-        threat.check(space, spaces.Discrete(2))
-    if line == "FlattenObservation":  # the line works
-        env = gym.Env()
-        env.observation_space, env.action_space = space, spaces.Discrete(2)
-        flat = gym.wrappers.FlattenObservation(env)
-        adv.from_module(lambda o: o[:, :2], flat.observation_space, flat.action_space, "q")
+    with pytest.raises(SpaceError, match="cannot perturb"):
+        adv.threat("noise", eps=1).check(space, spaces.Discrete(2))
 
 
 def test_images_whose_channels_lie_elsewhere():

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.actor import check_actions, unit_box
-from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from tests.rigs import same_bytes
 
 WIDE, NARROW = adv.Linf(0.3), adv.Linf(0.05)
@@ -39,6 +39,14 @@ def hopper(wrapper, actor, within):
 def action_of(env, wrapper, value=0.0):
     shape = env.action_space.shape  # SB3's is of one row
     return np.full((env.num_envs, *shape) if wrapper == "sb3" else shape, value, np.float32)
+
+
+@pytest.mark.parametrize("actor", ["sa-rl", "pa-ad", "pa-ad-action"])
+def test_choices_are_refused(actor):
+    lake = gym.make("FrozenLake-v1")
+    victim = adv.from_module(torch.nn.Embedding(16, 4), lake.observation_space, lake.action_space, "q")
+    with pytest.raises(SpaceError, match=r"needs Box observations, got Discrete\(16\)"):
+        adv.AdversaryEnv(lake, victim, actor, adv.Valid())
 
 
 @pytest.mark.parametrize("wrapper", SHELLS)
