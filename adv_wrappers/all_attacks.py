@@ -20,6 +20,7 @@ from adv_wrappers.attacks.robust_sarsa import RobustSarsa as RobustSarsa
 from adv_wrappers.attacks.carlini_wagner import CarliniWagner as CarliniWagner
 from adv_wrappers.attacks.square import Square as Square
 from adv_wrappers.attacks.hop_skip_jump import HopSkipJump as HopSkipJump
+from adv_wrappers.attacks.discrete_search import DiscreteSearch as DiscreteSearch
 from adv_wrappers.attacks.model_based import ModelBased as ModelBased
 from adv_wrappers.sensors.bias_and_drift import SensorBias as SensorBias
 from adv_wrappers.sensors.bias_and_drift import SensorDrift as SensorDrift

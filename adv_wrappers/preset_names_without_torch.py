@@ -15,11 +15,11 @@ GROUP = "adv_wrappers.presets"  # of entry points
 # those of this package, in the order of adv_wrappers/all_attacks.py and adv_wrappers/daylight
 NAMES = (
     "noise", "flip", "min-best", "fgsm", "pgd", "apgd", "multi-targeted", "min-played-q", "max-worst", "momentum",
-    "min-q", "min-value", "max-diff", "robust-sarsa", "carlini-wagner", "square", "hop-skip-jump", "model-based",
-    "sensor-bias", "sensor-drift", "quantization", "saturation", "stuck-sensor", "sensor-dropout", "swapped-sensors",
-    "observation-delay", "observation-jitter", "observation-loss", "occlusion", "trigger", "learned", "action-noise",
-    "action-flip", "worst-action", "action-delay", "action-loss", "action-model-based", "median-blur", "brightness",
-    "daylight", "jpeg", "perspective", "rotation", "shift",
+    "min-q", "min-value", "max-diff", "robust-sarsa", "carlini-wagner", "square", "hop-skip-jump", "discrete-search",
+    "model-based", "sensor-bias", "sensor-drift", "quantization", "saturation", "stuck-sensor", "sensor-dropout",
+    "swapped-sensors", "observation-delay", "observation-jitter", "observation-loss", "occlusion", "trigger", "learned",
+    "action-noise", "action-flip", "worst-action", "action-delay", "action-loss", "action-model-based", "median-blur",
+    "brightness", "daylight", "jpeg", "perspective", "rotation", "shift",
 )  # fmt: skip
 # called with the names of all presets when those of installed packages have been imported
 after_load: list[Callable[[Iterable[str]], None]] = []

@@ -48,7 +48,7 @@ _OTHERS = (
     text_entry("flip"), text_entry("sensor-bias"), text_entry("sensor-drift"), text_entry("quantization"),
     text_entry("max-worst"), text_entry("min-value"), text_entry("min-played-q", slow=True),
     text_entry("carlini-wagner", slow=True), text_entry("strategic-max-diff", "max-diff:when=strategic(0.1)"),
-    _timed, transfer,
+    text_entry("discrete-search"), _timed, transfer,
 )  # fmt: skip
 
 SUITES: dict[str, tuple[Entry, ...]] = {

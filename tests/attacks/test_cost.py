@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import PAAD, Learned, presets
 from adv_wrappers.adversaries import Director
+from adv_wrappers.attacks.discrete_search import DiscreteSearch
 from adv_wrappers.attacks.model_based import Planned
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
@@ -89,7 +90,8 @@ def moment(preset, victim, grid: bool, budget):
     """A context in which the preset can work: observations, or actions of the victim."""
     if preset.on == "observation":
         x = (X * 100).round() if grid else X
-        return context(x, budget, -500 if grid else -5, 500 if grid else 5, grid)
+        choices = {"choices": (1001,) * 4} if preset.kind is DiscreteSearch else {}
+        return context(x, budget, -500 if grid else -5, 500 if grid else 5, grid, **choices)
     if victim.discrete:
         return context(victim.mode(victim.params(X)).double(), Valid(), 0, 2, True, observation=X)
     return context(victim.mode(victim.params(X)).double(), budget, -1, 1, observation=X)

@@ -98,3 +98,13 @@ def test_an_adversary_that_is_there_is_an_entry_by_its_text(tmp_path):
     assert "this director sees 4 numbers" in str(reason(f"learned:card={folder}", toy_victim(), Toy))
     with pytest.raises(adv.AdvWrappersError, match="nowhere"):
         entry_named("learned:card=nowhere")
+
+
+def test_discrete_observations_have_noise_and_a_search():
+    lake = gym.make("FrozenLake-v1")
+    victim = adv.from_module(nn.Embedding(16, 4), lake.observation_space, lake.action_space, "q")
+    report = run_suite("everything", victim, "FrozenLake-v1", within=adv.L0(1), episodes=4)
+    assert [name for name in report.attacks if "action" not in name] == ["noise", "discrete-search"]
+    assert "moves values by distances" in report.left_out["pgd"] and "distances" in report.left_out["square"]
+    why = reason("discrete-search", watcher(Film()), Film, adv.Linf(2.0))
+    assert "square searches a Box" in why

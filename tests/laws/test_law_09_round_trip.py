@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium.envs.registration import EnvSpec
 from safetensors.torch import save_file
+from stable_baselines3 import PPO
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
@@ -49,7 +50,12 @@ def _mlp(prefix, inputs, outputs):
 
 @pytest.fixture
 def refs(tmp_path):
-    """A discrete victim of CartPole and a continuous one of InvertedPendulum, as cards; none for images."""
+    """A discrete victim of CartPole and a continuous one of InvertedPendulum, as cards; none for images.
+
+    Of FrozenLake, which shows one number of 16, one that SB3 has saved: cards hold no such networks.
+    """
+    lake = tmp_path / "lake.zip"
+    PPO("MlpPolicy", gym.make("FrozenLake-v1"), seed=0, device="cpu").save(lake)
     return {
         "CartPole-v1": _card(tmp_path / "q", "q-mlp", "CartPole-v1", _mlp("q", 4, 2)),
         "InvertedPendulum-v5": _card(
@@ -58,6 +64,7 @@ def refs(tmp_path):
             "InvertedPendulum-v5",
             _mlp("policy", 4, 1) | _mlp("critic", 5, 1) | _mlp("robust_sarsa", 5, 1),
         ),
+        "FrozenLake-v1": f"sb3:{lake}",
         "tests/Frames-v0": None,
     }
 
@@ -79,7 +86,7 @@ def _arguments(preset, refs):
         if preset == "reward-noise":
             kwargs["eps"] = 0.5
         kwargs |= {"victim": ref} if ref else {}
-        if adv.presets[preset].on == "observation" and ref:
+        if adv.presets[preset].on == "observation" and ref and env != "FrozenLake-v1":  # which has no distances
             kwargs["eps"] = 0.05
         if hasattr(adv.presets[preset].kind, "queries"):
             kwargs["queries"] = 16

@@ -8,8 +8,10 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import OrderError, SpaceError, VictimError
@@ -118,6 +120,30 @@ def test_rows_that_are_wrapped_themselves_are_aggregated_by_gymnasium():
 class Writer(list):
     def add_scalar(self, tag, scalar_value, global_step):
         self.append((tag, scalar_value, global_step))
+
+
+class Bust(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(32, 2)
+
+    def forward(self, obs):
+        return self.table(obs[0])
+
+
+@pytest.mark.parametrize("kind", ["single", "vector"])
+def test_tuples(kind):
+    game = gym.make("Blackjack-v1")
+    victim = adv.from_module(Bust(), game.observation_space, game.action_space, "q")
+    env = game if kind == "single" else gym.make_vec("Blackjack-v1", 2, vectorization_mode="sync")
+    env = adv.PerturbObservation(env, adv.threat("discrete-search", victim, at=0))
+    env = adv.RecordAttackStatistics(env, victim)
+    env.reset(seed=0)
+    info = {}
+    while "attack" not in info:
+        info = env.step(1 if kind == "single" else np.ones(2, int))[4]
+    assert np.max(info["attack"]["attack_rate"]) == np.max(info["attack"]["flips"]) == 1
 
 
 def test_scalars_are_written_over_the_steps_of_all_rows(tmp_path):
