@@ -274,6 +274,11 @@ def _dict(text: str, most: int) -> spaces.Dict:
             low, high, rest = bounds.split(", ")  # arrays are printed without commas
             leaf: spaces.Space[object] = _box(low, high, tuple(_whole(shape)), dtype, most)
             most -= math.prod(_whole(shape))
+        elif kind == "MultiDiscrete":
+            counts, start = _until(text, start, ")")
+            rest = re.sub(r"\[[\d\s]+\]", "", counts)  # neither several axes nor a start
+            leaf = spaces.MultiDiscrete(_whole(counts))
+            _few(sum(_whole(counts)), most)
         else:
             n, start = _until(text, start, ")")
             rest = ""

@@ -79,6 +79,17 @@ DATA = {
         {"observation_space": space("Dict", spaces="{" + "".join(f"'{i}': Discrete(2), " for i in range(10_000)))},
         "observation space Dict",
     ),
+    "a dictionary of choices": (
+        {"observation_space": space("Dict", spaces="{'a': MultiDiscrete([3 900000000])}")},
+        "900000003 elements, at most",
+    ),
+    "choices of several axes": (
+        {"observation_space": space("Dict", spaces="{'a': MultiDiscrete([[2 3] [4 5]])}")}, "observation space Dict"
+    ),
+    "choices that begin elsewhere": (
+        {"observation_space": space("Dict", spaces="{'a': MultiDiscrete([2 3], start=[1 1])}")},
+        "observation space Dict",
+    ),
     "a dictionary of boxes": (
         {"observation_space": space("Dict", spaces="{" + ", ".join(
             f"'{i}': Box(0, 255, (1000, 1000, 4), uint8)" for i in range(50)) + "}")},

@@ -26,7 +26,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: 
 
 VECTOR = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
-DICT = spaces.Dict(b=IMAGE, a=VECTOR, c=spaces.Discrete(3), d=spaces.Box(np.float32([0, -1]), np.float32([1, 2])))
+DICT = spaces.Dict(
+    b=IMAGE, a=VECTOR, c=spaces.Discrete(3), d=spaces.Box(np.float32([0, -1]), np.float32([1, 2])),
+    e=spaces.MultiDiscrete([2, 3]), f=spaces.MultiBinary(3),
+)  # fmt: skip
 TWO, BOX = spaces.Discrete(2), spaces.Box(np.float32([-2, 0]), np.float32([2, 0.5]))
 SMALL = {"net_arch": [8, 8]}
 CNN = {"net_arch": [8], "features_extractor_kwargs": {"features_dim": 16}}
@@ -62,6 +65,9 @@ CASES = {
     "dqn": (sb3.DQN, VECTOR, spaces.Discrete(3), SMALL, OFF),
     "dqn cnn": (sb3.DQN, IMAGE, TWO, CNN, OFF),
     "dqn dict": (sb3.DQN, DICT, TWO, BOTH, OFF),
+    "dqn discrete": (sb3.DQN, spaces.Discrete(5), spaces.Discrete(3), SMALL, OFF),
+    "ppo multidiscrete": (sb3.PPO, spaces.MultiDiscrete([3, 4]), BOX, SMALL, {}),
+    "a2c multibinary": (sb3.A2C, spaces.MultiBinary(4), TWO, SMALL, {}),
     "qrdqn": (contrib.QRDQN, VECTOR, spaces.Discrete(3), SMALL | {"n_quantiles": 7}, OFF),
     "ppo": (sb3.PPO, VECTOR, spaces.Discrete(3), SMALL, {}),
     "ppo box": (sb3.PPO, VECTOR, BOX, SMALL | {"activation_fn": torch.nn.ReLU}, {}),
@@ -129,6 +135,8 @@ def test_the_actions_of_these_models_are_worth_comparing():
 
 def test_gradient_is_autograd_and_moves_nothing(case):
     name, made, victim = case
+    if isinstance(made.observation_space, (spaces.Discrete, spaces.MultiDiscrete)):
+        pytest.skip("no gradient goes through one-hot vectors")
     weights = {k: v.clone() for k, v in made.policy.state_dict().items()}
     first, mode = victim.fingerprint(), made.policy.training
     obs, state = tensors(batch(made.observation_space)), victim.initial_state(6)
