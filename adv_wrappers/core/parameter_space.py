@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from adv_wrappers.core.spaces import At
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import SpaceError
 
@@ -62,7 +63,7 @@ class ParameterSpace:
         """The names of all parameters."""
         return tuple(self._places)
 
-    def places(self, at: str | tuple[str, ...] | None) -> NDArray[np.intp]:
+    def places(self, at: At) -> NDArray[np.intp]:
         """Where parameters stand, int ``[k]``.
 
         Args:
@@ -76,7 +77,7 @@ class ParameterSpace:
         if at is None:
             raise SpaceError(f"a threat to the dynamics says which parameters it changes, at='mass': it has {known}")
         chosen: list[int] = []
-        for name in (at,) if isinstance(at, str) else at:
+        for name in at if isinstance(at, tuple) else (at,):
             found = [one for one in self._places if one == name or one.partition(".")[0] == name]
             if not found:
                 raise SpaceError(f"at={at!r} must name parameters of the dynamics: it has {known}")
