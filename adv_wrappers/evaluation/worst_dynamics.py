@@ -143,7 +143,7 @@ def worst_dynamics(
     timing = parse_when(when) if isinstance(when, str) else when
     threat = ThreatModel("dynamics", FixedDynamics(1.0), budget, timing, at)
     with closing(Player()) as player:
-        search = _Search(victim, environment, threat, how, player, out, workers)
+        search = _ParameterSearch(victim, environment, threat, how, player, out, workers)
         points = _points(method, len(search.low), evaluations - 1, seed)
         asked = next(points)
         while len(asked):
@@ -154,7 +154,7 @@ def worst_dynamics(
         return search.result()
 
 
-class _Search:
+class _ParameterSearch:
     """Plays parameters, and keeps what they left.
 
     Args:
