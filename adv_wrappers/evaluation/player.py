@@ -24,6 +24,7 @@ from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 from adv_wrappers.wrappers.check_wrapper_order import check_order
 from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv
+from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
@@ -99,12 +100,15 @@ class Player:
 
     Args:
         cells: those that are opened, if any.
+        ends_diverged: whether an episode whose simulation diverges is cut off there, as in trainings; else it is an
+            error.
 
     Raises:
         AdvWrappersError: one of its kinds, for an environment that cannot be made, or a threat that does not fit it.
     """
 
-    def __init__(self, cells: Sequence[Cell] = ()) -> None:
+    def __init__(self, cells: Sequence[Cell] = (), ends_diverged: bool = False) -> None:
+        self._ends_diverged = ends_diverged
         self._venv: EpisodesVectorEnv | DmcVectorEnv | None = None
         self._place: tuple[Environment, int | None] | None = None
         self._runs: list[tuple[VectorActionRecorder, AnyVectorEnv]] = []
@@ -155,7 +159,10 @@ class Player:
         if not threats.layers:
             return recorder, recorder
         with preset_in_errors(threats.name):
-            return recorder, wrap(recorder, *threats.layers, victim=cell.victim, quantize=cell.episodes.quantize)
+            env = wrap(recorder, *threats.layers, victim=cell.victim, quantize=cell.episodes.quantize)
+        if self._ends_diverged:
+            end_diverged_episodes(env)
+        return recorder, env
 
     def play(
         self, block: Block, on_episode: Tell | None = None, attacked_at: Counter[int] | None = None

@@ -21,6 +21,7 @@ from adv_wrappers.core.types import Array
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base_layer import Layer, autoreset_mode, layers
+from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 
@@ -119,6 +120,7 @@ class AgentVecEnv(Sb3Adapter):
             victim: fills in victims that the threat leaves open.
         """
         self.env = wrap(self.recorder, threat, victim=victim)
+        end_diverged_episodes(self.env)
         return layers(self.env)
 
     def step_wait(self) -> VecEnvStepReturn:

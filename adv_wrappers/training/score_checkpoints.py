@@ -55,7 +55,7 @@ class CheckpointEvaluator:
 
     def __init__(self, environment: Environment, episodes: int, seed: int, quantize: bool = True) -> None:
         self.seeds = checkpoint_seeds(seed, episodes)
-        self._environment, self._player = environment, Player()
+        self._environment, self._player = environment, Player(ends_diverged=True)
         self._episodes = Episodes(episodes, num_envs=min(episodes, 32), quantize=quantize)
         self._player.open_environments(environment, self._episodes)
 

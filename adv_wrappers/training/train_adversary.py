@@ -78,6 +78,7 @@ from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
+from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 MOST_NUMBERS = 4096  # of an adversary's action
@@ -319,6 +320,7 @@ def train_director(
             observe=task.score.observe,
             quantize=task.quantize,
         )
+        end_diverged_episodes(game)
         settings = adversary_settings(algorithm, rows, flat, training.settings)
         own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
         settings["policy_kwargs"] = {**own, **training.settings.get("policy_kwargs", {})}

@@ -57,6 +57,7 @@ from adv_wrappers.training.training_folder import described, later_seed
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
+from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
 AgentNetworks = MLPPolicy | ImageNetworks
@@ -303,6 +304,7 @@ def make_adversary(
     # float64: the adversary's reward is made of the victim's before that is rounded
     env = VecAdversaryEnv(Sb3Adapter(make_rows(), np.float64), agent.victim, actor, within, spec.when)
     settings = training.settings
+    end_diverged_episodes(env)
     normal = VecNormalize(env, norm_reward=True, gamma=settings["gamma"])
     networks = {**policy_kwargs(env.observation_space), **settings.get("policy_kwargs", {})}
     own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}

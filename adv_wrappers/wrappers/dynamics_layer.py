@@ -13,7 +13,7 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.dynamics.fixed_parameters import FixedDynamics
 from adv_wrappers.errors import BudgetError, SpaceError
 from adv_wrappers.physics.find_parameters import parameters_of
-from adv_wrappers.wrappers.base_layer import Layer, wrappers_of
+from adv_wrappers.wrappers.base_layer import Layer, layers, wrappers_of
 from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv, parameterized
 
 
@@ -24,6 +24,17 @@ def dynamics_beneath(env: Any) -> ParameterSpace:
         SpaceError: for rows in other processes, and for environments whose parameters are not known.
     """
     return parameters_of(env if isinstance(env, gym.Env) else _vector(env).envs[0]).space
+
+
+def end_diverged_episodes(env: Any) -> None:
+    """Cut off episodes whose simulation diverges, instead of an error, under the layers on dynamics around ``env``.
+
+    A training would be over for one unlucky push, and an adversary earns nothing by it.
+    """
+    for layer in layers(env):
+        if isinstance(layer, DynamicsLayer):
+            for inner in layer.parameterized:
+                inner.ends_diverged = True
 
 
 def _vector(env: Any) -> Any:
@@ -40,11 +51,15 @@ def _vector(env: Any) -> Any:
 
 
 class DynamicsLayer(Layer):
-    """Mixin of the wrappers that perturb the dynamics: before every step they propose parameters to each row."""
+    """Mixin of the wrappers that perturb the dynamics: before every step they propose parameters to each row.
+
+    Attributes:
+        parameterized: what sets the parameters of each row.
+    """
 
     on: ClassVar[On] = "dynamics"
 
-    _envs: list[ParameterizedEnv]
+    parameterized: list[ParameterizedEnv]
 
     def _parameters_beneath(self, env: Any) -> tuple[Any, ParameterSpace]:
         """The environment, its rows able to take parameters, and what these are.
@@ -54,9 +69,9 @@ class DynamicsLayer(Layer):
         """
         vector = None if isinstance(env, gym.Env) else _vector(env)
         made = [parameterized(row) for row in ([env] if vector is None else vector.envs)]
-        self._envs = [inner for _, inner in made]
-        space = self._envs[0].parameters.space
-        if any(one.parameters.space != space for one in self._envs):
+        self.parameterized = [inner for _, inner in made]
+        space = self.parameterized[0].parameters.space
+        if any(one.parameters.space != space for one in self.parameterized):
             raise SpaceError("the rows of a vector must have the same physical parameters, these have not")
         if vector is None:
             return made[0][0], space
@@ -69,7 +84,7 @@ class DynamicsLayer(Layer):
         Raises:
             BudgetError: for a budget within which the simulation diverges.
         """
-        first, engine = self._envs[0].parameters, self.engine
+        first, engine = self.parameterized[0].parameters, self.engine
         self._places = first.space.places(engine.threat.at)
         how, field, nominal = engine.how, engine.field, first.space.nominal
         ends: tuple[Any, ...]
@@ -87,14 +102,14 @@ class DynamicsLayer(Layer):
         """Propose parameters to every row; the action stays what it is."""
         engine, places = self.engine, self._places
         if not engine.batched:
-            [env] = self._envs
+            [env] = self.parameterized
             env.proposed[places] = engine.act(env.proposed[places])
             return action
-        received: Any = np.stack([env.proposed[places] for env in self._envs])
+        received: Any = np.stack([env.proposed[places] for env in self.parameterized])
         if engine.on_host:
             proposed = engine.act(received)
         else:
             proposed = engine.act(torch.from_numpy(received).to(engine.clock.device)).cpu().numpy()
-        for env, values in zip(self._envs, proposed, strict=True):
+        for env, values in zip(self.parameterized, proposed, strict=True):
             env.proposed[places] = values
         return action

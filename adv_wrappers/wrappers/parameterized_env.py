@@ -7,6 +7,8 @@ every episode, before a reset and when it is closed.
 
 from __future__ import annotations
 
+import copy
+import warnings
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -28,6 +30,8 @@ class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
     Attributes:
         parameters: of the environment.
         proposed: for the next step, float64 ``[n]``; layers write into it, the outermost first.
+        ends_diverged: whether an episode whose simulation diverges is cut off there, with a warning, as trainings want
+            it; else it is an error.
 
     Raises:
         SpaceError: for an environment whose parameters are not known.
@@ -37,7 +41,7 @@ class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.parameters = parameters_of(env)
         self.proposed: Floats = self.parameters.space.nominal.copy()
-        self._steps = 0
+        self.ends_diverged, self._steps, self._seen = False, 0, None
 
     def __str__(self) -> str:
         return str(self.env)
@@ -56,13 +60,14 @@ class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         found = self.env.reset(seed=seed, options=options)
         self.parameters.begin_episode()
+        self._seen = found[0]
         return found
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """One step with the proposed parameters.
 
         Raises:
-            SimulationError: for one that diverges, with its parameters.
+            SimulationError: for one that diverges, with its parameters, unless ``ends_diverged``.
         """
         parameters = self.parameters
         parameters.set(self.proposed)
@@ -73,9 +78,15 @@ class ParameterizedEnv(gym.Wrapper[Any, Any, Any, Any]):
         if parameters.changed and (why := self._fault(obs, reward)):
             text = parameters.space.text_of(parameters.values)
             self._restore()
-            raise SimulationError(f"the simulation diverged at step {self._steps} with {text}: {why}")
+            diverged = f"the simulation diverged at step {self._steps} with {text}: {why}"
+            if not self.ends_diverged:
+                raise SimulationError(diverged)
+            warnings.warn(f"{diverged}; the episode is cut off there", RuntimeWarning, stacklevel=2)
+            return copy.deepcopy(self._seen), 0.0, False, True, {}
         if terminated or truncated:
             parameters.restore()
+        if self.ends_diverged:
+            self._seen = copy.deepcopy(obs)  # which may be the environment's own memory
         return obs, reward, terminated, truncated, info
 
     def _fault(self, obs: Any, reward: SupportsFloat) -> str:

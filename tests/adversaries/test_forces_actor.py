@@ -100,3 +100,31 @@ def test_an_agent_that_is_trained_against_forces(tmp_path):
     assert hardened.threat.on == "dynamics" and hardened.record[-1]["adversary_steps"] >= 256
     report = adv.evaluate(hardened.victim, "InvertedPendulum-v5", [hardened.threat], episodes=2)
     assert report.threats[1]["attacked_fraction"] == 1.0
+
+
+class Brittle(gym.Env):
+    """Diverges where it is more than 1.4 times as heavy."""
+
+    physical_parameters = {"mass": "m"}  # noqa: RUF012
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (4,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self):
+        self.m, self.t = 1.0, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.full(4, np.inf if self.m > 1.4 else 0.1, np.float32), 1.0, self.t == 20, False, {}
+
+
+@pytest.mark.filterwarnings("ignore:the simulation diverged:RuntimeWarning")
+def test_trainings_outlive_a_simulation_that_diverges():
+    settings = {"steps": 512, "num_envs": 2, "checks": 2, "episodes": 2}
+    threat = "dynamics-noise:at=mass,eps=0.5,every=step"
+    hardened = adv.train_agent(Brittle, threat, settings={"n_steps": 64}, **settings)
+    assert hardened.record[-1]["clean"] == 20 > hardened.record[-1]["attacked"] > 0

@@ -64,3 +64,9 @@ def test_values_that_are_not_finite_end_the_episode_with_their_parameters():
     with pytest.raises(SimulationError, match=r"diverged at step 2 with mass=2: it returned array\(\[inf\]"):
         env.step(0)
     assert env.unwrapped.m == 1.0
+    env.ends_diverged = True
+    env.reset()
+    env.proposed[:] = 2.0
+    with pytest.warns(RuntimeWarning, match="diverged at step 1 with mass=2.*the episode is cut off there"):
+        obs, reward, terminated, truncated, _ = env.step(0)
+    assert (obs.tolist(), reward, terminated, truncated) == ([0.0], 0.0, False, True) and env.unwrapped.m == 1.0
