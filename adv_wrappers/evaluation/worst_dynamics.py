@@ -1,8 +1,10 @@
 """worst_dynamics: the physical parameters within a budget that cost an agent most, found by playing episodes.
 
-Nothing of a simulator is differentiated: every candidate is played, on the same episodes. CMA-ES (Hansen 2016, "The CMA
-Evolution Strategy: A Tutorial") adapts a normal distribution to what was lowest, within the box; where it has converged
-it begins again elsewhere. Random points and a grid are there to be compared with.
+Nothing of a simulator is differentiated: every candidate is played, on the same episodes. Returns are flat where an
+agent copes, and lowest near the ends of the ranges more often than not. So a fourth of the evaluations are corners of
+the budget's box at random; from the best of them CMA-ES (Hansen 2016, "The CMA Evolution Strategy: A Tutorial") goes
+on, which adapts a normal distribution to what was lowest, and where it has converged it begins again at the next best.
+Random points and a grid are there to be compared with.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
 
 METHODS = "cma", "random", "grid"
 _TOGETHER = 16  # points of a grid, and random ones, that are played before the next are chosen
-_SPREAD = 0.5  # the first standard deviation of CMA-ES, in half-ranges of the box
+_CORNERS = 0.25  # share of the evaluations
+_SPREAD, _INSIDE = 0.3, 0.999  # of CMA-ES: its first standard deviation, and where it begins, in half-ranges of the box
 
 
 class TriedParameters(NamedTuple):
@@ -114,8 +117,8 @@ def worst_dynamics(
         episodes: the number of episodes that each is played on, always the same; or an :class:`adv_wrappers.Episodes`.
         seed: seeds the search and its episodes.
         when: the timing of the change; None is every step.
-        method: ``"cma"`` (needs the package ``cma``), ``"random"`` (uniform in the budget's box) or ``"grid"`` (as many
-            points on each axis as the evaluations allow).
+        method: ``"cma"`` (corners and CMA-ES; needs the package ``cma``), ``"random"`` (uniform in the budget's box) or
+            ``"grid"`` (as many points on each axis as the evaluations allow).
         out: a folder for the rows of all that were played (``rows.db``, as :func:`adv_wrappers.evaluate` keeps them);
             the same call goes on with them.
         workers: as for :func:`adv_wrappers.evaluate`.
@@ -252,20 +255,30 @@ def _parts(points: Floats) -> _Points:
 
 
 def _evolved(size: int, count: int, seed: int) -> _Points:
-    """The generations of CMA-ES, which begins again at a random point where it has converged."""
+    """Corners at random, and the generations of CMA-ES from the best of them, then from the next best."""
     try:
         import cma
     except ModuleNotFoundError as error:
         raise ImportError("worst_dynamics by CMA-ES needs the package cma: pip install 'adv_wrappers[cma]'") from error
-    rng, start = np.random.default_rng(seed), np.zeros(size)
+    rng = np.random.default_rng(seed)
+    corners = np.unique(rng.choice([-1.0, 1.0], (max(int(count * _CORNERS), 1), size)), axis=0)
+    played = list[float]()
+    for start in range(0, len(corners), _TOGETHER):
+        played += map(_or_infinite, (yield corners[start : start + _TOGETHER]))
+    count -= len(corners)
+    starts = itertools.cycle(corners[np.argsort(played, kind="stable")])
     while count > 0:
         options = {"bounds": [-1, 1], "seed": int(rng.integers(1, 2**31)), "verbose": -9, "verb_log": 0}
-        strategy = cma.CMAEvolutionStrategy(start, _SPREAD, options)
+        strategy = cma.CMAEvolutionStrategy(_INSIDE * next(starts), _SPREAD, options)
         while count > 0 and not strategy.stop():
             asked = strategy.ask()
             means = yield np.clip(np.asarray(asked[:count], np.float64), -1, 1)
             count -= len(means)
-            if len(means) == len(asked):  # a simulation that diverges tells nothing of the agent
-                strategy.tell(asked, [np.inf if mean is None else mean for mean in means])
-        start = rng.uniform(-1, 1, size)
+            if len(means) == len(asked):
+                strategy.tell(asked, [*map(_or_infinite, means)])
     yield np.zeros((0, size))
+
+
+def _or_infinite(mean: float | None) -> float:
+    """A simulation that diverges tells nothing of the agent: nothing is worse to find."""
+    return np.inf if mean is None else mean
