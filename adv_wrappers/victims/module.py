@@ -143,7 +143,12 @@ _UNSTABLE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 
 def unstable_of(nets: Iterable[nn.Module]) -> tuple[nn.Module, ...]:
     """The layers of networks that change, or are random, when they are evaluated in training mode."""
-    return tuple(m for net in nets for m in net.modules() if isinstance(m, _UNSTABLE))
+    return tuple(m for net in nets for m in net.modules() if isinstance(m, _UNSTABLE) or is_batch_renorm(m))
+
+
+def is_batch_renorm(layer: nn.Module) -> bool:
+    """Whether it is the batch renormalisation of CrossQ in sb3-contrib, which torch has no class of."""
+    return any(c.__name__ == "BatchRenorm" and c.__module__.startswith("sb3_contrib.") for c in type(layer).__mro__)
 
 
 def check_live(layers: Iterable[nn.Module]) -> None:

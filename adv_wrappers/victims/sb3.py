@@ -1,4 +1,6 @@
-"""Victims from Stable-Baselines3 and sb3-contrib: DQN, QR-DQN, PPO, A2C, SAC, TD3, DDPG and RecurrentPPO.
+"""Victims from Stable-Baselines3 and sb3-contrib.
+
+Of DQN, PPO, A2C, SAC, TD3 and DDPG; and of QR-DQN, TQC, CrossQ, ARS, TRPO and RecurrentPPO.
 
 SB3 is imported only where a file is read; a policy is recognised by the names of its classes.
 """
@@ -26,6 +28,7 @@ from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
 from adv_wrappers.victims.sb3_policy_networks_as_modules import (
     actor_critic_nets,
+    ars_nets,
     family_of,
     is_image_space,
     off_policy_nets,
@@ -33,7 +36,7 @@ from adv_wrappers.victims.sb3_policy_networks_as_modules import (
     statistics_of,
 )
 from adv_wrappers.victims.sb3_vecnormalize_file import read_statistics, statistics_beside
-from adv_wrappers.victims.sb3_zip import Contents, read_zip
+from adv_wrappers.victims.sb3_zip import OF_CONTRIB, Contents, read_zip
 from adv_wrappers.victims.victim import Select
 
 Stats = str | Path | Literal[False] | None  # a file of a VecNormalize's statistics; False for none at all
@@ -54,8 +57,10 @@ def from_sb3(
     """A victim from an SB3 model or policy; observations enter as the environment gives them, before ``VecNormalize``.
 
     Images enter channels first, in 0..255, as in the model's own observation space. Discrete actions have kind ``q``
-    (DQN, QR-DQN) or ``logits``; PPO and A2C on a Box ``gaussian``, clipped to the box when acting; SAC ``gaussian``
-    before its tanh; TD3 and DDPG ``mean`` in [-1, 1]. Native actions are in the units of the action box.
+    (DQN, QR-DQN) or ``logits``; PPO, A2C and TRPO on a Box ``gaussian``, clipped to the box when acting; SAC, TQC and
+    CrossQ ``gaussian`` before their tanh; TD3, DDPG and ARS ``mean`` in [-1, 1] (a linear ARS: clipped to the box).
+    Native actions are in the units of the action box. Critics of continuous actions are the least of the agent's own,
+    TQC's the mean over all quantiles. CrossQ is played with the running statistics of its batch renormalisation.
 
     Args:
         model_or_policy: an algorithm, or its policy.
@@ -68,7 +73,8 @@ def from_sb3(
 
     Raises:
         VictimError: without SB3, for policies that are not SB3's own in what they compute, for state-dependent
-            exploration (gSDE), and where spaces or statistics do not fit.
+            exploration (gSDE), for MaskablePPO, whose masks are no part of observations, and where spaces or
+            statistics do not fit.
         CardError: for statistics that cannot be read; TrustError: where reading them would run code.
 
     Warns:
@@ -93,8 +99,11 @@ def from_sb3(
         nets, squash = q_nets(policy, statistics, live), ""
     elif family == "ActorCriticPolicy":
         nets, squash = actor_critic_nets(policy, statistics), "clip"
+    elif family == "ARSPolicy":
+        nets, squash = ars_nets(policy, statistics), "scale" if policy.squash_output else "clip"
     else:
-        nets, squash = off_policy_nets(policy, statistics), "tanh" if family == "SACPolicy" else "scale"
+        nets = off_policy_nets(policy, statistics, live)
+        squash = "tanh" if nets.kind == "gaussian" else "scale"
     observed, acted = observation_space or raw, action_space or policy.action_space
     victim = Sb3Victim(observed, acted, nets.kind, select=select, device=device or policy.device, ref=ref)
     if observed.shape != policy.observation_space.shape:
@@ -152,7 +161,7 @@ def load_sb3(
         _warn_of_missing(str(path), 4, f" (looked for {path.stem}_vecnormalize.pkl, vecnormalize.pkl and the like)")
     if trust:
         name = contents.algorithm
-        kind = getattr(_sb3("sb3_contrib" if name in ("QRDQN", "RecurrentPPO") else "stable_baselines3"), name)
+        kind = getattr(_sb3("sb3_contrib" if name in OF_CONTRIB else "stable_baselines3"), name)
         policy = kind.load(path, device=device).policy
     else:
         policy = _rebuild(contents, str(path))
@@ -269,12 +278,15 @@ def _rebuild(contents: Contents, where: str) -> Any:
     module, name = contents.policy
     layers = _sb3("stable_baselines3.common.torch_layers")
     arguments = dict(contents.arguments)
-    arguments["features_extractor_class"] = getattr(layers, arguments["features_extractor_class"])
+    if "features_extractor_class" in arguments:
+        arguments["features_extractor_class"] = getattr(layers, arguments["features_extractor_class"])
+    if name != "ARSPolicy":  # which has no optimizer
+        arguments["lr_schedule"] = float
     kind = getattr(_sb3(module), name)
     about = f"those of {name} with {contents.arguments!s:.300}"
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"), _Weightless():
-            policy = kind(contents.observation_space, contents.action_space, lambda _: 0.0, **arguments)
+            policy = kind(contents.observation_space, contents.action_space, **arguments)
         expected = policy.state_dict()
         for key, value in contents.weights.items():
             if key in expected and value.shape != expected[key].shape:

@@ -26,6 +26,7 @@ from adv_wrappers.networks.layers_torch_lacks import (
 )
 from adv_wrappers.networks.recurrent import LSTMState, lstm_step, zero_state
 from adv_wrappers.victims.build_card_networks import VictimNetworks
+from adv_wrappers.victims.module import is_batch_renorm
 from adv_wrappers.victims.sb3_vecnormalize_file import check_statistics
 
 
@@ -68,8 +69,8 @@ class MeanAndLogStd(nn.Module):
         return torch.cat([self.mean(x), self.log_std(x).clamp(-20, 2)], -1)
 
 
-class MinimumCritic(nn.Module):
-    """The least of the critics at native actions, ``[B]``; differentiable in both arguments."""
+class Critics(nn.Module):
+    """The answers of all critics at native actions, side by side; differentiable in both arguments."""
 
     low: Tensor
     high: Tensor
@@ -80,10 +81,25 @@ class MinimumCritic(nn.Module):
         self.register_buffer("low", torch.as_tensor(box.low))
         self.register_buffer("high", torch.as_tensor(box.high))
 
-    def forward(self, obs: Any, act: Tensor) -> Tensor:
+    def answers(self, obs: Any, act: Tensor) -> Tensor:
+        """What every critic says, ``[B, critics]``, or ``[B, critics * quantiles]``."""
         scaled = 2 * (act - self.low) / (self.high - self.low) - 1
         x = torch.cat([self.features(obs), scaled.flatten(1)], -1)
-        return torch.cat([head(x) for head in self.heads], -1).amin(-1)
+        return torch.cat([head(x) for head in self.heads], -1)
+
+
+class MinimumCritic(Critics):
+    """The least of the critics at native actions, ``[B]``: what SAC, TD3, DDPG and CrossQ improve their actors by."""
+
+    def forward(self, obs: Any, act: Tensor) -> Tensor:
+        return self.answers(obs, act).amin(-1)
+
+
+class QuantileMeanCritic(Critics):
+    """The mean over the quantiles of all critics, ``[B]``: what TQC improves its actor by, nothing truncated."""
+
+    def forward(self, obs: Any, act: Tensor) -> Tensor:
+        return self.answers(obs, act).mean(-1)
 
 
 class RecurrentActor(nn.Module):
@@ -205,20 +221,44 @@ def q_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
     return VictimNetworks(nn.Sequential(*features(policy, owner.features_extractor, statistics), *layers), "q")
 
 
-def off_policy_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
-    """SAC, TD3 and DDPG."""
+def off_policy_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNetworks:
+    """SAC, TD3, DDPG, TQC and CrossQ."""
     actor, critic = policy.actor, policy.critic
     seen = features(policy, actor.features_extractor, statistics)
-    heads = nn.Sequential(*features(policy, critic.features_extractor, statistics)), list(critic.q_networks)
-    minimum = MinimumCritic(*heads, policy.action_space)
+    valued = nn.Sequential(*features(policy, critic.features_extractor, statistics))
+    heads: list[nn.Module] = [nn.Sequential(*_layers_of(head, live)) for head in critic.q_networks]
+    kind = QuantileMeanCritic if hasattr(critic, "quantiles_total") else MinimumCritic
+    q = kind(valued, heads, policy.action_space)
     if not hasattr(actor, "latent_pi"):
-        return VictimNetworks(nn.Sequential(*seen, *actor.mu), "mean", critic=minimum)
-    net = nn.Sequential(*seen, *actor.latent_pi, MeanAndLogStd(actor.mu, actor.log_std))
-    return VictimNetworks(net, "gaussian", critic=minimum)
+        return VictimNetworks(nn.Sequential(*seen, *actor.mu), "mean", critic=q)
+    net = nn.Sequential(*seen, *_layers_of(actor.latent_pi, live), MeanAndLogStd(actor.mu, actor.log_std))
+    return VictimNetworks(net, "gaussian", critic=q)
+
+
+def _layers_of(net: Any, live: bool) -> list[nn.Module]:
+    """The layers of a ``Sequential``; CrossQ's batch renormalisation of a frozen copy as torch's own layer."""
+    return [layer if live or not is_batch_renorm(layer) else _batch_norm(layer) for layer in net]
+
+
+def _batch_norm(layer: Any) -> nn.BatchNorm1d:
+    """What sb3-contrib's ``BatchRenorm1d`` computes in evaluation mode, in a form whose gradient is written out."""
+    norm = nn.BatchNorm1d(layer.num_features, eps=layer.eps, affine=layer.affine, device="meta")
+    norm.running_mean, norm.running_var = layer.ra_mean, layer.ra_var
+    norm.num_batches_tracked = layer.steps
+    if layer.affine:
+        norm.weight, norm.bias = layer.scale, layer.bias
+    return norm
+
+
+def ars_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
+    """ARS, linear or not, whose outputs are an action or the scores of each."""
+    seen = features(policy, policy.features_extractor, statistics)
+    kind: Any = "mean" if isinstance(policy.action_space, spaces.Box) else "logits"
+    return VictimNetworks(nn.Sequential(*seen, *policy.action_net), kind)
 
 
 def actor_critic_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
-    """PPO, A2C and RecurrentPPO."""
+    """PPO, A2C, TRPO and RecurrentPPO."""
     tail: list[nn.Module] = [policy.action_net]
     kind = type(policy.action_dist).__name__
     if kind == "DiagGaussianDistribution":
@@ -259,16 +299,14 @@ _USED = {
     "QRDQNPolicy": ("_predict", "forward"),
     "SACPolicy": ("_predict", "forward"),
     "TD3Policy": ("_predict", "forward"),
+    "TQCPolicy": ("_predict", "forward"),
+    "CrossQPolicy": ("_predict", "forward"),
+    "ARSPolicy": ("_predict", "forward"),
 }
-
-
-def by_function(name: str) -> str:
-    """What to do about a policy that there is no class of victims for."""
-    return (
-        f"no victim is made of {name} itself: give its actor to from_module, such as from_module(torch.nn.Sequential("
-        "policy.actor.latent_pi, policy.actor.mu, torch.nn.Tanh()), observation_space, action_space, 'mean') for TQC "
-        "and CrossQ, policy.action_net for ARS, or any function from observations to actions, logits or Q-values"
-    )
+MASKED = (
+    "MaskablePPO chooses among the actions that a mask leaves, which is no part of its observations: put the mask into "
+    "the observations and give from_module a function that sets the logits of other actions to minus infinity"
+)
 
 
 def family_of(policy: Any) -> str:
@@ -278,13 +316,13 @@ def family_of(policy: Any) -> str:
         for c in reversed(type(policy).__mro__)
         if c.__module__.split(".")[0] in ("stable_baselines3", "sb3_contrib")
     }
+    if "MaskableActorCriticPolicy" in classes:
+        raise VictimError(MASKED)
     family = next((name for name in _USED if name in classes), None)
-    if family is None and classes:
-        raise VictimError(by_function(type(policy).__name__))
     if family is None or not isinstance(policy, nn.Module):
         raise VictimError(
-            "expected a model or policy of DQN, QR-DQN, PPO, A2C, SAC, TD3, DDPG or RecurrentPPO, "
-            f"got {type(policy).__name__}; from_module takes any function from observations to actions"
+            "expected a model or policy of DQN, QR-DQN, PPO, A2C, TRPO, SAC, TD3, DDPG, TQC, CrossQ, ARS or "
+            f"RecurrentPPO, got {type(policy).__name__}; from_module takes any function from observations to actions"
         )
     for name in _USED[family]:
         if getattr(type(policy), name).__module__.split(".")[0] not in ("stable_baselines3", "sb3_contrib"):

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from adv_wrappers.errors import Argument, CardError, Message, TrustError, VictimError
 from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.utils.untrusted_files import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
-from adv_wrappers.victims.sb3_policy_networks_as_modules import by_function
+from adv_wrappers.victims.sb3_policy_networks_as_modules import MASKED
 
 _ACTIVATIONS = {
     c.__name__: c
@@ -33,22 +33,28 @@ _ACTIVATIONS = {
 _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
 _PLAIN = (
     "net_arch", "n_critics", "n_quantiles", "share_features_extractor", "normalize_images", "features_extractor_kwargs",
-    "lstm_hidden_size", "n_lstm_layers", "shared_lstm", "enable_critic_lstm", "lstm_kwargs",
+    "lstm_hidden_size", "n_lstm_layers", "shared_lstm", "enable_critic_lstm", "lstm_kwargs", "batch_norm",
+    "batch_norm_eps",
 )  # fmt: skip
 _IGNORED = (
     "optimizer_class", "optimizer_kwargs", "ortho_init", "log_std_init", "full_std", "use_expln", "squash_output",
-    "clip_mean", "use_sde",
+    "clip_mean", "use_sde", "batch_norm_momentum", "renorm_warmup_steps",
 )  # fmt: skip
 _POLICIES = {
     "RecurrentPPO": ("sb3_contrib.common.recurrent.policies", "RecurrentActorCriticPolicy", "lstm_actor."),
     "QRDQN": ("sb3_contrib.qrdqn.policies", "QRDQNPolicy", "quantile_net."),
     "DQN": ("stable_baselines3.dqn.policies", "DQNPolicy", "q_net."),
-    "SAC": ("stable_baselines3.sac.policies", "SACPolicy", "actor.latent_pi."),
+    "SAC": ("stable_baselines3.sac.policies", "SACPolicy", "actor.log_std"),
     "TD3": ("stable_baselines3.td3.policies", "TD3Policy", "actor.mu."),
     "PPO": ("stable_baselines3.common.policies", "ActorCriticPolicy", "action_net."),
+    "A2C": ("stable_baselines3.common.policies", "ActorCriticPolicy", "action_net."),
+    "TRPO": ("stable_baselines3.common.policies", "ActorCriticPolicy", "action_net."),
+    "TQC": ("sb3_contrib.tqc.policies", "TQCPolicy", "actor.log_std"),
+    "CrossQ": ("sb3_contrib.crossq.policies", "CrossQPolicy", "actor.log_std"),
+    "ARS": ("sb3_contrib.ars.policies", "ARSPolicy", "action_net."),
 }
-_ON_POLICY = ("RecurrentPPO", "PPO", "A2C")
-_FUNCTIONS = ("tqc", "crossq", "ars")  # algorithms of sb3-contrib whose policies from_module takes as functions
+OF_CONTRIB = ("QRDQN", "RecurrentPPO", "TRPO", "TQC", "CrossQ", "ARS")  # algorithms that sb3-contrib has
+_ON_POLICY = ("RecurrentPPO", "PPO", "A2C", "TRPO", "ARS")
 _LAYERS = 1000  # of a network; it takes a second to describe so many
 _TEXT = 2**20  # of one space, which numpy keeps short
 
@@ -75,7 +81,7 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
     Raises:
         CardError: for a file that is missing, damaged, too large or no model of SB3.
         TrustError: for a pickle with code in it, and where something needed exists only as a pickle.
-        VictimError: for the algorithms that :func:`from_module` takes as functions.
+        VictimError: for MaskablePPO, whose masks are no part of observations.
     """
     found = members(read_bytes(path, max_bytes), path, ("data", "policy.pth"), max_bytes)
     if len(found) < 2:
@@ -84,12 +90,12 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
     weights = _weights(found["policy.pth"], path, max_bytes)
     stated = data.get("policy_class")
     home = str(stated.get("__module__", "")).split(".") if isinstance(stated, dict) else [""]
-    if home[0] == "sb3_contrib" and home[1:2] and home[1] in _FUNCTIONS:
-        raise VictimError(f"{path}: {by_function(home[1].upper())}")
+    if home[0] == "sb3_contrib" and "maskable" in home:
+        raise VictimError(f"{path}: {MASKED}")
     algorithm = algorithm_of(weights, data)
     if algorithm is None:
         raise CardError(f"{path}: no weights of a known policy among {', '.join(list(weights)[:8]):.300}")
-    module, name, _ = _POLICIES["PPO" if algorithm == "A2C" else algorithm]
+    module, name, _ = _POLICIES[algorithm]
     # left by learn() whenever there was a VecNormalize, also one that normalises rewards alone; those with a replay
     # buffer leave it always
     normalised = algorithm in _ON_POLICY and data.get("_last_original_obs") is not None
@@ -163,9 +169,15 @@ def stored_tensors(data: bytes, where: str, max_bytes: int | None = None) -> Any
 
 
 def algorithm_of(weights: dict[str, Tensor], data: dict[str, Any]) -> str | None:
-    """The algorithm, from the names of its weights; DDPG reads as TD3, which it is a case of."""
+    """The algorithm, from the names of its weights and settings; DDPG reads as TD3, which it is a case of."""
     found = next((a for a, (_, _, start) in _POLICIES.items() if any(k.startswith(start) for k in weights)), None)
-    return "A2C" if found == "PPO" and "n_epochs" not in data else found
+    if found == "PPO" and "n_epochs" not in data:
+        return "ARS" if "n_delta" in data else "TRPO" if "cg_max_steps" in data else "A2C"
+    if found == "SAC" and "top_quantiles_to_drop_per_net" in data:
+        return "TQC"
+    if found == "SAC" and not any(k.startswith("critic_target.") for k in weights):
+        return "CrossQ"
+    return found
 
 
 def _needs_trust(path: Path, what: str) -> TrustError:
@@ -190,8 +202,17 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
             out[key] = _ACTIVATIONS[name[-1]] if key == "activation_fn" else name[-1]
         elif key in _PLAIN and not isinstance(value, str):
             out[key] = value
+        elif key in ("squash_output", "with_bias") and algorithm == "ARS":
+            out[key] = value is True
         elif key not in _IGNORED:
             raise _needs_trust(path, f"policy_kwargs[{key!r:.80}] ({value!s:.80})")
+    eps = out.get("batch_norm_eps", 1)
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 < eps < math.inf:
+        raise CardError(f"{path}: batch_norm_eps must be a number above 0, got {eps!r:.80}")
+    if algorithm == "ARS":
+        linear = "net_arch" not in out and "action_net.2.weight" not in weights  # ARSLinearPolicy, with its defaults
+        out = ({"net_arch": [], "squash_output": False} if linear else {}) | out
+        return out | {"with_bias": "action_net.0.bias" in weights}
     if "features_extractor_class" not in out:
         cnn, several = (any(f"features_extractor.{part}." in k for k in weights) for part in ("cnn", "extractors"))
         space = data.get("observation_space")

@@ -16,7 +16,6 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.errors import CardError, TrustError, VictimError
-from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 
 sb3 = pytest.importorskip("stable_baselines3")
@@ -51,6 +50,7 @@ class Blank(gym.Env):
 def model(algorithm, observed, acted, kwargs, arguments=None, env=None):
     policy = "MultiInput" if isinstance(observed, spaces.Dict) else "Cnn" if observed is IMAGE else "Mlp"
     policy += "LstmPolicy" if algorithm is contrib.RecurrentPPO else "Policy"
+    policy = "LinearPolicy" if algorithm is contrib.ARS and "net_arch" not in kwargs else policy
     torch.manual_seed(0)
     made = algorithm(
         policy, env or Blank(observed, acted), policy_kwargs=dict(kwargs), device="cpu", **(arguments or {})
@@ -58,6 +58,11 @@ def model(algorithm, observed, acted, kwargs, arguments=None, env=None):
     for name, value in made.policy.named_parameters():  # so that actions saturate, and differ between rows
         if name.startswith(("action_net", "actor.mu.", "actor.latent", "log_std")):
             value.data.mul_(3).add_(0.1 * torch.randn_like(value))
+    for layer in made.policy.modules():  # statistics as a training leaves them
+        if type(layer).__name__ == "BatchRenorm1d":
+            layer.ra_mean.normal_()
+            layer.ra_var.uniform_(0.5, 2)
+            layer.bias.data.normal_()
     return made
 
 
@@ -77,10 +82,21 @@ CASES = {
     "a2c bits": (sb3.A2C, VECTOR, spaces.MultiBinary(3), SMALL | {"share_features_extractor": False}, {}),
     "a2c linear": (sb3.A2C, VECTOR, TWO, {"net_arch": {"pi": [], "vf": [4]}}, {}),
     "sac": (sb3.SAC, VECTOR, BOX, SMALL, OFF),
+    "sac linear": (sb3.SAC, VECTOR, BOX, {"net_arch": []}, OFF),
     "sac cnn": (sb3.SAC, IMAGE, BOX, CNN | {"share_features_extractor": True}, OFF),
     "td3": (sb3.TD3, VECTOR, BOX, SMALL, OFF),
     "td3 dict": (sb3.TD3, DICT, BOX, BOTH, OFF),
     "ddpg": (sb3.DDPG, VECTOR, BOX, SMALL, OFF),
+    "tqc": (contrib.TQC, VECTOR, BOX, SMALL | {"n_quantiles": 5, "n_critics": 3}, OFF),
+    "tqc cnn": (contrib.TQC, IMAGE, BOX, CNN | {"share_features_extractor": True}, OFF),
+    "tqc dict": (contrib.TQC, DICT, BOX, BOTH, OFF),
+    "crossq": (contrib.CrossQ, VECTOR, BOX, SMALL | {"batch_norm_eps": 0.1}, OFF),
+    "crossq plain": (contrib.CrossQ, VECTOR, BOX, SMALL | {"batch_norm": False}, OFF),
+    "ars": (contrib.ARS, VECTOR, BOX, {"net_arch": [8]}, {}),
+    "ars scores": (contrib.ARS, VECTOR, spaces.Discrete(3), {"net_arch": [8], "with_bias": False}, {}),
+    "ars linear": (contrib.ARS, VECTOR, BOX, {}, {}),
+    "ars linear squashed": (contrib.ARS, VECTOR, BOX, {"with_bias": True, "squash_output": True}, {}),
+    "trpo": (contrib.TRPO, VECTOR, BOX, SMALL, {}),
     "recurrent": (contrib.RecurrentPPO, VECTOR, BOX, SMALL | {"lstm_hidden_size": 6, "n_lstm_layers": 2}, {}),
     "recurrent shared": (
         contrib.RecurrentPPO, VECTOR, TWO,
@@ -92,7 +108,8 @@ CASES = {
 }  # fmt: skip
 WRITTEN_OUT = {
     "dqn", "dqn cnn", "qrdqn", "ppo", "ppo box", "ppo cnn", "a2c", "a2c linear", "a2c bits", "td3", "ddpg", "sac",
-    "sac cnn",
+    "sac cnn", "sac linear", "tqc", "tqc cnn", "crossq", "crossq plain", "ars", "ars scores", "ars linear",
+    "ars linear squashed", "trpo",
 }  # fmt: skip
 
 
@@ -172,12 +189,13 @@ def test_distribution_and_value(name):
             torch.testing.assert_close(torch.distributions.kl_divergence(ours, theirs), torch.zeros(ours.batch_shape))
 
 
-@pytest.mark.parametrize("name", ["sac", "sac cnn", "td3", "td3 dict", "ddpg"])
+@pytest.mark.parametrize("name", ["sac", "sac cnn", "td3", "td3 dict", "ddpg", "crossq", "crossq plain"])
 def test_critic(name):
     made = model(*CASES[name])
     victim, obs = from_sb3(made), batch(made.observation_space)
     act = batch(BOX)
     scaled = torch.as_tensor(made.policy.scale_action(act))
+    made.policy.set_training_mode(False)
     with torch.no_grad():
         expected = torch.cat(made.critic(made.policy.obs_to_tensor(obs)[0], scaled), 1).amin(1)
     x, a = tensors(obs), torch.as_tensor(act).requires_grad_()
@@ -186,6 +204,52 @@ def test_critic(name):
     torch.testing.assert_close(found.detach(), expected)
     slopes = torch.autograd.grad(found.sum(), (leaf, a))
     assert all(slope.abs().max() > 0 for slope in slopes)
+
+
+@pytest.mark.parametrize("name", ["tqc", "tqc cnn", "tqc dict"])
+def test_the_critic_of_tqc_is_the_mean_over_quantiles(name):
+    made = model(*CASES[name])
+    victim, obs, act = from_sb3(made), batch(made.observation_space), batch(BOX)
+    scaled = torch.as_tensor(made.policy.scale_action(act))
+    with torch.no_grad():
+        expected = made.critic(made.policy.obs_to_tensor(obs)[0], scaled).mean(2).mean(1)
+    x, a = tensors(obs), torch.as_tensor(act).requires_grad_()
+    leaf = (x["a"] if isinstance(x, dict) else x).requires_grad_()
+    found = victim.q(x, a)
+    torch.testing.assert_close(found.detach(), expected)
+    assert all(slope.abs().max() > 0 for slope in torch.autograd.grad(found.sum(), (leaf, a)))
+
+
+@pytest.mark.parametrize("name", ["tqc", "crossq"])
+def test_attacks_that_need_the_critic(name):
+    victim, true = from_sb3(model(*CASES[name])), batch(VECTOR, 20)
+    env = adv.PerturbObservation(Blank(VECTOR, BOX), adv.MinQ(victim), within=adv.Linf(0.1))
+    rows = iter(true)
+    env.unwrapped.reset = lambda **kwargs: (next(rows).copy(), {})
+    seen = np.stack([env.reset(seed=0)[0] for _ in true])
+    assert np.abs(seen - true).max() <= 0.1 + 1e-6
+    worse, clean = (victim.q(torch.as_tensor(true), torch.as_tensor(victim.act_on(obs))) for obs in (seen, true))
+    assert (worse <= clean + 1e-6).all() and worse.mean() < clean.mean() - 1e-3
+
+
+def test_a_live_crossq_must_not_be_in_training_mode():
+    """An attack would move its running statistics, and its actions would depend on the batch."""
+    made, obs = model(*CASES["crossq"]), torch.randn(6, 4)
+    made.policy.set_training_mode(True)
+    with pytest.raises(VictimError, match=r"batch normalisation.*BatchRenorm1d"):
+        from_sb3(made, live=True)
+    frozen = from_sb3(made)
+    made.policy.set_training_mode(False)
+    live = from_sb3(made, live=True)
+    torch.testing.assert_close(live.params(obs).detach(), frozen.params(obs))
+    before = frozen.params(obs)
+    for layer in made.actor.modules():
+        if hasattr(layer, "ra_mean"):
+            layer.ra_mean += 1
+    assert torch.equal(frozen.params(obs), before) and not torch.allclose(live.params(obs), before)
+    made.policy.set_training_mode(True)
+    with pytest.raises(VictimError, match="training mode"):
+        live.params(obs)
 
 
 @pytest.mark.parametrize("name", ["recurrent", "recurrent shared", "recurrent plain critic"])
@@ -266,9 +330,10 @@ def test_images_have_a_unit():
     assert from_sb3(model(*CASES["ppo"])).scale is None
 
 
-@pytest.mark.parametrize("name", ["ppo box", "qrdqn", "recurrent"])
+@pytest.mark.parametrize("name", ["ppo box", "qrdqn", "tqc", "crossq", "ars", "trpo", "recurrent"])
 def test_live_follows_and_a_copy_does_not(name):
     made, obs = model(*CASES[name]), torch.randn(4, 4)
+    made.policy.set_training_mode(False)
     frozen, live = from_sb3(made), from_sb3(made, live=True)
     state = frozen.initial_state(4)
     before = frozen.params(obs, state)
@@ -281,6 +346,21 @@ def test_live_follows_and_a_copy_does_not(name):
     assert live.fingerprint() != prints[1]
     torch.testing.assert_close(live.params(obs, state), from_sb3(made).params(obs, state))
     assert all(p.requires_grad and p.grad is None for p in live.net.parameters() if p.shape[0] != 1)
+
+
+@pytest.mark.parametrize("name", ["TQC", "CrossQ", "ARS", "TRPO"])
+def test_agents_of_sb3_contrib_that_learned(name):
+    """Before and after further training, on a thousand observations."""
+    how = {"ARS": {"n_delta": 2}, "TRPO": {"n_steps": 64, "batch_size": 64}}.get(
+        name, {"learning_starts": 20, "batch_size": 32}
+    )
+    made = getattr(contrib, name)("MlpPolicy", "Pendulum-v1", device="cpu", seed=0, **how).learn(100)
+    obs = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
+    frozen, before = from_sb3(made), made.predict(obs, deterministic=True)[0]
+    made.learn(100)
+    for victim, expected in ((frozen, before), (from_sb3(made), made.predict(obs, deterministic=True)[0])):
+        np.testing.assert_allclose(victim.act_on(obs), expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(made.predict(obs, deterministic=True)[0] - before).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["ppo", "ppo cnn", "dqn", "dqn cnn", "a2c", "sac", "td3"])
@@ -368,7 +448,12 @@ def test_zip_without_unpickling(case, tmp_path, monkeypatch):
     assert torch.equal(found.params(obs, found.initial_state(6)), victim.params(obs, victim.initial_state(6)))
 
 
-@pytest.mark.parametrize("name", ["dqn", "qrdqn", "ppo box", "a2c", "sac", "td3", "ddpg", "recurrent"])
+TRUSTED = [
+    "dqn", "qrdqn", "ppo box", "a2c", "sac", "td3", "ddpg", "tqc", "crossq", "ars", "ars linear", "trpo", "recurrent",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRUSTED)
 def test_zip_with_trust(name, tmp_path):
     made = model(*CASES[name])
     made.save(tmp_path / "model.zip")
@@ -505,29 +590,20 @@ def test_weights_that_are_not_finite(tmp_path):
         load_sb3(tmp_path / "model.zip")
 
 
-@pytest.mark.parametrize("name", ["TQC", "CrossQ", "ARS"])
-def test_other_algorithms_point_to_from_module(name, tmp_path):
-    """What the message says to do does give a victim that acts as the agent does."""
-    unit = spaces.Box(-1, 1, (2,), np.float32)
-    off = {} if name == "ARS" else OFF
-    made = getattr(contrib, name)(
-        "MlpPolicy", Blank(VECTOR, unit), policy_kwargs={"net_arch": [8]}, device="cpu", **off
-    )
+def test_masks_are_refused_by_name(tmp_path):
+    made = contrib.MaskablePPO("MlpPolicy", Blank(VECTOR, TWO), device="cpu")
     made.save(tmp_path / "model.zip")
     for load in (lambda: from_sb3(made), lambda: from_sb3(made.policy), lambda: load_sb3(tmp_path / "model.zip")):
-        with pytest.raises(VictimError, match=rf"(?i)no victim is made of {name}.*policy\.actor\.mu.*ARS"):
+        with pytest.raises(VictimError, match=r"MaskablePPO.*mask.*from_module"):
             load()
-    policy = made.policy
-    if name == "ARS":
-        for weight in policy.parameters():  # which begin at zero
-            torch.nn.init.normal_(weight)
-        net = policy.action_net
-    else:
-        net = torch.nn.Sequential(policy.actor.latent_pi, policy.actor.mu, torch.nn.Tanh())
-    policy.set_training_mode(False)
-    victim, obs = from_module(net, VECTOR, unit, "mean"), batch(VECTOR)
-    found = victim.act(victim.params(tensors(obs))).numpy()
-    np.testing.assert_allclose(found, made.predict(obs, deterministic=True)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("eps", [0, -1.0, True, [1], float("nan"), float("inf")])
+def test_a_hostile_epsilon_of_batch_renormalisation(eps, tmp_path):
+    model(*CASES["crossq"]).save(tmp_path / "model.zip")
+    rewrite(tmp_path / "model.zip", "data", edit(policy_kwargs={"net_arch": [8, 8], "batch_norm_eps": eps}))
+    with pytest.raises(CardError, match=r"batch_norm_eps must be|cannot read"):
+        load_sb3(tmp_path / "model.zip")
 
 
 def test_images_with_channels_last_are_told_what_to_do():
