@@ -34,7 +34,16 @@ from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strateg
 from adv_wrappers.training.imitation import imitate
 from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.training.train_dynamics import train_dynamics
-from adv_wrappers.victims import Victim, from_module, from_onnx, from_sb3, from_torchscript, load_victim, save_card
+from adv_wrappers.victims import (
+    Victim,
+    from_module,
+    from_onnx,
+    from_rllib,
+    from_sb3,
+    from_torchscript,
+    load_victim,
+    save_card,
+)
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from adv_wrappers.wrappers.perturb_action import PerturbAction
 from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
@@ -95,12 +104,13 @@ __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Coupled", "Environment", "Episodes", "Every", "Forces", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
     "Newest", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PerturbReward", "Plan",
-    "PlantBackdoor", "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback", "ScheduleBudget",
-    "ScheduleBudgetCallback", "SingleAgentEnv", "SmoothSchedule", "Sparse", "Strategic", "ThreatModel", "Timed",
-    "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify", "certify_smoothed",
-    "evaluate", "from_module", "from_onnx", "from_sb3", "from_torchscript", "imitate", "load_victim", "presets",
-    "register", "report", "resilience", "robustness", "run", "run_suite", "save_card", "threat", "train_adversary",
-    "train_agent", "train_critic", "train_dynamics", "train_opponent", "worst_dynamics", "wrap",
+    "PlantBackdoor", "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback",
+    "ScheduleBudget", "ScheduleBudgetCallback", "SingleAgentEnv", "SmoothSchedule", "Sparse", "Strategic",
+    "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify",
+    "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_rllib", "from_sb3", "from_torchscript",
+    "imitate", "load_victim", "presets", "register", "report", "resilience", "robustness", "run", "run_suite",
+    "save_card", "threat", "train_adversary", "train_agent", "train_critic", "train_dynamics", "train_opponent",
+    "worst_dynamics", "wrap",
     *(name for name, kind in vars(all_attacks).items() if isinstance(kind, type)),
 ]  # fmt: skip
 

@@ -30,6 +30,7 @@ VICTIMS = {
     "Victim",
     "from_module",
     "from_onnx",
+    "from_rllib",
     "from_sb3",
     "from_torchscript",
     "load_victim",

@@ -1,4 +1,4 @@
-"""Victims: the policies under attack, made from modules, SB3 models, cards and references."""
+"""Victims: the policies under attack, made from modules, agents of SB3 and RLlib, cards and references."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from adv_wrappers.victims.card_reader import environment_of, load_card
 from adv_wrappers.victims.card_writer import save_card
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.onnx import from_onnx
+from adv_wrappers.victims.rllib import from_rllib
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 from adv_wrappers.victims.torchscript import from_torchscript
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.victims.victim_references import load_victim, zoo_names
 
 __all__ = [
-    "Victim", "environment_of", "from_module", "from_onnx", "from_sb3", "from_torchscript", "load_card", "load_sb3",
-    "load_victim", "save_card", "zoo_names",
+    "Victim", "environment_of", "from_module", "from_onnx", "from_rllib", "from_sb3", "from_torchscript", "load_card",
+    "load_sb3", "load_victim", "save_card", "zoo_names",
 ]  # fmt: skip
