@@ -67,12 +67,13 @@ def input_form(
         VictimError: for a function that takes none of them.
     """
 
-    def call(arrays: bool, gradient: bool) -> object:
+    def call(arrays: bool, gradient: bool) -> tuple[object, bool]:
         obs, state = _zeros(space, device, dtype), (start(2),) if start else ()
         if arrays:
-            return net(to_arrays(obs), *to_arrays(state))
+            return net(to_arrays(obs), *to_arrays(state)), False
         with torch.set_grad_enabled(gradient):
-            return net(_requiring_gradient(obs) if gradient else obs, *state)
+            out = net(_requiring_gradient(obs) if gradient else obs, *state)
+        return out, gradient and _differentiable(out, obs)
 
     faults: list[Exception] = []
     with warnings.catch_warnings():
@@ -80,14 +81,14 @@ def input_form(
         plain = isinstance(net, nn.Module)
         for arrays, gradient in [(False, False)] if plain else [(False, True), (True, False), (False, False)]:
             try:
-                out = call(arrays, gradient)
+                out, differentiable = call(arrays, gradient)
             except Exception as error:
                 faults.append(error)
                 continue
             if answers_arrays(out):
                 return "arrays"
             if not arrays:
-                return "gradients" if plain or (gradient and _differentiable(out)) else "tensors"
+                return "gradients" if plain or differentiable else "tensors"
     if plain:
         return "gradients"  # inspect_output says what is wrong with it
     raise VictimError(
@@ -106,14 +107,20 @@ def _requiring_gradient(obs: object) -> object:
     return map_leaves(requiring, obs)
 
 
-def _differentiable(out: object) -> bool:
+def _differentiable(out: object, obs: object) -> bool:
+    """Whether a gradient comes from an output to the observations: weights alone may require one, too."""
     out = out[0] if isinstance(out, tuple) and out else out
     if isinstance(out, torch.distributions.Distribution):
         try:
             out = params_of(out)[1]
         except TypeError:  # inspect_output raises for it
             return True
-    return not isinstance(out, Tensor) or out.requires_grad
+    if not isinstance(out, Tensor):
+        return True
+    seen = [leaf for leaf in tensors(obs) if leaf.requires_grad]
+    if not out.requires_grad or not seen:
+        return out.requires_grad
+    return any(slope is not None for slope in torch.autograd.grad(out.sum(), seen, allow_unused=True))
 
 
 Form = Literal["tensor", "pair", "first", "distribution"]

@@ -72,6 +72,15 @@ def test_functions_on_tensors_stay_what_they_are():
     assert not inward.differentiable and inward.params(X).shape == (5, 2)
 
 
+def test_a_gradient_of_weights_alone_is_none_of_observations():
+    """As of a function that normalises under no_grad, and whose weights are still trained."""
+    net = nn.Linear(4, 2)
+    victim = from_module(lambda obs: net((obs / 2).detach()), OBS, TWO, "q")
+    assert not victim.differentiable
+    with pytest.raises(VictimError, match=r"max-diff needs the victim's gradient.*detaches"):
+        adv.MaxDiff(victim)
+
+
 def test_a_module_that_answers_arrays():
     class Session(nn.Module):
         def forward(self, obs):
