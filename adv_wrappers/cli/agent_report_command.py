@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 @click.argument(
     "sources", metavar="ENV | STORE | STORE STORE", nargs=-1, required=True, shell_complete=complete_env_or_path
 )
-@click.option("--victim", metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip; with ENV",
-              shell_complete=complete_victim("card", "sb3"))  # fmt: skip
+@click.option("--victim", metavar="REF", help="zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER; with ENV",
+              shell_complete=complete_victim("card", "sb3", "rllib"))  # fmt: skip
 @STATS
 @TRUST
 @ENV_KWARGS

@@ -65,8 +65,8 @@ ENV_WORKERS = click.option(
 )
 WORKERS = click.option("--workers", default=1, show_default=True, type=POSITIVE, help="processes that play episodes")
 VICTIM = click.option(
-    "--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER or sb3:FILE.zip",
-    shell_complete=complete_victim("card", "sb3"),
+    "--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER",
+    shell_complete=complete_victim("card", "sb3", "rllib"),
 )  # fmt: skip
 SELECT = click.option(
     "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
@@ -77,7 +77,9 @@ STATS = click.option(
     "--stats", metavar="FILE", help="of the VecNormalize of sb3:FILE.zip  [default: looked for beside it]"
 )
 TRUST = click.option(
-    "--trust", is_flag=True, help="run the code that is pickled in sb3:FILE.zip and --stats: for files of your own"
+    "--trust",
+    is_flag=True,
+    help="run the code that is pickled in sb3:FILE.zip, rllib:FOLDER and --stats: for files of your own",
 )
 ENV_KWARGS = click.option(
     "--env-kwargs", callback=_read_arguments, metavar="TEXT",

@@ -15,7 +15,13 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 _ZOO = Path(__file__).parents[1] / "zoo"
-_FILES = {"card": "card.json", "sb3": ".zip", "onnx": ".onnx", "torchscript": ".pt"}  # how the name of a file ends
+_FILES = {
+    "card": "card.json",
+    "rllib": "rllib_checkpoint.json",
+    "sb3": ".zip",
+    "onnx": ".onnx",
+    "torchscript": ".pt",
+}  # how the name of a file ends
 
 
 def complete_env(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:

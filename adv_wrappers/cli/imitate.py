@@ -43,13 +43,15 @@ _FILES = ("onnx", "torchscript")
     "--victim",
     required=True,
     metavar="REF",
-    shell_complete=complete_victim("card", "sb3", "onnx", "torchscript"),
-    help="zoo:NAME, card:FOLDER, sb3:FILE.zip, onnx:FILE or torchscript:FILE",
+    shell_complete=complete_victim("card", "sb3", "rllib", "onnx", "torchscript"),
+    help="zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, onnx:FILE or torchscript:FILE",
 )
 @STATS
 @click.option("--kind", type=click.Choice(KINDS), help="what an ONNX or TorchScript file returns")
 @click.option(
-    "--trust", is_flag=True, help="run the code in sb3:FILE.zip and --stats, or the program in a TorchScript file"
+    "--trust",
+    is_flag=True,
+    help="run the code in sb3:FILE.zip, rllib:FOLDER and --stats, or the program in a TorchScript file",
 )
 @click.option(
     "--queries", default=20_000, show_default=True, type=POSITIVE, help="actions that the victim is asked for"

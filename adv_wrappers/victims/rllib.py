@@ -58,8 +58,8 @@ def from_rllib(
     ``explore=False``, or with ``select="sample"`` as its distribution does. Discrete actions have kind ``q`` (DQN) or
     ``logits``; continuous ones ``gaussian``, of SAC before its tanh, or ``mean``, scaled to the action box and clipped
     as the algorithm was told to (``normalize_actions``, ``clip_actions``). Ray 2.60 leaves the tanh of SAC and TQC out
-    where it does not explore, and so does the victim. LSTM and GRU modules are recurrent victims, and so are frame
-    stacks. PPO and its relatives have a value, SAC and TQC a critic (the least of two, and the mean over quantiles).
+    where it does not explore, and so does the victim. LSTM modules are recurrent victims, and so are frame stacks. PPO
+    and its relatives have a value, SAC and TQC a critic (the least of two, and the mean over quantiles).
 
     Args:
         agent: an ``Algorithm``, the folder of its checkpoint, an ``RLModule``, or the folder of its checkpoint.
@@ -213,7 +213,6 @@ class Front(nn.Module):
     Args:
         layers: applied one after the other to an observation ``[B, *S]``, or to a dictionary of them.
         frames: how many of what these give are stacked on the last axis; 0 for no stack.
-        then: layers on the stack.
         shape: of one frame, where there is a stack.
         unit: the divisor of a ``MeanStdFilter`` on a Box, in the units of observations.
     """
@@ -222,12 +221,11 @@ class Front(nn.Module):
         self,
         layers: Sequence[nn.Module],
         frames: int = 0,
-        then: Sequence[nn.Module] = (),
         shape: tuple[int, ...] = (),
         unit: Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.layers, self.then = nn.Sequential(*layers), nn.Sequential(*then)
+        self.layers = nn.Sequential(*layers)
         self.frames, self.shape, self.unit = frames, shape, unit
 
     def extra_repr(self) -> str:
@@ -239,7 +237,7 @@ class Front(nn.Module):
         if earlier is None:
             return x, None
         stack = torch.cat([earlier, x], -1)
-        return self.then(stack), stack[..., 1:]
+        return stack, stack[..., 1:]
 
 
 class OnLeaves(nn.Module):
@@ -265,29 +263,29 @@ class Joined(nn.Module):
 
 def _front(pieces: Sequence[Any], space: spaces.Space[object]) -> Front:
     layers: list[nn.Module] = []
-    then: list[nn.Module] = []
     frames, unit = 0, None
     shape: tuple[int, ...] = ()
     for piece in pieces:
-        name, here = type(piece).__name__, then if frames else layers
+        name = type(piece).__name__
         if not _is_rllibs(piece) or getattr(piece, "_as_learner_connector", False):
             raise _refused(piece)
         if getattr(piece, "_multi_agent", False) or name == "AgentToModuleMapping":
             raise _refused(piece, " of several agents")
-        if name == "MeanStdFilter" and not frames:
+        if frames:  # RLlib hands the stack to the module, and what follows changes the newest frame too late
+            raise _refused(piece, " behind a frame stack")
+        if name == "MeanStdFilter":
             layer = _filter(piece, space)
             unit = None if layers else layer.std.clone()
-            here.append(layer)
+            layers.append(layer)
         elif name == "FlattenObservations":
-            here += _flatten(piece, space)
+            layers += _flatten(piece, space)
             space = spaces.Box(-np.inf, np.inf, (_size(space, piece._keys_to_remove),))
-        elif name == "FrameStacking" and not frames and isinstance(space, spaces.Box) and len(space.shape) == 3:
+        elif name == "FrameStacking" and isinstance(space, spaces.Box) and len(space.shape) == 3:
             # RLlib joins (height, width, 1) on the last axis, zeros where the episode has no earlier ones
             frames, shape = int(piece.num_frames), space.shape
-            space = spaces.Box(-np.inf, np.inf, (*space.shape[:-1], frames))
         else:
             raise _refused(piece, " here")
-    return Front(layers, frames if frames > 1 else 0, then, shape, unit)
+    return Front(layers, frames if frames > 1 else 0, shape, unit)
 
 
 def _filter(piece: Any, space: spaces.Space[object]) -> Normalize:

@@ -16,6 +16,7 @@ from adv_wrappers.utils.torch_threads import one_thread_in_workers
 from adv_wrappers.utils.untrusted_files import check_max_bytes
 from adv_wrappers.victims.card_reader import load_card
 from adv_wrappers.victims.carrl_victim import LowerBound
+from adv_wrappers.victims.rllib import from_rllib
 from adv_wrappers.victims.sb3 import Stats, load_sb3
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Select, Victim, device_of
@@ -68,13 +69,14 @@ def load_victim(
     """The victim that a text names; a victim is returned as it is.
 
     Args:
-        ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip`` or
-            ``sb3:FILE.zip?stats=FILE``; or one around another: ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``,
-            ``samples``, see :class:`adv_wrappers.victims.smoothed.Smoothed`) and ``lower-bound:REFERENCE?eps=0.05``
-            (``scale``, ``method``, see :class:`adv_wrappers.victims.carrl_victim.LowerBound`).
-        trust: allow an SB3 file to run the code that is pickled in it.
+        ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip``,
+            ``sb3:FILE.zip?stats=FILE`` or ``rllib:FOLDER`` (a checkpoint, see :func:`adv_wrappers.from_rllib`); or one
+            around another: ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``, ``samples``, see
+            :class:`adv_wrappers.victims.smoothed.Smoothed`) and ``lower-bound:REFERENCE?eps=0.05`` (``scale``,
+            ``method``, see :class:`adv_wrappers.victims.carrl_victim.LowerBound`).
+        trust: allow an SB3 file to run the code that is pickled in it, and a checkpoint of RLlib, which needs it.
         select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
-        dtype: float32 or float64; SB3 agents are float32.
+        dtype: float32 or float64; agents of SB3 and RLlib are float32.
         stats: statistics of the ``VecNormalize`` that an SB3 agent was trained behind: a file that
             ``VecNormalize.save`` wrote, or ``.npz`` or ``.json`` with ``mean``, ``var`` or ``std``, ``clip`` and
             ``epsilon``. None takes those of the reference, else the file that SB3's callbacks, rl-zoo3 or a tutorial
@@ -85,7 +87,8 @@ def load_victim(
     Raises:
         VictimError: for any other reference, and a name that is not in the zoo.
         CardError: for files that are missing, malformed or too large.
-        TrustError: for an SB3 file, or statistics, that cannot be read without running code from them.
+        TrustError: for an SB3 file, statistics, or a checkpoint of RLlib that cannot be read without running code
+            from them.
 
     Warns:
         UserWarning: if an SB3 agent was trained behind a ``VecNormalize`` whose statistics are nowhere.
@@ -135,6 +138,10 @@ def load_victim(
             max_bytes=max_bytes,
             ref=f"sb3:{path}{named}",
         )
+    if kind == "rllib" and rest:
+        if dtype != torch.float32:
+            raise VictimError(f"RLlib agents compute in float32, got dtype={dtype}")
+        return from_rllib(Path(rest), trust=trust, device=device, select=select or "mode", ref=ref)
     if kind in ("onnx", "torchscript"):
         makes = Words(
             f"from_{kind}(FILE, observation_space, action_space, kind) makes a victim of it, and imitate(victim, env, "
@@ -148,7 +155,8 @@ def load_victim(
         Message(
             "a victim is ",
             Words("a Victim (from_sb3(model) and from_module(net, ...) make one), ", ""),
-            f"'zoo:NAME', 'card:FOLDER' or 'sb3:FILE.zip', got {ref!r:.80}; in the zoo: {', '.join(names) or 'none'}",
+            f"'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip' or 'rllib:FOLDER', got {ref!r:.80}; in the zoo: "
+            f"{', '.join(names) or 'none'}",
         )
     )
 

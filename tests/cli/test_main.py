@@ -38,7 +38,10 @@ def invoke(*words: str):
         ([*EVALUATE, "--best-of", "9" * 9], "--best-of must be an integer from 1 to 1000000"),
         ([*EVALUATE, "--stats", "a"], "--stats goes with sb3:FILE.zip"),
         ([*EVALUATE[:2], "--victim", "onnx:a.onnx"], "adv-wrappers imitate ENV --victim onnx:FILE --kind KIND --out"),
-        ([*EVALUATE[:2], "--victim", "nobody"], "a victim is 'zoo:NAME', 'card:FOLDER' or 'sb3:FILE.zip'"),
+        (
+            [*EVALUATE[:2], "--victim", "nobody"],
+            "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip' or 'rllib:FOLDER'",
+        ),
         ([*SUITE, "--eps", "-1"], "--eps must be a finite number from 0"),
         ([*SUITE, "--eps", "1", "--scale", "victim"], "--scale victim needs a victim with a unit of its own"),
         ([*CERTIFY, "--eps", "1", "--eps", "1"], "--eps must be different radii"),

@@ -20,7 +20,11 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 pytestmark = pytest.mark.filterwarnings("ignore")  # RLlib's own, of its other API stack
 ppo = pytest.importorskip("ray.rllib.algorithms.ppo", exc_type=ImportError)  # ray[rllib] pins another Gymnasium
+from ray.rllib.algorithms.appo import APPOConfig  # noqa: E402
+from ray.rllib.algorithms.bc import BCConfig  # noqa: E402
 from ray.rllib.algorithms.dqn import DQNConfig  # noqa: E402
+from ray.rllib.algorithms.impala import IMPALAConfig  # noqa: E402
+from ray.rllib.algorithms.marwil import MARWILConfig  # noqa: E402
 from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule  # noqa: E402
 from ray.rllib.algorithms.sac import SACConfig  # noqa: E402
 from ray.rllib.algorithms.tqc import TQCConfig  # noqa: E402
@@ -141,6 +145,10 @@ CASES = {
     ),
     "ppo lstm": lambda: Agent(ppo.PPOConfig(), VECTOR, TWO, LSTM),
     "ppo lstm box filter": lambda: Agent(ppo.PPOConfig(), VECTOR, BOX, LSTM, [MeanStdFilter]),
+    "appo": lambda: Agent(APPOConfig(), VECTOR, BOX, SMALL, [MeanStdFilter]),
+    "impala": lambda: Agent(IMPALAConfig(), VECTOR, THREE, SMALL),
+    "bc": lambda: Agent(BCConfig(), VECTOR, THREE, SMALL),
+    "marwil": lambda: Agent(MARWILConfig(), VECTOR, BOX, SMALL),
     "dqn": lambda: Agent(DQNConfig().training(dueling=False), VECTOR, THREE, SMALL),
     "dqn dueling": lambda: Agent(DQNConfig().training(dueling=True), VECTOR, THREE, DUELING, [MeanStdFilter]),
     "dqn atoms": lambda: Agent(DQNConfig().training(num_atoms=5, v_min=-1, v_max=1), VECTOR, THREE, DUELING),
@@ -302,6 +310,8 @@ def test_what_is_not_expressed_is_refused_by_name():
     whole = spaces.Box(-50, 50, (4,), np.int8)  # which it would round its answers to
     with pytest.raises(VictimError, match=r"MeanStdFilter is not expressed in a victim on Box\(-50, 50"):
         from_rllib(CASES["ppo"]().module, env_to_module=[MeanStdFilter()], observation_space=whole)
+    with pytest.raises(VictimError, match=r"FlattenObservations is not expressed in a victim behind a frame stack"):
+        from_rllib(CASES["ppo image"]().module, env_to_module=[FrameStacking(num_frames=2), FlattenObservations()])
     agent = CASES["ppo"]()
     with pytest.raises(VictimError, match=r"connector [\w.]*Squared is not expressed"):
         from_rllib(agent.module, module_to_env=[Squared(), *agent.behind.connectors])
@@ -369,7 +379,8 @@ def test_an_algorithm_and_its_checkpoint(cluster, runners, tmp_path):
         algorithm.save_to_path(tmp_path / "all")
         with pytest.raises(TrustError, match="trust=True"):
             from_rllib(tmp_path / "all")
-        found = from_rllib(tmp_path / "all", trust=True)
+        found = adv.load_victim(f"rllib:{tmp_path / 'all'}", trust=True)
+        assert found.ref == f"rllib:{tmp_path / 'all'}"
         assert torch.equal(found.params(obs), before) and found.fingerprint() == frozen.fingerprint()
         assert found.observation_space == frozen.observation_space == gym.make("Pendulum-v1").observation_space
         with pytest.raises(VictimError, match=r"no module 'other'.*default_policy"):

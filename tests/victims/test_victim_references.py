@@ -58,8 +58,11 @@ def test_missing_files(tmp_path):
         load_victim(f"card:{tmp_path}/nowhere")
     with pytest.raises(CardError, match="nowhere"):
         load_victim(f"sb3:{tmp_path}/nowhere.zip")
-    with pytest.raises(VictimError, match="float32"):
-        load_victim(f"sb3:{tmp_path}/nowhere.zip", dtype=torch.float64)
+    with pytest.raises(CardError, match="nowhere is no checkpoint"):
+        load_victim(f"rllib:{tmp_path}/nowhere")
+    for ref in ("sb3:nowhere.zip", "rllib:nowhere"):
+        with pytest.raises(VictimError, match="float32"):
+            load_victim(ref, dtype=torch.float64)
 
 
 def test_dictionaries_hold_victims_by_reference_and_hash(shelf):
