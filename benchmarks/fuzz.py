@@ -4,9 +4,9 @@
     python benchmarks/fuzz.py --only plans --inputs 2000 --seed 7
 
 Good input of every kind is changed at random by hypothesis: plans (dictionaries, JSON and TOML files), cards (their
-``card.json`` and their weights), zips of Stable-Baselines3 with the statistics beside them, texts and dictionaries of
-threats, and words of the command line. Nothing is replaced by a mock: what is accepted is loaded, wrapped and played
-for a few steps.
+``card.json`` and their weights), zips of Stable-Baselines3 and sb3-contrib with the statistics beside them, texts and
+dictionaries of threats, and words of the command line. Nothing is replaced by a mock: what is accepted is loaded,
+wrapped and played for a few steps.
 
 An input may work, or raise an :class:`AdvWrappersError` with a sentence; a command may also end with a usage error of
 click. Everything else is a finding: another exception, a message of a few letters, a process that dies, 4 GiB of
@@ -369,6 +369,7 @@ class Zips(Kind):
     name, share = "zips", 0.1
 
     def prepare(self, folder: Path) -> None:
+        from sb3_contrib import ARS, TQC, CrossQ
         from stable_baselines3 import DQN, PPO, SAC, TD3
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -383,6 +384,9 @@ class Zips(Kind):
             "dqn": DQN("MlpPolicy", "CartPole-v1", **small(buffer_size=1)),
             "sac": SAC("MlpPolicy", "Pendulum-v1", **small(buffer_size=1)),
             "td3": TD3("MlpPolicy", "Pendulum-v1", **small(buffer_size=1)),
+            "tqc": TQC("MlpPolicy", "Pendulum-v1", **small(buffer_size=1)),
+            "crossq": CrossQ("MlpPolicy", "Pendulum-v1", **small(buffer_size=1)),
+            "ars": ARS("MlpPolicy", "Pendulum-v1", **small()),
         }
         self.members: dict[str, dict[str, bytes]] = {}
         for name, model in made.items():
