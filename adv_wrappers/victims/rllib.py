@@ -418,7 +418,7 @@ class RLModuleCritic(nn.Module):
 
 
 def _value_of(module: Any) -> nn.Module | None:
-    answers = hasattr(module, "compute_values") and hasattr(module, "vf") and not module.inference_only
+    answers = hasattr(module, "compute_values") and not module.inference_only  # which is built without its value head
     return RLModuleValue(module) if answers else None
 
 

@@ -29,6 +29,7 @@ from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPP
 from ray.rllib.algorithms.sac import SACConfig  # noqa: E402
 from ray.rllib.algorithms.tqc import TQCConfig  # noqa: E402
 from ray.rllib.connectors.env_to_module import (  # noqa: E402
+    AgentToModuleMapping,
     FlattenObservations,
     MeanStdFilter,
     PrevActionsPrevRewards,
@@ -36,7 +37,9 @@ from ray.rllib.connectors.env_to_module import (  # noqa: E402
 from ray.rllib.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule as FrameStacking  # noqa: E402
 from ray.rllib.connectors.env_to_module.observation_preprocessor import SingleAgentObservationPreprocessor  # noqa: E402
 from ray.rllib.core.columns import Columns  # noqa: E402
+from ray.rllib.core.rl_module.apis import ValueFunctionAPI  # noqa: E402
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig  # noqa: E402
+from ray.rllib.core.rl_module.torch import TorchRLModule  # noqa: E402
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES  # noqa: E402
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
 
@@ -301,6 +304,31 @@ class Several(DefaultPPOTorchRLModule):
         return Mixture
 
 
+class OfOnesOwn(TorchRLModule, ValueFunctionAPI):
+    """As RLlib's examples write them: the networks have names of their own."""
+
+    def setup(self):
+        self.body = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh())
+        self.logits, self.worth = torch.nn.Linear(8, 2), torch.nn.Linear(8, 1)
+
+    def _forward(self, batch, **kwargs):
+        return {Columns.ACTION_DIST_INPUTS: self.logits(self.body(batch[Columns.OBS]))}
+
+    def compute_values(self, batch, embeddings=None):
+        return self.worth(self.body(batch[Columns.OBS])).squeeze(-1)
+
+
+def test_a_module_of_ones_own():
+    torch.manual_seed(0)
+    module = OfOnesOwn(observation_space=VECTOR, action_space=TWO, model_config={})
+    victim, obs = from_rllib(module), torch.randn(50, 4)
+    with torch.no_grad():
+        answer = module.forward_inference({Columns.OBS: obs})[Columns.ACTION_DIST_INPUTS]
+        torch.testing.assert_close(victim.params(obs), answer)
+        torch.testing.assert_close(victim.value(obs), module.compute_values({Columns.OBS: obs}))
+    assert victim.layer_graph() is not None and (victim.act_on(obs) == answer.argmax(-1)).all()
+
+
 def test_what_is_not_expressed_is_refused_by_name():
     for piece, name in ((Squared, "Squared"), (PrevActionsPrevRewards, "PrevActionsPrevRewards")):
         pieces = [piece, *([FlattenObservations] if piece is PrevActionsPrevRewards else [])]
@@ -312,6 +340,9 @@ def test_what_is_not_expressed_is_refused_by_name():
         from_rllib(CASES["ppo"]().module, env_to_module=[MeanStdFilter()], observation_space=whole)
     with pytest.raises(VictimError, match=r"FlattenObservations is not expressed in a victim behind a frame stack"):
         from_rllib(CASES["ppo image"]().module, env_to_module=[FrameStacking(num_frames=2), FlattenObservations()])
+    several = AgentToModuleMapping(rl_module_specs=set(), agent_to_module_mapping_fn=str)
+    with pytest.raises(VictimError, match=r"AgentToModuleMapping is not expressed in a victim of several agents"):
+        from_rllib(CASES["ppo"]().module, env_to_module=[several])
     agent = CASES["ppo"]()
     with pytest.raises(VictimError, match=r"connector [\w.]*Squared is not expressed"):
         from_rllib(agent.module, module_to_env=[Squared(), *agent.behind.connectors])
@@ -360,13 +391,14 @@ def cluster():
     ray.shutdown()
 
 
-@pytest.mark.parametrize("runners", [0, 1])
-def test_an_algorithm_and_its_checkpoint(cluster, runners, tmp_path):
-    """Before and after a training, with the environments in this process and in another one."""
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 0), (0, 1)])
+def test_an_algorithm_and_its_checkpoint(cluster, runners, learners, tmp_path):
+    """Before and after a training, with environments and learner in this process and in others."""
     config = (
         ppo.PPOConfig()
         .environment("Pendulum-v1")
         .env_runners(num_env_runners=runners, env_to_module_connector=lambda env, spaces, device: MeanStdFilter())
+        .learners(num_learners=learners)
         .training(train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)
         .rl_module(model_config=SMALL)
     )
