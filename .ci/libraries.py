@@ -184,6 +184,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write the rows of what was run into the page")
     options = parser.parse_args(arguments)
     text = PAGE.read_text(encoding="utf-8")
+    unknown = set(options.titles) - {section.title for section in sections(text)}
+    if unknown:
+        parser.error(f"no section {', '.join(sorted(unknown))} with snippets in {PAGE.name}")
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(setup(), names)
     ran = [section for section in sections(text) if not options.titles or section.title in options.titles]

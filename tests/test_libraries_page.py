@@ -124,6 +124,12 @@ def test_what_is_not_installed_gets_no_row(monkeypatch):
     assert not libraries.rows(libraries.with_table(PAGE, [section]))
 
 
+def test_a_section_that_is_not_there_is_an_error(capsys):
+    with pytest.raises(SystemExit):
+        libraries.main(["sklr"])
+    assert "no section sklr with snippets in libraries.rst" in capsys.readouterr().err
+
+
 def test_the_page_itself():
     """Every library that the script knows has a section with snippets and a row that says that they ran."""
     text = libraries.PAGE.read_text(encoding="utf-8")

@@ -10,11 +10,13 @@ steps of every row is held out, of which the errors in the card are.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +39,7 @@ from adv_wrappers.training.training_folder import (
     warn_of_unknown,
     write_tensors,
 )
-from adv_wrappers.training.trajectories_for_dynamics_models import Trajectories, collect
+from adv_wrappers.training.trajectories_for_dynamics_models import Trajectories, collect, recorded_trajectories
 from adv_wrappers.utils.check_numbers import check_integer, check_number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.torch_threads import one_thread
@@ -61,6 +63,7 @@ def train_dynamics(
     env: AnyEnvironment,
     transitions: int = 100_000,
     *,
+    recorded: Iterable[Any] | None = None,
     noise: float = 0.3,
     random: float = 0.5,
     hidden: Sequence[int] = (1000,) * 4,
@@ -82,6 +85,9 @@ def train_dynamics(
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
         transitions: how many are played, in steps of the environment (decisions, where it repeats actions).
+        recorded: episodes to learn from instead of playing, such as a dataset of Minari: each with ``observations``
+            ``[T + 1, n]``, ``actions`` ``[T, k]`` and ``rewards`` ``[T]``. The last tenth of their steps, in order, is
+            held out. ``transitions``, ``noise``, ``random`` and ``num_envs`` are of no use then.
         noise: standard deviation of Gaussian noise on the actions of half of the victim's episodes, as a fraction of
             half their range.
         random: share of the transitions whose actions are drawn evenly from the action space, 0 to 1.
@@ -96,7 +102,8 @@ def train_dynamics(
             (transitions) and ``"training"`` (epochs of all networks).
 
     Returns:
-        The model. ``card["errors"]`` holds, for the victim's transitions that were held out and for the random ones:
+        The model. ``card["errors"]`` holds, for the victim's transitions that were held out and for the random ones (or
+        for the ``recorded``):
         ``one_step``, the mean squared error of the change of every feature as a share of the variance of changes;
         ``mse``, the mean squared error of the next observation in its own units; and ``open_loop``, by number of steps
         that are predicted without correction, the mean squared error as a share of the variance of observations,
@@ -128,6 +135,11 @@ def train_dynamics(
     if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise VictimError(f"a model of the dynamics takes observations of one dimension, this victim sees {seen}")
     environment = Environment.of(env, victim, env_kwargs, make)
+    given = None if recorded is None else recorded_trajectories(recorded, seen.shape[0], space.shape[0])
+    if given is not None:
+        if len(given) < LEAST_STEPS:
+            raise ValueRangeError(f"expected at least {LEAST_STEPS} recorded transitions, got {len(given)}")
+        transitions, noise, random, num_envs = len(given), 0, 0, 1
     drawn = round(transitions * random)
     for what, count in (("the victim's own", transitions - drawn), ("random", drawn)):
         if 0 < count <= (LEAST_STEPS - 1) * num_envs:
@@ -154,9 +166,10 @@ def train_dynamics(
             "lr": None if linear else lr,
             "seed": seed,
             "num_envs": num_envs,
+            **({} if given is None else {"recorded": hashlib.sha256(given.to_bytes()).hexdigest()}),
         },
     }
-    training = _Training(victim, environment, TrainingFolder(out, "dynamics", about), progress)
+    training = _Training(victim, environment, TrainingFolder(out, "dynamics", about), progress, given)
     with one_thread():
         return training.run()
 
@@ -202,6 +215,7 @@ class _Training:
         environment: how one is made.
         folder: what is kept, and what was asked: environment, victim, and settings.
         progress: as for :func:`train_dynamics`.
+        recorded: what is learned from instead of playing.
     """
 
     def __init__(
@@ -210,8 +224,10 @@ class _Training:
         environment: Environment,
         folder: TrainingFolder,
         progress: Callable[[str, int, int], None] | None,
+        recorded: Trajectories | None = None,
     ) -> None:
         self.victim, self.environment, self.folder, self.progress = victim, environment, folder, progress
+        self.recorded = recorded
         self.how: Info = folder.about["training"]
 
     def run(self) -> Dynamics:
@@ -219,12 +235,14 @@ class _Training:
         if self.folder.finished:
             return Dynamics(str(self.folder.out))
         self.environment.spaces_for(self.victim)  # which checks them
-        parts = [part for source in PLAYERS if (part := self.play(source)) is not None]
-        kept = [part.split(round(len(part.over) * (1 - HELD_OUT))) for part in parts]
-        data = _Data.of([train for train, _ in kept])
+        if self.recorded is None:
+            parts = {source: part for source in PLAYERS if (part := self.play(source)) is not None}
+        else:
+            parts = {"recorded": self.recorded}
+        kept = {source: part.split(round(len(part.over) * (1 - HELD_OUT))) for source, part in parts.items()}
+        data = _Data.of([train for train, _ in kept.values()])
         net = self.fit(data)
-        sources = [source for source in PLAYERS if self.count(source)]
-        errors = {source: _errors(net, held_out) for source, (_, held_out) in zip(sources, kept, strict=True)}
+        errors = {source: _errors(net, held_out) for source, (_, held_out) in kept.items()}
         network: Section = {
             "kind": "dynamics-mlp",
             "hidden": self.how["hidden"],

@@ -1,4 +1,4 @@
-"""Trajectories of a victim and of random actions: what a model of an environment is learned from.
+"""Trajectories: what a model of an environment is learned from, played or recorded by somebody.
 
 Algorithm 1 of Weng et al. 2020 plays one policy; their algorithm 2 plays two, the victim and random actions, for as
 many transitions each. A victim under attack visits states that neither of them does, so every second row of the
@@ -7,9 +7,10 @@ victim's plays with noise on its actions here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -66,6 +67,48 @@ class Trajectories:
                 return cls(**{each.name: file.get_tensor(each.name) for each in fields(cls)})
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise CardError(f"{path} holds no trajectories: {error}") from error
+
+
+def recorded_trajectories(episodes: Iterable[Any], n: int, k: int) -> Trajectories:
+    """Episodes that somebody recorded, one after the other as those of one environment, ``[T, 1, ...]``.
+
+    Args:
+        episodes: each with ``observations`` ``[T + 1, n]``, ``actions`` ``[T, k]`` and ``rewards`` ``[T]``, as those of
+            Minari's datasets have them.
+        n, k: how many numbers an observation and an action are.
+
+    Raises:
+        ValueRangeError: for episodes of another form, numbers that are not finite, and none at all.
+    """
+    parts: list[tuple[Array, Array, Array]] = []
+    for i, episode in enumerate(episodes):
+        try:
+            obs, act, reward = (
+                np.asarray(getattr(episode, name), np.float32) for name in ("observations", "actions", "rewards")
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueRangeError(
+                f"recorded episodes have observations, actions and rewards that are arrays, got "
+                f"{type(episode).__name__} as number {i} ({error!s:.200})"
+            ) from error
+        if reward.ndim != 1 or act.shape != (len(reward), k) or obs.shape != (len(reward) + 1, n):
+            raise ValueRangeError(
+                f"expected recorded episodes with observations [T + 1, {n}], actions [T, {k}] and rewards [T], got "
+                f"{obs.shape}, {act.shape} and {reward.shape} as number {i}"
+            )
+        if not all(np.isfinite(part).all() for part in (obs, act, reward)):
+            raise ValueRangeError(f"the recorded episode number {i} holds numbers that are not finite")
+        if len(reward):
+            parts.append((obs, act, reward))
+    if not parts:
+        raise ValueRangeError("there is no transition in the recorded episodes")
+
+    def joined(each: Iterable[Array]) -> Array:
+        return np.concatenate(list(each))[:, None]
+
+    over = joined(np.arange(len(reward)) == len(reward) - 1 for _, _, reward in parts)
+    obs, then = (joined(part[0][where] for part in parts) for where in (slice(None, -1), slice(1, None)))
+    return Trajectories(obs, joined(part[1] for part in parts), then, joined(part[2] for part in parts), over)
 
 
 MakeEnvs = Callable[[int], AnyVectorEnv]

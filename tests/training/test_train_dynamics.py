@@ -15,7 +15,7 @@ from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
 from adv_wrappers.training.train_dynamics import _errors, train_dynamics
-from adv_wrappers.training.trajectories_for_dynamics_models import Trajectories, collect
+from adv_wrappers.training.trajectories_for_dynamics_models import Trajectories, collect, recorded_trajectories
 from adv_wrappers.wrappers.dmc_env import dmc
 
 A = np.array([[1.0, 0.2], [-0.1, 0.95]])
@@ -202,6 +202,60 @@ def test_other_victims_are_refused():
         train_dynamics("zoo:cartpole-dqn", "CartPole-v1")
     with pytest.raises(VictimError, match="is for observation space"):
         train_dynamics(actor(), "Pendulum-v1", 100)
+
+
+class Episode:
+    """As Minari's datasets have them."""
+
+    def __init__(self, seed, steps=30, env=None):
+        env, draw = env or Linear(), np.random.default_rng(seed)
+        seen, self.actions, self.rewards = [env.reset(seed=seed)[0]], [], []
+        for _ in range(steps):
+            self.actions.append(draw.uniform(-1, 1, 1).astype(np.float32))
+            obs, reward, *_ = env.step(self.actions[-1])
+            seen.append(obs)
+            self.rewards.append(reward)
+        self.observations, self.actions = np.array(seen), np.array(self.actions).reshape(-1, 1)
+
+
+class Still(Linear):
+    def step(self, action):
+        raise AssertionError("a step was played")
+
+
+def test_recorded_episodes_are_learned_from_and_nothing_is_played(tmp_path):
+    episodes = [Episode(seed) for seed in range(20)]
+    played = recorded_trajectories(iter(episodes), 2, 1)
+    assert len(played) == 600 and played.over[:, 0].nonzero()[0].tolist() == [*range(29, 600, 30)]
+    np.testing.assert_array_equal(played.next_obs[:29], played.obs[1:30])
+    np.testing.assert_array_equal(played.next_obs[29, 0], np.float32(episodes[0].observations[-1]))
+    said = []
+    found = train_dynamics(
+        actor(), Still, recorded=episodes, hidden=(), out=tmp_path, progress=lambda *told: said.append(told)
+    )
+    obs, act = torch.randn(20, 2), torch.randn(20, 1)
+    expected = obs.double().numpy() @ A.T + act.double().numpy() @ B.T
+    np.testing.assert_allclose(found.predict(obs, act)[0].numpy(), expected, atol=1e-4)
+    assert set(found.card["errors"]) == {"recorded"} and found.card["training"]["transitions"] == 600
+    assert max(found.card["errors"]["recorded"]["one_step"]) < 1e-6 and not said
+    again = train_dynamics(actor(), Still, recorded=episodes, hidden=(), out=tmp_path)
+    assert torch.equal(again.predict(obs, act)[0], found.predict(obs, act)[0])
+    with pytest.raises(ValueRangeError, match=r"recorded|another"):
+        train_dynamics(actor(), Still, recorded=episodes[1:], hidden=(), out=tmp_path)
+
+
+def test_recorded_episodes_of_another_form_are_refused():
+    good, odd, wild = Episode(0), Episode(1), Episode(2)
+    odd.observations, wild.rewards = odd.observations[:-1], [np.nan] * 30
+    for episodes, words in (
+        ([good, odd], r"observations \[T \+ 1, 2\].*got \(30, 2\), \(30, 1\) and \(30,\) as number 1"),
+        ([wild], "number 0 holds numbers that are not finite"),
+        ([{"observations": 1}], "got dict as number 0"),
+        ([], "no transition"),
+        ([Episode(0, 3)], "at least 5 recorded transitions, got 3"),
+    ):
+        with pytest.raises(ValueRangeError, match=words):
+            train_dynamics(actor(), Linear, recorded=episodes, hidden=())
 
 
 def test_files_of_trajectories_come_back(tmp_path):
