@@ -97,9 +97,10 @@ def from_rllib(
         if space is not None
     )
     front = _front(pieces, observed)
-    where = device or next((p.device for p in module.parameters()), torch.device("cpu"))
+    where = device_of(device or next((p.device for p in module.parameters()), torch.device("cpu")))
     key, kind, tanh = _output_of(own, acted)
-    victim = RllibVictim(observed, acted, kind, select=select, device=device_of(where), ref=ref, scale=front.unit)
+    unit = None if front.unit is None else front.unit.to(where)
+    victim = RllibVictim(observed, acted, kind, select=select, device=where, ref=ref, scale=unit)
     core = RLModuleOutput(own, key, tanh is not None)
     stateful = bool(own.is_stateful())
     victim.take(front, core, _value_of(own), _critic_of(own, acted), stateful)
@@ -275,7 +276,7 @@ def _front(pieces: Sequence[Any], space: spaces.Space[object]) -> Front:
             raise _refused(piece, " behind a frame stack")
         if name == "MeanStdFilter":
             layer = _filter(piece, space)
-            unit = None if layers else layer.std.clone()
+            unit = None if layers else layer.std.clone()  # of what comes from the environment
             layers.append(layer)
         elif name == "FlattenObservations":
             layers += _flatten(piece, space)
