@@ -68,6 +68,7 @@ _KINDS = {
     "action": "actions",
     "daylight": "light and camera",
     "fault": "sensors and channels",
+    "dynamics": "body and world",
     "other": "other",
 }
 
@@ -338,6 +339,7 @@ def _charts(agent: AgentSections, id: str, limits: Limits, said: Verdict) -> dic
     parts = [
         ("daylight", "Light and camera", agent.daylight),
         ("fault", "Sensors and channels", agent.faults),
+        ("dynamics", "Body and world", agent.dynamics),
         ("action", "Attacks on actions", agent.actions),
     ]
     found["daylight"] = [

@@ -37,7 +37,7 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import CHOICES_FILE
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, BudgetError, SimulationError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.applicable_attacks import why_no_beam
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
@@ -52,6 +52,7 @@ from adv_wrappers.utils.files import LOCK, holding, write
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
 
 _RESERVE = 3.0  # seconds that are kept for the page, before it is known how long one takes
 _PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
@@ -68,6 +69,10 @@ _CERTIFIED_SHARE = 0.15  # of the time that is left, for certificates
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
 _MOST_STUCK = 12  # features, each of which sticks alone; of more, none does
+_DYNAMICS = {  # factors of what an environment has of these
+    "mass": (0.7, 1.3), "density": (0.7, 1.3), "length": (0.7, 1.3), "friction": (0.5, 1.5), "damping": (0.5, 2.0),
+    "gain": (0.8, 1.2), "gravity": (0.9, 1.1),
+}  # fmt: skip
 _FAULTS = (
     "sensor-dropout:rate=0.1,fill=last", "observation-delay:steps=1", "observation-delay:steps=3",
     "observation-loss:rate=0.2", "action-delay:steps=1", "action-delay:steps=3",
@@ -281,6 +286,7 @@ class _Sections:
         self._few_perturbations()
         self._actions()
         self._faults()
+        self._dynamics()
         self._write_at_times()
         self._sweep_others(_THOROUGH, _THOROUGH_POINTS)
         self._write_at_times()
@@ -465,6 +471,25 @@ class _Sections:
         for text, within in tries:
             with contextlib.suppress(OutOfTime):
                 self.rows.play(text, within, "faults of sensors and channels")
+
+    def _dynamics(self) -> None:
+        """Another body and another world, from the first step on: each kind of parameter smaller and larger."""
+        self.tell("another body, another world")
+        try:
+            with contextlib.closing(self.environment()) as env:
+                groups = dict.fromkeys(name.partition(".")[0] for name in dynamics_beneath(env).names)
+            for group in (group for group in _DYNAMICS if group in groups):
+                for factor in _DYNAMICS[group]:
+                    self._changed_dynamics(f"fixed-dynamics:values={factor:g},at={group}")
+        except SpaceError as error:
+            self.reasons.append(f"Its body and its world were left as they are: {error}.")
+
+    def _changed_dynamics(self, text: str) -> None:
+        with contextlib.suppress(OutOfTime):
+            try:
+                self.rows.play(text, None, "changes of body and world")
+            except (BudgetError, SimulationError) as error:
+                self.reasons.append(f"{text} does not apply: {error}.")
 
     def _changes_of_images(self) -> None:
         if not self.ranges.image:

@@ -6,8 +6,8 @@ longer be made, or has no JSON form, still has its place.
 - ``sweep``: one layer on observations, at every step, under the whole of a budget that has a radius.
 - ``feature``: the same under a budget whose scale leaves some features alone.
 - ``moment``: one layer whose timing is a window of steps; ``few``: one whose timing is at most so many steps.
-- ``action``, ``daylight`` and ``fault``: one layer on actions, one that is a transform of images, and one that is a
-  fault of sensors or channels.
+- ``action``, ``daylight``, ``fault`` and ``dynamics``: one layer on actions, one that is a transform of images, one
+  that is a fault of sensors or channels, and one on the dynamics.
 - ``other``: stacks, other timings, other budgets.
 """
 
@@ -33,7 +33,7 @@ from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.format_threat_text import without_number
 from adv_wrappers.utils.split_and_parse_text import split_arguments
 
-Kind = Literal["clean", "sweep", "feature", "moment", "few", "action", "daylight", "fault", "other"]
+Kind = Literal["clean", "sweep", "feature", "moment", "few", "action", "daylight", "fault", "dynamics", "other"]
 _NONE_MADE = ReportChoices()
 _SUITE_PARTS = {"evaluation": "", "tie_break": "tie break", "fresh": "fresh episodes"}  # folders of a suite
 
@@ -133,7 +133,7 @@ class AgentSections:
         rows: all its rows, the one without an attack first.
         sweeps: by budget, that with the most rows first.
         features, moments, few: groups of rows.
-        actions, daylight, faults, other: rows.
+        actions, daylight, faults, dynamics, other: rows.
         part: what its episodes are for, where they are not those of the whole: of a suite, which chooses the strongest
             attack on some and measures it on others.
     """
@@ -148,6 +148,7 @@ class AgentSections:
     actions: tuple[AttackRow, ...]
     daylight: tuple[AttackRow, ...]
     faults: tuple[AttackRow, ...]
+    dynamics: tuple[AttackRow, ...]
     other: tuple[AttackRow, ...]
     part: str = ""
 
@@ -278,6 +279,7 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
         tuple(by_kind["action"]),
         tuple(by_kind["daylight"]),
         tuple(by_kind["fault"]),
+        tuple(by_kind["dynamics"]),
         tuple(by_kind["other"]),
     )
 
@@ -300,6 +302,8 @@ def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
     layers = row.row["layers"]
     if row.kind == "fault" and (stuck := _stuck_features(layers[0])):
         return f"{_type(layers[0]['how'])} on {', '.join(feature_name(index, known) for index in stuck)}"
+    if row.kind == "dynamics" and (changed := _factor(layers[0])):
+        return changed
     if len(layers) != 1 or not isinstance(layers[0], Mapping) or not _ball(layers[0].get("within"))[2]:
         return row.name
     text = _text(_threat_text(row.row), "scale")
@@ -311,6 +315,16 @@ def _stuck_features(layer: Mapping[str, Any]) -> tuple[int, ...]:
     how = layer.get("how")
     alone = _type(how) == "stuck-sensor" and layer.get("when") is None
     return tuple(how.get("features") or ()) if alone and isinstance(how, Mapping) else ()
+
+
+def _factor(layer: Mapping[str, Any]) -> str:
+    """What a layer multiplies by one factor from the first step on, and by which; "" for any other change."""
+    how, at = layer.get("how"), layer.get("at")
+    value = how.get("values") if isinstance(how, Mapping) and _type(how) == "fixed-dynamics" else None
+    names = [at] if isinstance(at, str) else list(at or ())
+    absolute = any(name.partition(".")[0] in ("force", "wind") for name in names)
+    alone = isinstance(value, (int, float)) and layer.get("when") is None and not absolute
+    return f"{' and '.join(names)} times {value:g}" if alone and names else ""
 
 
 def _threat_text(row: Row) -> str:
@@ -351,6 +365,8 @@ def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
         return replace(made, kind="fault")
     if layer.get("on") == "action":
         return replace(made, kind="action")
+    if layer.get("on") == "dynamics":
+        return replace(made, kind="dynamics")
     if _is_of(layer.get("how"), "daylight"):
         return replace(made, kind="daylight")
     varied = frozenset(place for place, unit in enumerate(scale) if unit) if scale else usable

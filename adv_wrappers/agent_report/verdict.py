@@ -61,6 +61,7 @@ class Verdict:
         moment: the part of an episode that hurts most and the attack in it, or None.
         light: the change of light or camera that hurts most and the mean return that it leaves, or None.
         fault: the same of faults of sensors and channels.
+        dynamics: the same of changes of the dynamics.
         action: the same of attacks on actions.
         next: what to do.
         cannot_tell: what the report does not show.
@@ -72,6 +73,7 @@ class Verdict:
     moment: str | None = None
     light: str | None = None
     fault: str | None = None
+    dynamics: str | None = None
     action: str | None = None
     next: tuple[NextStep, ...] = ()
     cannot_tell: tuple[str, ...] = ()
@@ -90,7 +92,8 @@ def verdict(agent: AgentSections) -> Verdict:
         figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, _attack_name(row), proved)
         sentence = _sentence(agent, eps, row)
     feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
-    light, fault, action = (_worst(agent, list(rows)) for rows in (agent.daylight, agent.faults, agent.actions))
+    kinds = agent.daylight, agent.faults, agent.dynamics, agent.actions
+    light, fault, dynamics, action = (_worst(agent, list(rows)) for rows in kinds)
     return Verdict(
         sentence,
         figure,
@@ -100,6 +103,7 @@ def verdict(agent: AgentSections) -> Verdict:
         else f"steps {moment.window[0]} to {moment.window[1]} ({moment.attack})",
         _leaves(light),
         _leaves(fault),
+        _leaves(dynamics),
         _leaves(action),
         _next(agent, found),
         _unknown(agent),

@@ -13,6 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.agent_report import play_agent_report
 from adv_wrappers.agent_report.play_agent_report import report
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.evaluation.store import Store
 from tests.agent_report.planted import Deaf, Guess, Masked, Narrow, Plain, victim
 
 MINUTES = 1.0  # never used up: what is tried ends before
@@ -54,6 +55,30 @@ def test_an_agent_that_breaks_below_a_hundredth(tmp_path: Path) -> None:
     assert made.verdict.figure.eps < 0.01 and made.choices["halving_eps"] < 0.01
     assert made.verdict.feature == "feature 0"
     assert "feature 0 alone" in made.verdict.sentence
+
+
+class Loaded(Narrow):
+    """Guesses count for nothing where it carries more than its own weight."""
+
+    physical_parameters = {"mass": "m", "stiffness": "k"}  # noqa: RUF012
+    m = k = 2.0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *rest = super().step(action)
+        return obs, reward if self.m <= 2.0 else 0.0, *rest  # type: ignore[return-value]
+
+
+def test_an_agent_that_breaks_under_a_load(tmp_path: Path) -> None:
+    """Each kind of parameter that has factors is made smaller and larger; an environment without any says so."""
+    made = found(Plain(), Loaded, tmp_path / "out")
+    with Store(tmp_path / "out" / "rows.db") as store:
+        rows = {row["threat"]: row["mean_return"] for _, row in store.rows()}
+    assert rows["fixed-dynamics:values=1.3,at=mass"] == 0.0 < rows["fixed-dynamics:values=0.7,at=mass"]
+    assert not any("stiffness" in text for text in rows)
+    assert made.verdict.dynamics is not None and made.verdict.dynamics.startswith("mass times 1.3")
+    left = found(Plain(), Narrow, tmp_path / "other")
+    assert left.verdict.dynamics is None
+    assert any("Its body and its world were left as they are" in text for text in left.choices["not_tried"])
 
 
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:

@@ -110,6 +110,11 @@ def layer(how="noise", within=None, when=None, on="observation"):
     return {"type": "threat", "on": on, "how": {"type": how}, "within": within, "when": when}
 
 
+def dynamics(values, at, when=None, how="fixed-dynamics"):
+    made = layer(how, {"type": "valid"}, when, "dynamics")
+    return {**made, "how": {"type": how, "values": values}, "at": at}
+
+
 def linf(eps, **more):
     return {"type": "linf", "eps": eps, **more}
 
@@ -133,6 +138,7 @@ NEWEST = {"type": "newest", "within": linf(0.1), "axis": 0}
         (row("brightness", -6.0, [layer("brightness", {"type": "valid"})]), "daylight"),
         (row("noise:eps=0.1,newest=true", -6.0, [layer(within=NEWEST)]), "sweep"),
         (row("action-noise:eps=0.1", -6.0, [layer("action-noise", linf(0.1), on="action")]), "action"),
+        (row("fixed-dynamics:values=2,at=mass", -6.0, [dynamics(2.0, "mass")]), "dynamics"),
         (row("noise:eps=2,norm=l0", -6.0, [layer(within={"type": "l0", "k": 2})]), "other"),
         (row("<mine>:eps=0.1", -6.0, [None]), "other"),
         (row("a kind of another release", -6.0, [{"type": "threat", "on": "observation"}]), "other"),
@@ -162,6 +168,22 @@ def test_a_long_scale_is_left_out_of_labels_unless_they_would_be_the_same():
         "noise:eps=0.2,scale=3;4",
         "noise:eps=0.3 (best of 4) (transfer)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("found", "label"),
+    [
+        (dynamics(1.5, "mass"), "mass times 1.5"),
+        (dynamics(0.5, ["mass.torso", "friction"]), "mass.torso and friction times 0.5"),
+        (dynamics(20.0, "force.foot"), "its text"),
+        (dynamics([1.5, 2.0], "mass"), "its text"),
+        (dynamics(1.5, "mass", {"type": "every", "k": 2}), "its text"),
+        (dynamics(1.5, "mass", how="dynamics-noise"), "its text"),
+    ],
+)
+def test_a_factor_of_the_dynamics_is_said_in_words(found, label):
+    (attacked,) = sorted_report(made(row("its text", -6.0, [found]))).attacked
+    assert attacked.label == label
 
 
 def test_a_run_without_an_attack_names_the_threats_of_its_environment():
