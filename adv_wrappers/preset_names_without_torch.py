@@ -18,8 +18,9 @@ NAMES = (
     "min-q", "min-value", "max-diff", "robust-sarsa", "carlini-wagner", "square", "hop-skip-jump", "discrete-search",
     "model-based", "sensor-bias", "sensor-drift", "quantization", "saturation", "stuck-sensor", "sensor-dropout",
     "swapped-sensors", "observation-delay", "observation-jitter", "observation-loss", "occlusion", "trigger", "learned",
-    "action-noise", "action-flip", "worst-action", "action-delay", "action-loss", "action-model-based", "median-blur",
-    "brightness", "daylight", "jpeg", "perspective", "rotation", "shift",
+    "action-noise", "action-flip", "worst-action", "action-delay", "action-loss", "action-model-based",
+    "dynamics-noise", "fixed-dynamics", "reward-noise", "reward-flip", "reward-clip", "reward-delay",
+    "median-blur", "brightness", "daylight", "jpeg", "perspective", "rotation", "shift",
 )  # fmt: skip
 # called with the names of all presets when those of installed packages have been imported
 after_load: list[Callable[[Iterable[str]], None]] = []

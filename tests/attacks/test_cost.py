@@ -16,6 +16,7 @@ from adv_wrappers.attacks.discrete_search import DiscreteSearch
 from adv_wrappers.attacks.model_based import Planned
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
+from adv_wrappers.dynamics.fixed_parameters import FixedDynamics
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
@@ -122,7 +123,11 @@ DEFINED = {
 # planned attacks ask at every step whether a row needs a new plan (tests/attacks/test_model_based.py has the rest)
 @pytest.mark.parametrize(
     "name",
-    [name for name, preset in presets.items() if not issubclass(preset.kind, (NativePerturbation, Planned))],
+    [
+        name
+        for name, preset in presets.items()
+        if not issubclass(preset.kind, (NativePerturbation, Planned, FixedDynamics))
+    ],
 )
 @torch.no_grad()  # as the engine does: attacks that need a graph say so themselves
 def test_no_trips_and_no_gradients_of_weights(name, kind):

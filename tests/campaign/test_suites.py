@@ -46,6 +46,8 @@ def test_every_preset_is_in_the_suite_of_everything():
         # faults that no budget bounds
         "saturation", "stuck-sensor", "sensor-dropout", "swapped-sensors", "observation-delay", "observation-jitter",
         "observation-loss", "occlusion", "trigger", "action-delay", "action-loss",
+        # of the environment, whose parameters a suite does not know, and of trainings
+        "dynamics-noise", "fixed-dynamics", "reward-noise", "reward-flip", "reward-clip", "reward-delay",
     }  # fmt: skip
 
 
