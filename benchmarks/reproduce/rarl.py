@@ -10,21 +10,25 @@ The forces: an adversary learns against an agent that stays what it is, three ti
 forces of the same size at random, a new one at every step or one an episode. All play the same ten episodes.
 
 The grid: the masses of all bodies times a factor, and all frictions times another, for five episodes each. The plain
-agent of a task and the one that met forces have the same algorithm, settings, steps and seed.
+agent of a task and the one that met forces have the same algorithm, settings, steps and seed; there are two of each.
+The maps are means of both seeds.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from figures import kept, margin, of_row, table
 from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
 
+TASKS = ("hopper", "halfcheetah")
 SHIPPED = Path("benchmarks/reproduce/rarl")
 BODIES = {"Hopper-v5": ("foot",), "HalfCheetah-v5": ("torso", "bfoot", "ffoot")}
 TRAINED_AT = {"Hopper-v5": 20.0, "HalfCheetah-v5": 10.0}  # newtons
@@ -34,6 +38,7 @@ ATTACKED: dict[str, tuple[str, float]] = {
     "zoo:hopper-ppo": ("Hopper-v5", 40.0), "hopper-ppo": ("Hopper-v5", 40.0),
     "halfcheetah-ppo": ("HalfCheetah-v5", 20.0), "wocar-halfcheetah-ppo": ("HalfCheetah-v4", 20.0),
 }  # fmt: skip
+AGENT_SEEDS = (0, 1)
 FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.5)
 EPISODES_OF_GRID = 5
 
@@ -44,12 +49,24 @@ def agent(name: str, given: Any) -> str:
         return name
     if name.startswith("wocar"):
         return f"card:{given.victims / name}"
-    plain = Path("benchmarks/reproduce/hardened/hopper-ppo-s0")  # the same settings, trained for another page
-    folder = plain if name == "hopper-ppo" else SHIPPED / name
+    folder = SHIPPED / name
+    if name.startswith("hopper-ppo"):  # the same settings, trained for another page
+        folder = Path(f"benchmarks/reproduce/hardened/hopper-ppo-s{seed_of(name)}")
     if not (folder / "card.json").exists():
         folder = given.work / "agents" / name
         train(name, folder)
     return f"card:{folder}"
+
+
+def named(task: str, kind: str, seed: int) -> str:
+    """The name of an agent, such as ``hopper-rarl`` and, of seed 1, ``hopper-rarl-s1``."""
+    return f"{task}-{kind}" + (f"-s{seed}" if seed else "")
+
+
+def seed_of(name: str) -> int:
+    """The seed that an agent was trained from."""
+    seed = name.rpartition("-s")[2]
+    return int(seed) if seed.isdigit() else 0
 
 
 def train(name: str, folder: Path) -> None:
@@ -58,7 +75,7 @@ def train(name: str, folder: Path) -> None:
     against: dict[str, Any] = {"adversary": None}
     if "rarl" in name:
         against = {"adversary": adv.Forces(bodies=BODIES[env]), "within": adv.Linf(TRAINED_AT[env])}
-    adv.train_agent(env, steps=STEPS, seed=0, checks=20, out=folder, **against)
+    adv.train_agent(env, steps=STEPS, seed=seed_of(name), checks=20, out=folder, **against)
 
 
 def bodies_of(env: str) -> tuple[str, ...]:
@@ -125,15 +142,15 @@ def body(data: Data) -> list[str]:
     )]  # fmt: skip
     grids = data.get("grid", {})
     rows = []
-    for task in ("hopper", "halfcheetah"):
-        pair = [grids.get(f"{task}-{kind}") for kind in ("ppo", "rarl")]
+    for task, seed in itertools.product(TASKS, AGENT_SEEDS):
+        pair = [grids.get(named(task, kind, seed)) for kind in ("ppo", "rarl")]
         if None in pair:
             continue
         means = [[value for line in one["means"] for value in line] for one in pair]
         middle = len(FACTORS) // 2
         won = sum(b > a for a, b in zip(*means, strict=True))
         rows.append([
-            task, *(f"{one['means'][middle][middle]:.0f}" for one in pair),
+            f"{task}, seed {seed}", *(f"{one['means'][middle][middle]:.0f}" for one in pair),
             *(f"{statistics.fmean(values):.0f}" for values in means), *(f"{min(values):.0f}" for values in means),
             f"{won} of {len(means[0])}",
         ])  # fmt: skip
@@ -149,14 +166,19 @@ def draw(data: Data, folder: Path) -> None:
     from matplotlib.figure import Figure
 
     grids = data.get("grid", {})
-    tasks = [task for task in ("hopper", "halfcheetah") if {f"{task}-ppo", f"{task}-rarl"} <= {*grids}]
+    maps = {
+        (task, kind): [grids[name]["means"] for seed in AGENT_SEEDS if (name := named(task, kind, seed)) in grids]
+        for task in TASKS
+        for kind in ("ppo", "rarl")
+    }
+    tasks = [task for task in TASKS if maps[task, "ppo"] and maps[task, "rarl"]]
     if not tasks:
         return
     figure = Figure((7.4, 3.1 * len(tasks)), layout="constrained", dpi=110)
     axes = figure.subplots(len(tasks), 2, squeeze=False)
     for line, task in zip(axes, tasks, strict=True):
-        both = {kind: grids[f"{task}-{kind}"]["means"] for kind in ("ppo", "rarl")}
-        high = max(max(map(max, means)) for means in both.values())
+        both = {kind: np.mean(maps[task, kind], axis=0) for kind in ("ppo", "rarl")}
+        high = max(means.max() for means in both.values())
         for axis, (kind, means) in zip(line, both.items(), strict=True):
             image = axis.imshow(means, origin="lower", vmin=0, vmax=high, cmap="viridis")
             ticks = range(len(FACTORS)), [f"{factor:g}" for factor in FACTORS]
@@ -170,7 +192,7 @@ def draw(data: Data, folder: Path) -> None:
 def measure(results: Results) -> None:
     """Measure what is missing."""
     given = results.given
-    for name in ("hopper-ppo", "hopper-rarl", "halfcheetah-ppo", "halfcheetah-rarl"):
+    for name in (named(*one) for one in itertools.product(TASKS, ("ppo", "rarl"), AGENT_SEEDS)):
         how = {"episodes": EPISODES_OF_GRID, "seed": given.seed}
         results.once(results.part("grid"), name, grid, name, given, **how)
     for name in ATTACKED:
