@@ -127,7 +127,7 @@ def worst_dynamics(
     Raises:
         AdvWrappersError: one of its kinds, before anything is played: for names that the environment does not have, a
             budget that its simulator does not hold, an unknown method, and a grid with fewer than two points an axis.
-        ImportError: without the package ``cma``.
+        ImportError: for ``"cma"`` without its package, before anything is played.
 
     >>> from adv_wrappers import worst_dynamics
     >>> found = worst_dynamics("zoo:cartpole-dqn", "CartPole-v1", "mass", 0.5, evaluations=5, episodes=2, method="grid")
@@ -139,6 +139,8 @@ def worst_dynamics(
         raise ValueRangeError(
             Message(Argument("method"), f" must be one of {', '.join(map(repr, METHODS))}, got {method!r:.80}")
         )
+    if method == "cma":
+        _check_cma()
     check_workers(workers)
     budget, victim = needed_budget("worst_dynamics", eps, scale, within), load_victim(victim)
     how = Episodes.of(episodes, seed=seed)
@@ -247,6 +249,13 @@ def _points(method: str, size: int, count: int, seed: int) -> _Points:
     return _parts(np.array(list(itertools.product(np.linspace(-1, 1, each), repeat=size))))
 
 
+def _check_cma() -> None:
+    try:
+        import cma  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ImportError("worst_dynamics by CMA-ES needs the package cma: pip install 'adv_wrappers[cma]'") from error
+
+
 def _parts(points: Floats) -> _Points:
     for start in range(0, len(points) + _TOGETHER, _TOGETHER):
         yield points[start : start + _TOGETHER]
@@ -254,10 +263,8 @@ def _parts(points: Floats) -> _Points:
 
 def _evolved(size: int, count: int, seed: int) -> _Points:
     """Corners at random, and the generations of CMA-ES from the best of them, then from the next best."""
-    try:
-        import cma
-    except ModuleNotFoundError as error:
-        raise ImportError("worst_dynamics by CMA-ES needs the package cma: pip install 'adv_wrappers[cma]'") from error
+    import cma
+
     rng = np.random.default_rng(seed)
     corners = np.unique(rng.choice([-1.0, 1.0], (max(int(count * _CORNERS), 1), size)), axis=0)
     played = list[float]()

@@ -139,5 +139,5 @@ def test_bad_arguments_come_before_anything_is_searched(more: Any, error: Any, w
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cma", None)
     with pytest.raises(ImportError, match=r"pip install 'adv_wrappers\[cma\]'"):
-        search(evaluations=5)
+        adv.worst_dynamics(RIGS["q"].victim(), lambda: pytest.fail("an environment was made"), "mass", 0.3)
     assert len(search(evaluations=5, method="random").tried) == 5
