@@ -134,7 +134,10 @@ def _not_a_batch(engine: AttackedLayer, y: object, shape: torch.Size) -> ThreatE
 
 
 def _not_finite(engine: AttackedLayer) -> ThreatError:
+    said = f"{engine.threat.label} returned values that are not finite"
+    if not engine.victims:
+        return ThreatError(f"{said}: a perturbation must return finite numbers")
     return ThreatError(
-        f"{engine.threat.label} returned values that are not finite: what it computes of the victim overflows here; "
-        f"use a victim in float64, or an attack that needs no gradient"
+        f"{said}: what it computes of the victim overflows here; use a victim in float64, or an attack that needs no "
+        f"gradient"
     )

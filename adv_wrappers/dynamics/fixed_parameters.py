@@ -21,11 +21,13 @@ from adv_wrappers.utils.frozen_dataclasses import set_fields
 class FixedDynamics(DynamicsPerturbation):
     """The parameters have these values at every step.
 
-    Where no budget is given, every value that the simulator holds is allowed.
+    Where no budget is given, every value that the simulator holds is allowed. Under a budget, which can grow while an
+    agent trains, they are drawn back to within it.
 
     Args:
-        values: one for all, or one for each: factors of the environment's own (1.5 is half as much again), and forces
-            in newtons.
+        values: one for all, or one for each in the order of ``at`` (of a kind such as ``mass``, in the order in which
+            an error lists its parts; of a force x, y, z): factors of the environment's own (1.5 is half as much again),
+            and forces in newtons.
 
     Raises:
         ValueRangeError: for values that are no finite numbers.
@@ -48,7 +50,8 @@ class FixedDynamics(DynamicsPerturbation):
         size = len(self.values) if isinstance(self.values, tuple) else field.shape[0]
         if size != field.shape[0]:
             raise SpaceError(
-                f"{self.name} has {size} values for {field.shape[0]} parameters: give one, or one for each"
+                f"{self.name} has {size} values for {field.shape[0]} numbers (a force has x, y and z): give one for "
+                f"all, or one for each"
             )
         if isinstance(within, Valid):
             values = torch.tensor(self.values, dtype=torch.float64).expand(field.shape).tolist()

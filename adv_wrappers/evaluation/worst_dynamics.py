@@ -244,7 +244,8 @@ def _points(method: str, size: int, count: int, seed: int) -> _Points:
         return _parts(np.random.default_rng(seed).uniform(-1, 1, (count, size)))
     each = int((count + 0.5) ** (1 / size))
     if each < 2:
-        few = f"a grid over {size} parameters has at least {2**size} points, more than {count} evaluations: take "
+        few = f"a grid over {size} parameters needs at least {2**size + 1} evaluations (one is without changes), "
+        few += f"got {count + 1}: take "
         raise ValueRangeError(Message(few, Argument("method", "cma"), ", fewer parameters or more evaluations"))
     return _parts(np.array(list(itertools.product(np.linspace(-1, 1, each), repeat=size))))
 

@@ -84,6 +84,11 @@ def attribute_parameters(env: Any) -> AttributeParameters | None:
     """The parameters of an environment without wrappers; None where its class lists none."""
     declared = getattr(type(env), "physical_parameters", None)
     if declared is not None:
+        if not isinstance(declared, Mapping):
+            raise SpaceError(
+                f"{type(env).__name__}.physical_parameters must be a dictionary from names to attributes, as in "
+                f"{{'mass.pole': 'masspole'}}, got {declared!r:.80}"
+            )
         return AttributeParameters(env, declared)
     found = next((attributes for kind, attributes in _KNOWN.items() if isinstance(env, kind)), None)
     return None if found is None else AttributeParameters(env, found)

@@ -44,8 +44,9 @@ def _vector(env: Any) -> Any:
     if not isinstance(rows, list) or not all(isinstance(row, gym.Env) for row in rows):
         raise SpaceError(
             f"the dynamics of a vector are changed in its environments, row by row, and those of "
-            f"{type(vector).__name__} are not in this process, or not one by one: use SyncVectorEnv, or DummyVecEnv of "
-            f"SB3, or put PerturbDynamics around each of the environments"
+            f"{type(vector).__name__} are not in this process, or not one by one: use SyncVectorEnv "
+            f"(gym.make_vec(..., vectorization_mode='sync')), or DummyVecEnv of SB3, or put PerturbDynamics around "
+            f"each of the environments"
         )
     return vector
 

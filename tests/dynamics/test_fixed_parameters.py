@@ -26,7 +26,7 @@ def test_a_budget_bounds_them():
 @pytest.mark.parametrize(
     ("values", "error", "words"),
     [
-        ((1.0, 2.0, 3.0), SpaceError, "has 3 values for 2 parameters: give one, or one for each"),
+        ((1.0, 2.0, 3.0), SpaceError, "has 3 values for 2 numbers .*: give one for all, or one for each"),
         (0.0, ValueRangeError, r"values must lie in \[0.01, 100\] here, got 0"),
         (float("nan"), ValueRangeError, "values must be finite numbers"),
         ("heavy", ValueRangeError, "values must be finite numbers"),

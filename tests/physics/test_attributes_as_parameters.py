@@ -70,3 +70,6 @@ def test_an_environment_of_ones_own_lists_its_attributes():
     assert (env.k, env.c) == (8.0, 0.0)
     with pytest.raises(SpaceError, match=r"Spring lists 'damping' .*: expected a number other than 0 .* 'c', got 0.0"):
         parameters_of(Spring(c=0.0))
+    Spring.physical_parameters = ["k"]
+    with pytest.raises(SpaceError, match=r"Spring.physical_parameters must be a dictionary .*, got \['k'\]"):
+        parameters_of(env)

@@ -101,3 +101,10 @@ def test_a_budget_that_grows():
     env.reset(seed=0)
     env.step(0)
     assert abs(env.unwrapped.gravity / 9.8 - 1) == pytest.approx(0.25)
+
+
+def test_a_function_that_returns_no_number():
+    env = adv.PerturbDynamics(gym.make("CartPole-v1"), lambda x, context: x * float("nan"), adv.Linf(0.5), at="mass")
+    env.reset(seed=0)
+    with pytest.raises(ThreatError, match="not finite: a perturbation must return finite numbers"):
+        env.step(0)
