@@ -89,7 +89,8 @@ def _check_store_options(
     multiple=True,
     metavar="TEXT",
     shell_complete=complete_threat,
-    help="e.g. max-diff:eps=0.1; ' + ' between threats makes a stack, innermost first; again for more runs",
+    help="e.g. max-diff:eps=0.1, in quotes where it has ; or (; ' + ' between threats makes a stack, innermost first; "
+    "again for more runs",
 )
 @SELECT
 @click.option("--episodes", default=10, show_default=True, type=POSITIVE)

@@ -92,7 +92,8 @@ def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any
 @victim_options
 @click.option(
     "--kind", default="pa-ad", show_default=True, metavar="ACTOR",
-    help="sa-rl, pa-ad, pa-ad-action, induce, or timed:max-diff and the like, to learn when to attack",
+    help="sa-rl, pa-ad, pa-ad-action, forces (on all bodies), induce, or timed:max-diff and the like, to learn when to "
+    "attack",
 )  # fmt: skip
 @click.option(
     "--form",
@@ -219,7 +220,8 @@ def train_adversary_(
 @click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="of the agent: ppo, a2c, or dqn")
 @click.option(
     "--adversary", metavar="NAME",
-    help="pa-ad or sa-rl, which learn too, a threat such as max-diff, or none  [default: pa-ad; none with --robust]",
+    help="pa-ad, sa-rl or forces, which learn too, a threat such as max-diff or dynamics-noise:at=mass, or none  "
+    "[default: pa-ad; none with --robust]",
 )  # fmt: skip
 @click.option(
     "--robust", type=click.Choice(ROBUST), help="a loss that bounds what any attack in the budget does  [default: none]"

@@ -33,12 +33,14 @@ class PerturbDynamics(DynamicsLayer, EnvLayer):
         how: a perturbation of the dynamics, a :class:`ThreatModel`, a text such as
             ``"dynamics-noise:at=mass,eps=0.2"``, a threat's dictionary, or any function ``(x, context) -> x'`` on
             float tensors ``[B, n]``.
-        within: the budget, around the environment's own values.
+        within: the budget, around the environment's own values, or those that another such layer around this one has
+            set; an inner :class:`FixedDynamics` replaces them.
         when: the timing; None attacks at every step.
         at: which parameters: a name such as ``"mass.torso"``, the part before the dot for all of its kind, or a tuple.
         victim: fills in a victim that ``how`` leaves open; a reference such as ``"zoo:hopper-ppo"`` will do.
         eps, norm, scale: the budget in words, instead of ``within``, as for :func:`adv_wrappers.threat`.
-        keep_true: put the parameters as they would be into ``info["adv_wrappers"][layer]["true"]``.
+        keep_true: put the parameters as they would be without this layer into
+            ``info["adv_wrappers"][layer]["true"]``; those that were drawn are not recorded.
 
     Raises:
         AdvWrappersError: one of its kinds, for a threat that cannot work on this environment, before anything is spent:
