@@ -10,16 +10,12 @@ from gymnasium.vector import VectorEnv
 from adv_wrappers.core.types import Info
 from adv_wrappers.wrappers.base_layer import is_vec_env
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.reward_layer import RewardLayer, checked_total
+from adv_wrappers.wrappers.reward_layer import RewardLayer
 from adv_wrappers.wrappers.vector_layer import VectorLayer
 
 
 class VectorPerturbReward(RewardLayer, VectorLayer):
     """:class:`PerturbReward` for a :class:`gymnasium.vector.VectorEnv`."""
-
-    def __init__(self, env: Any, how: Any, *args: Any, total: float | None = None, **kwargs: Any) -> None:
-        self.total = checked_total(total)
-        super().__init__(env, how, *args, **{"keep_true": True, **kwargs})
 
 
 class PerturbReward(RewardLayer, EnvLayer):
@@ -58,10 +54,6 @@ class PerturbReward(RewardLayer, EnvLayer):
 
             return VecPerturbReward(env, *args, **kwargs)
         return super().__new__(cls)
-
-    def __init__(self, env: Any, how: Any, *args: Any, total: float | None = None, **kwargs: Any) -> None:
-        self.total = checked_total(total)
-        super().__init__(env, how, *args, **{"keep_true": True, **kwargs})
 
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]

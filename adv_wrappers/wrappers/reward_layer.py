@@ -28,9 +28,13 @@ class RewardLayer(Layer):
 
     on: ClassVar[On] = "reward"
 
-    total: float | None = None
+    total: float | None
     spent: float = 0.0
     true_rewards: Any = None
+
+    def __init__(self, env: Any, how: Any, *args: Any, total: float | None = None, **kwargs: Any) -> None:
+        self.total = checked_total(total)
+        super().__init__(env, how, *args, **{"keep_true": True, **kwargs})  # type: ignore[call-arg]  # of what is wrapped
 
     def _send(self, action: Any, mask: Any = None) -> Any:
         return action

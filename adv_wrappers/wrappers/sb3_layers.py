@@ -19,7 +19,7 @@ from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base_layer import GATES, Layer, counts, floated, gate
 from adv_wrappers.wrappers.dynamics_layer import DynamicsLayer
-from adv_wrappers.wrappers.reward_layer import RewardLayer, checked_total
+from adv_wrappers.wrappers.reward_layer import RewardLayer
 
 
 class VecLayer(Layer, VecEnvWrapper):
@@ -137,10 +137,6 @@ class VecPerturbDynamics(DynamicsLayer, VecLayer):
 
 class VecPerturbReward(RewardLayer, VecLayer):
     """:class:`adv_wrappers.PerturbReward` for an SB3 ``VecEnv``."""
-
-    def __init__(self, venv: VecEnv, how: Any, *args: Any, total: float | None = None, **kwargs: Any) -> None:
-        self.total = checked_total(total)
-        super().__init__(venv, how, *args, **{"keep_true": True, **kwargs})
 
 
 class VecProbabilisticTiming(VecEnvWrapper):
