@@ -44,7 +44,7 @@ class ActionNoise(ActionPerturbation, BoundedPerturbation):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         if context.mask is not None and x.dim() == 1:
             return _allowed(context, context.space[0])
-        return context.noise("sign" if self.kind == "bernoulli" else self.kind)
+        return context.noise(self.kind)
 
 
 def _allowed(context: Context, first: Tensor) -> Tensor:

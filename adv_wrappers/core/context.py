@@ -378,13 +378,19 @@ class Context:
         """A random point of the budget."""
         return self.budget.draw(self.x, *self.box, self, self.grid)
 
-    def noise(self, kind: str) -> Tensor:
-        """A random point: ``uniform`` in the budget, ``sign`` (a radius up or down), ``gaussian`` (of one radius)."""
+    def noise(self, kind: str, draws: Any = None) -> Tensor:
+        """A random point of the budget.
+
+        Args:
+            kind: ``uniform``, ``sign`` or ``bernoulli`` (a radius up or down), or ``gaussian`` (of one radius).
+            draws: has ``uniform()``, ``signs()`` and ``normal()``; None draws anew, with the key of the step.
+        """
+        draws = self if draws is None else draws
         if kind == "uniform":
-            return self.draw()
-        if kind == "sign":
-            return self.ascend(self.x, self.signs(), 1.0)
-        return self.project(self.x + self.budget.spread(self.x, *self.box) * self.normal())
+            return self.budget.draw(self.x, *self.box, draws, self.grid)
+        if kind in ("sign", "bernoulli"):
+            return self.ascend(self.x, draws.signs(), 1.0)
+        return self.project(self.x + self.budget.spread(self.x, *self.box) * draws.normal())
 
     def laid_out(self, layout: Layout) -> Context:
         """The same with ``x``, the box and every batch that is drawn in another layout; the rest stays as it is.

@@ -161,10 +161,11 @@ class NumpyContext(Context):
         low, high = self._engine.field.widened(self.x, self._taken.dtype)
         return (self.budget.grid_box if self.grid else self.budget.box)(self.x, low, high)
 
-    def noise(self, kind: str) -> Any:
+    def noise(self, kind: str, draws: Any = None) -> Any:
         """As of any context, but for uniform noise: it is not met with the space, since it is projected anyway."""
-        drawn = self.budget.draw_around(self.x, self, self.grid) if kind == "uniform" else None
-        return super().noise(kind) if drawn is None else drawn
+        uniform = kind == "uniform" and draws is None
+        drawn = self.budget.draw_around(self.x, self, self.grid) if uniform else None
+        return super().noise(kind, draws) if drawn is None else drawn
 
     def ascend(self, y: Any, gradient: Any, fraction: float | Tensor, spend: bool = False) -> Any:
         """As of any context, on tensors in the same memory: those add a multiple in one rounding, numpy in two."""

@@ -51,17 +51,12 @@ class DynamicsNoise(DynamicsPerturbation, BoundedPerturbation):
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         if self.every == "step":
-            return context.noise("sign" if self.kind == "bernoulli" else self.kind)
+            return context.noise(self.kind)
         key: Any = context.episode_key
         if self.every == "run":
             root = rng.root(self.seed)
             key = rng.as_tensor(root, len(x), x.device) if isinstance(x, Tensor) else np.full(len(x), root, np.uint64)
-        draws = _Draws(key, context)
-        if self.kind == "uniform":
-            return context.budget.draw(context.x, *context.box, draws)
-        if self.kind == "bernoulli":
-            return context.ascend(context.x, draws.signs(), 1.0)
-        return context.project(context.x + context.budget.spread(context.x, *context.box) * draws.normal())
+        return context.noise(self.kind, _Draws(key, context))
 
 
 class _Draws:

@@ -35,4 +35,4 @@ class RewardNoise(RewardPerturbation, BoundedPerturbation):
             raise ValueRangeError(f"kind of reward noise must be {', '.join(KINDS)}, got {self.kind!r}")
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
-        return context.noise("sign" if self.kind == "bernoulli" else self.kind)
+        return context.noise(self.kind)
