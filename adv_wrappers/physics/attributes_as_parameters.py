@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from adv_wrappers.core.parameter_space import Parameter, ParameterSpace
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.physics.physical_parameters import PhysicalParameters
+from adv_wrappers.physics.physical_parameters import HIGHEST, LOWEST, PhysicalParameters
 
-LOWEST, HIGHEST = 0.01, 100.0  # factors of what must stay above 0
 _MAY_VANISH = ("gravity", "gain", "damping", "wind")
 
 _KNOWN: dict[type, dict[str, str]] = {

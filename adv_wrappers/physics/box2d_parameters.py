@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.parameter_space import Parameter, ParameterSpace
 from adv_wrappers.core.types import Floats
-from adv_wrappers.physics.attributes_as_parameters import HIGHEST, LOWEST
-from adv_wrappers.physics.physical_parameters import PhysicalParameters
+from adv_wrappers.physics.physical_parameters import HIGHEST, LOWEST, MOST_FORCE, PhysicalParameters
 from adv_wrappers.snapshots.restore_by_replaying import is_of_box2d
 from adv_wrappers.snapshots.save_and_restore_python_objects import NotCopied, Walk
 
 _AGENTS = ("lander", "hull")  # attributes under which environments keep the agent's body
-MOST_FORCE = 1e5  # newtons
 
 
 class Box2dParameters(PhysicalParameters):

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.parameter_space import Parameter, ParameterSpace
 from adv_wrappers.core.types import Array, Floats
-from adv_wrappers.physics.attributes_as_parameters import HIGHEST, LOWEST
-from adv_wrappers.physics.physical_parameters import PhysicalParameters
+from adv_wrappers.physics.physical_parameters import HIGHEST, LOWEST, MOST_FORCE, PhysicalParameters
 
-MOST_FORCE, MOST_WIND = 1e5, 1e3  # newtons, metres a second
+MOST_WIND = 1e3  # metres a second
 STABLE_STEPS = 100  # of the simulator, by which it is found unstable
 
 _UNIT = np.array([-1.0, 1.0])  # of controls without limits
@@ -116,10 +115,8 @@ class MujocoParameters(PhysicalParameters):
     def _diverges(self, values: Floats) -> str:
         """Why a simulation of full controls, to one side and the other, diverges; "" where it does not."""
         model = _pointer(self._owner.model)
-        data, limits = (
-            mujoco.MjData(model),
-            np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, _UNIT),
-        )
+        data = mujoco.MjData(model)
+        limits = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, _UNIT)
         before = mujoco.get_mju_user_warning()
         mujoco.set_mju_user_warning(lambda text: None)  # which would write a file where the user is
         try:

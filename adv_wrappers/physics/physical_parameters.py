@@ -9,6 +9,9 @@ from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.types import Floats
 from adv_wrappers.snapshots.save_and_restore_python_objects import KeepsItself, Walk
 
+LOWEST, HIGHEST = 0.01, 100.0  # factors of what must stay above 0
+MOST_FORCE = 1e5  # newtons
+
 
 class PhysicalParameters(KeepsItself):
     """The parameters of one environment, which a subclass writes into its simulator.
