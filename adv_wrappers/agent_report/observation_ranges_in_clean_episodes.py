@@ -135,7 +135,7 @@ def _play(env: AnyEnv, runner: PolicyRunner, seed: int, seen: list[Array]) -> No
     runner.reset(None, [seed])
     while True:
         seen.append(np.array(obs))
-        action = runner.act(np.asarray(obs)[None])[0]
+        action = runner.act_one(obs)
         obs, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated or len(seen) >= MOST_STEPS:
             return

@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import cv2
-import numpy as np
 from PIL import Image
 
 from adv_wrappers.core.threat import ThreatModel
@@ -78,7 +77,7 @@ def write_film(
         for step in range(_FIRST + _STEPS):
             if step >= _FIRST:
                 frames.append(Image.fromarray(view.render()))
-            obs, _, terminated, truncated, _ = view.step(runner.act(np.asarray(obs)[None])[0])
+            obs, _, terminated, truncated, _ = view.step(runner.act_one(obs))
             if terminated or truncated or deadline.passed:
                 break
     if not frames:

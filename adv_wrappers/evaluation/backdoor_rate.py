@@ -96,7 +96,7 @@ def backdoor_rate(
                 runner.reset(None, [int(episode)])
                 total, done = 0.0, False
                 while not done:
-                    action = runner.act(np.asarray(obs)[None])[0]
+                    action = runner.act_one(obs)
                     obs, reward, terminated, truncated, _ = attacked.step(action)
                     total, done = total + float(reward), terminated or truncated
                     played, steps = played + (int(action) == target), steps + 1

@@ -187,7 +187,7 @@ def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool)
     obs, _ = env.reset(seed=seed)
     env.action_space.seed(seed)
     for _ in range(step):
-        action = env.action_space.sample() if runner is None else runner.act(np.asarray(obs)[None])[0]
+        action = env.action_space.sample() if runner is None else runner.act_one(obs)
         obs, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             obs, _ = env.reset()

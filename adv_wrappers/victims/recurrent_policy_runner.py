@@ -14,7 +14,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.trees import is_text, leaves, merge, select
+from adv_wrappers.utils.trees import is_text, leaves, map_leaves, merge, select
 from adv_wrappers.victims.victim import Victim
 
 _STREAM = 1 << 42  # folded where layers fold the number of an episode, so an agent never shares an attack's draws
@@ -77,6 +77,11 @@ class PolicyRunner:
                 self.state = self.victim.advance(inputs, self.state)
         self._t += 1
         return action
+
+    def act_one(self, obs: Any) -> Any:
+        """:meth:`act` at one observation ``[*S]``, or a dictionary or tuple of some, of a runner of one row."""
+        single = obs if isinstance(obs, (dict, tuple)) else np.asarray(obs)
+        return self.act(map_leaves(lambda leaf: np.asarray(leaf)[None], single))[0]
 
     def peek(self, obs: Any, rows: NDArray[np.intp] | None = None) -> Array:
         """The actions that :meth:`act` would return at ``obs``, for some rows (None for all); nothing advances."""

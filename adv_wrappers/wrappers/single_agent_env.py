@@ -98,8 +98,7 @@ class _VictimPolicy:
         self.runner.reset(seeds=None if seed is None else [seed])
 
     def act(self, obs: Any, info: Info) -> Any:
-        batch = {key: value[None] for key, value in obs.items()} if isinstance(obs, Mapping) else obs[None]
-        return self.runner.act(batch)[0]
+        return self.runner.act_one(obs)
 
 
 class SingleAgentEnv(gym.Env[Any, Any]):
@@ -166,10 +165,8 @@ class SingleAgentEnv(gym.Env[Any, Any]):
         self._infos: dict[Any, Info] = {}
 
     def _policy(self, name: Any, given: Victim | str) -> _RandomPolicy | _VictimPolicy:
-        observation_space, action_space = (
-            self.parallel_env.observation_space(name),
-            self.parallel_env.action_space(name),
-        )
+        observation_space = self.parallel_env.observation_space(name)
+        action_space = self.parallel_env.action_space(name)
         if given == RANDOM:
             return _RandomPolicy(action_space)
         with agent_in_errors(name):
