@@ -280,9 +280,7 @@ class AdversaryLayer(Layer):
         if self._layer_beneath is None:
             return attacked
         there = self._layer_beneath.engine.attacked
-        if (
-            self.engine not in self._acting_engines
-        ):  # an adversary of actions or dynamics alone spends its attacks there
+        if self.engine not in self._acting_engines:  # one of actions or dynamics alone spends its attacks there
             self.engine.count_attacks(there)
         return attacked | there
 
