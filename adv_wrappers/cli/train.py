@@ -224,7 +224,9 @@ def train_adversary_(
     "[default: pa-ad; none with --robust]",
 )  # fmt: skip
 @click.option(
-    "--robust", type=click.Choice(ROBUST), help="a loss that bounds what any attack in the budget does  [default: none]"
+    "--robust",
+    type=click.Choice(ROBUST),
+    help="a loss against any attack in the budget; with smoothed, --eps is the sigma of the noise  [default: none]",
 )
 @click.option("--eps", type=float, help="radius of the l-infinity budget")
 @SCALE

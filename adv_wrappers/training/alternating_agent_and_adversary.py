@@ -41,6 +41,7 @@ from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, 
 from adv_wrappers.training.convert_victims_to_sb3_agents import update_normaliser
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
+from adv_wrappers.training.robust_policy_losses import TrainingMethod
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.score_checkpoints import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import check_counts
@@ -259,10 +260,20 @@ class AgentReturns:
 
 @dataclass(frozen=True)
 class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
-    """The returns of an agent: clean, attacked and in the greedy worst case, as far as there are those."""
+    """The returns of an agent: clean, attacked and in the greedy worst case, as far as there are those.
+
+    Attributes:
+        method: of a robust training, which says how the agent is used; or None.
+        within: its budget.
+    """
+
+    method: TrainingMethod | None = None
+    within: Budget | None = None
 
     def __call__(self, evaluator: CheckpointEvaluator, checkpoint: AgentSnapshot) -> AgentReturns:
         agent, threat = checkpoint.agent, checkpoint.threat
+        if self.method is not None and self.within is not None:
+            agent = self.method.deployed(agent, self.within)
         attacked = None if threat is None else evaluator.play(agent, threat)
         returns = {"clean": evaluator.play(agent), "attacked": attacked}
         if checkpoint.worst_within is None:
@@ -283,7 +294,7 @@ class AlternatingTraining(BaseCallback):
         checkpoints: the record, and what is written to the folder.
         select: how the agent acts in evaluations.
         progress: called after every checkpoint.
-        bounds: of the agent's policy, where its training is robust.
+        bounds: of the agent's policy, where its loss is one over the budget's box.
     """
 
     def __init__(

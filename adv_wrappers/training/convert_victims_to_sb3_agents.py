@@ -139,9 +139,10 @@ def load_q_weights(policy: DQNPolicy, parts: MLPPolicy | ImageNetworks) -> None:
     theirs: tuple[nn.Conv2d | nn.Linear | nn.LayerNorm, ...]
     theirs = (*parts.trunk, parts.policy) if isinstance(parts, ImageNetworks) else (*parts.policy.linear, *parts.norms)
     for net in (policy.q_net, policy.q_net_target):
+        inner: nn.Module = net if isinstance(parts, ImageNetworks) else net.q_net  # a denoiser before it stays as new
         own: list[nn.Conv2d | nn.Linear | nn.LayerNorm]
-        own = [layer for layer in net.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
-        own += [layer for layer in net.modules() if isinstance(layer, nn.LayerNorm)]
+        own = [layer for layer in inner.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+        own += [layer for layer in inner.modules() if isinstance(layer, nn.LayerNorm)]
         for mine, layer in zip(own, theirs, strict=True):
             assert mine.bias is not None and layer.bias is not None
             mine.weight.copy_(layer.weight)

@@ -1,4 +1,4 @@
-"""What the policy of an agent in training can answer anywhere in boxes around its observations, by interval bounds."""
+"""What the policy of an agent in training can answer anywhere in boxes around its observations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.action_probability_bounds import log_probability
+from adv_wrappers.bounds.crown_linear_bounds import crown
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.frame_stack_budget import frame_budget
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.training.sb3_image_policy import ImagePolicy
@@ -87,6 +89,7 @@ class BoundedPolicy:
         budget: that of one frame. ``scale="victim"`` is resolved anew for every minibatch: the unit moves with the
             normaliser, which knows nothing before the first rollout.
         net: the live network, from observations as the environment gives them.
+        critic: what the method of the training has learned of values, or None.
 
     Raises:
         BudgetError: for a budget that is no box, or does not fit the observations.
@@ -101,6 +104,7 @@ class BoundedPolicy:
         self.low, self.high = (torch.as_tensor(end, dtype=torch.float32) for end in (self.space.low, self.space.high))
         self.count = int(model.action_space.n) if isinstance(model.action_space, spaces.Discrete) else 0
         self._pairs = _pairs(self.count)
+        self.critic: nn.Module | None = None
         self.net = params_network(victim)
         cube = not isinstance(self.budget.resolve(victim).scale, tuple)  # one radius for all pixels
         image = cube and isinstance(model.policy, ImagePolicy)
@@ -122,6 +126,32 @@ class BoundedPolicy:
         x = self.observed(observations)
         low, high = self.budget.resolve(self.victim).box(x, torch.minimum(self.low, x), torch.maximum(self.high, x))
         return (low, high) if share == 1 else (torch.lerp(x, low, share), torch.lerp(x, high, share))
+
+    def radius(self, observations: Tensor) -> Tensor:
+        """The radius of the budget at observations of a rollout, in their units, ``[n]`` or a number."""
+        radius = torch.as_tensor(self.budget.resolve(self.victim).radius(self.observed(observations)))
+        if not self.normal.norm_obs:
+            return radius.float()
+        statistics = self.normal.obs_rms
+        assert isinstance(statistics, RunningMeanStd)
+        return (radius / torch.as_tensor(statistics.var + self.normal.epsilon).sqrt()).float()
+
+    def noisy(self, observations: Array, share: float) -> Array:
+        """Observations of a rollout ``[B, n]`` with Gaussian noise of ``share`` radii of the budget."""
+        if share == 0:
+            return observations
+        x = torch.as_tensor(observations)
+        found: Array = (x + share * self.radius(x) * torch.randn_like(x)).numpy()
+        return found.astype(observations.dtype)
+
+    def noisy_raw(self, observations: Array, share: float) -> Array:
+        """Observations of the environment ``[B, n]`` with Gaussian noise of ``share`` radii of the budget."""
+        if share == 0:
+            return observations
+        x = torch.as_tensor(observations).float()
+        radius = self.budget.resolve(self.victim).radius(x)
+        found: Array = (x + share * radius * torch.randn_like(x)).numpy()
+        return found.astype(observations.dtype)
 
     def _differences(self, observations: Tensor, share: float, spec: Tensor) -> Bounds:
         """Bounds on differences of logits ``[B, M]`` in the boxes of :meth:`boxes`."""
@@ -186,9 +216,9 @@ class BoundedPolicy:
         off = torch.maximum((mean - least).abs(), (mean - most).abs())
         return (0.5 * (off / log_std.exp()).square()).sum(-1)
 
-    def divergence_at(self, points: Tensor, observations: Tensor) -> Tensor:
-        """``KL(pi(x), pi(y))`` for points ``y`` ``[B, *S]``, ``[B]``."""
-        clean, other = self.net(self.observed(observations)), self.net(points)
+    def divergence_at(self, points: Tensor, clean: Tensor) -> Tensor:
+        """``KL(pi(x), pi(y))`` for points ``y`` ``[B, *S]`` and the network's answers ``clean`` at ``x``, ``[B]``."""
+        other = self.net(points)
         if self.count:
             own = torch.log_softmax(clean, -1)
             divergence: Tensor = (own.exp() * (own - torch.log_softmax(other, -1))).sum(-1)
@@ -197,6 +227,33 @@ class BoundedPolicy:
         log_std: Tensor = self.model.policy.log_std  # type: ignore[assignment]
         off: Tensor = (clean - other)[..., :half]
         return (0.5 * (off / log_std.exp()).square()).sum(-1)
+
+    def possible_actions(self, observations: Tensor, share: float) -> Tensor:
+        """Which discrete actions may be the most probable somewhere in :meth:`boxes`, bool ``[B, A]``, by CROWN."""
+        ahead = crown(self.net, *self.boxes(observations, share), self._pairs)[0]  # of every action j before every i
+        return (ahead.view(-1, self.count, self.count) <= 0).all(-1)
+
+    def mean_actions(self, observations: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
+        """A box of the mean actions anywhere in :meth:`boxes`, by CROWN, and those without a perturbation, ``[B, D]``.
+
+        Returns:
+            The two ends of the box, and the mean actions in it.
+        """
+        mean = self.mean(observations)
+        spec = torch.eye(mean.shape[1], 2 * mean.shape[1])
+        low, high = crown(self.net, *self.boxes(observations, share), spec)
+        return torch.minimum(low, mean), torch.maximum(high, mean), mean
+
+    def mean(self, observations: Tensor) -> Tensor:
+        """Mean actions at observations of a rollout, ``[B, D]``."""
+        out: Tensor = self.net(self.observed(observations))
+        return out[:, : out.shape[1] // 2]
+
+    @property
+    def action_box(self) -> Bounds:
+        """The ends of the space of actions, ``[D]`` each."""
+        space = box_space(self.model.action_space)
+        return torch.as_tensor(space.low), torch.as_tensor(space.high)
 
     def _means(self, observations: Tensor, share: float) -> tuple[Bounds, Tensor]:
         least, most = interval(self.net, *self.boxes(observations, share))

@@ -25,21 +25,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
+from stable_baselines3.common.noise import ActionNoise
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.action_probability_bounds import difference_spec
 from adv_wrappers.bounds.interval_bound_propagation import interval
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
+from adv_wrappers.training.robust_policy_losses import TrainingMethod
 from adv_wrappers.utils.check_numbers import check_number
 
 
-class RobustQMethod(Value):
+class RobustQMethod(TrainingMethod):
     """How the loss of a Q-network is made robust."""
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
@@ -155,8 +158,17 @@ class RobustDQN(PrioritizedDQN):
             return super().losses(batch)
         return self.method.losses(self.bounds, batch, 1 - self._current_progress_remaining)
 
+    def _sample_action(
+        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[Array, Array]:
+        true = self._last_obs
+        if self.method is not None and self.bounds is not None:
+            done = 1 - self._current_progress_remaining
+            self._last_obs = self.bounds.noisy(np.asarray(true), self.method.noise_share(done))
+        try:
+            return super()._sample_action(learning_starts, action_noise, n_envs)
+        finally:
+            self._last_obs = true
+
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "method", "bounds"]
-
-
-Q_METHODS: dict[str, type[RobustQMethod]] = {"radial": RadialDQN, "sa": SADQN}

@@ -38,13 +38,15 @@ Choices where the papers leave one open, or where this differs:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from torch import Tensor, nn
 
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.schedules_over_training import (
     LinearSchedule,
@@ -57,8 +59,7 @@ from adv_wrappers.core.schedules_over_training import (
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.utils.check_numbers import check_integer, check_number
-
-Surrogate = Callable[[Tensor], Tensor]  # of log-probabilities [B] to losses [B]
+from adv_wrappers.victims.victim import Victim
 
 
 @dataclass
@@ -70,23 +71,64 @@ class PolicyBatch:
         actions: int64 ``[B]``, or float ``[B, D]``.
         advantages: ``[B]``, as the algorithm uses them.
         log_prob: log-probabilities of the actions now, ``[B]``.
-        surrogate: the algorithm's loss of each row ``[B]`` from log-probabilities ``[B]``.
-        clipped: rows ``[B]`` that the algorithm would not move further, from log-probabilities ``[B]``.
+        old_log_prob: those at the time of the rollout, ``[B]``.
+        clip: PPO's limit on how far probabilities move; None for A2C.
     """
 
     observations: Tensor
     actions: Tensor
     advantages: Tensor
     log_prob: Tensor
-    surrogate: Surrogate
-    clipped: Callable[[Tensor], Tensor]
+    old_log_prob: Tensor
+    clip: float | None
+
+    def surrogate(self, log_prob: Tensor) -> Tensor:
+        """The algorithm's loss of each row ``[B]`` from log-probabilities ``[B]``: PPO's clipped one, or A2C's."""
+        if self.clip is None:
+            return -self.advantages * log_prob
+        ratio = (log_prob - self.old_log_prob).exp()
+        return -torch.min(ratio * self.advantages, ratio.clamp(1 - self.clip, 1 + self.clip) * self.advantages)
+
+    def clipped(self, log_prob: Tensor) -> Tensor:
+        """Bool ``[B]``, the rows that the algorithm would not move further, from log-probabilities ``[B]``."""
+        if self.clip is None:
+            return torch.zeros_like(log_prob, dtype=torch.bool)
+        ratio = (log_prob - self.old_log_prob).exp()
+        return torch.where(self.advantages >= 0, ratio > 1 + self.clip, ratio < 1 - self.clip)
 
 
-class RobustMethod(Value):
+class TrainingMethod(Value):
+    """What a robust training has besides its loss.
+
+    Attributes:
+        bounded: whether the loss is one over the budget's box, under which checkpoints are then compared.
+        policy_kwargs: of the policy of Stable-Baselines3, for a network of the method's own.
+    """
+
+    bounded: ClassVar[bool] = True
+    policy_kwargs: ClassVar[Mapping[str, Any]] = {}
+
+    def deployed(self, victim: Victim, within: Budget) -> Victim:
+        """The agent as it is used, and compared at checkpoints: as it is by default."""
+        return victim
+
+    def noise_share(self, done: float) -> float:
+        """Gaussian noise on what the agent sees when ``done`` of the training is done, in radii of the budget."""
+        return 0.0
+
+
+class RobustMethod(TrainingMethod):
     """How the loss of a policy is made robust."""
 
     def check(self, policy: BoundedPolicy) -> None:
         """Raise :class:`ThreatError` for a policy that the method is not for."""
+
+    def make_critic(self, model: OnPolicyAlgorithm) -> nn.Module | None:
+        """A critic of the method's own, with its ``optimizer``, which is kept with the model; None by default."""
+        return None
+
+    def learn_from_rollout(self, model: OnPolicyAlgorithm, policy: BoundedPolicy) -> None:
+        """What the method learns from a rollout, before the policy does; nothing by default."""
 
     def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         """The mean loss of a minibatch when ``done`` of the training, in [0, 1], is done."""
@@ -187,23 +229,25 @@ class SARegularizer(RobustMethod):
     def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         standard = batch.surrogate(batch.log_prob).mean()
         weight, share = at(self.weight, done), at(self.eps, done)
-        if weight == 0 or share == 0:
-            return standard
-        if self.form == "interval":
-            largest = policy.divergence(batch.observations, share)
-        else:
-            points = self._ascend(policy, *policy.boxes(batch.observations, share), batch.observations)
-            largest = policy.divergence_at(points, batch.observations)
-        return standard + weight * largest.mean()
+        return standard if weight == 0 or share == 0 else standard + weight * self.largest(policy, batch, done).mean()
 
-    def _ascend(self, policy: BoundedPolicy, low: Tensor, high: Tensor, observations: Tensor) -> Tensor:
-        """Points of the boxes with a large divergence, ``[B, *S]``."""
+    def largest(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+        """The largest divergence inside the boxes around the observations of a minibatch, or its bound, ``[B]``."""
+        share = at(self.eps, done)
+        if self.form == "interval":
+            return policy.divergence(batch.observations, share)
+        clean = policy.net(policy.observed(batch.observations))
+        points = self._ascend(policy, *policy.boxes(batch.observations, share), clean.detach())
+        return policy.divergence_at(points, clean)
+
+    def _ascend(self, policy: BoundedPolicy, low: Tensor, high: Tensor, clean: Tensor) -> Tensor:
+        """Points of the boxes with a large divergence from the network's answers ``clean``, ``[B, *S]``."""
         step = (high - low) / (2 * self.steps)
         scale = self.noise * (2 / self.steps) ** 0.5
         y = torch.clamp((low + high) / 2 + torch.randn_like(low).sign() * step, low, high)
         for i in range(self.steps):
             y = y.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(policy.divergence_at(y, observations).sum(), y)
+            (gradient,) = torch.autograd.grad(policy.divergence_at(y, clean).sum(), y)
             moved = y + (gradient + scale / (i + 2) * torch.randn_like(y)).sign() * step
             y = torch.clamp(moved, low, high)
         return y.detach()
@@ -217,5 +261,3 @@ PAPER: dict[str, dict[str, object]] = {
     },
 }  # fmt: skip
 """The settings of Appendix B, as data: those that were published, of which ``train_agent`` takes those it has."""
-
-METHODS: dict[str, type[RobustMethod]] = {"radial": Radial, "sa": SARegularizer}

@@ -14,13 +14,15 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import RolloutBufferSamples
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bound_propagation import interval
+from adv_wrappers.errors import SpaceError
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
+from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 
 
 class RobustUpdates(OnPolicyAlgorithm):
@@ -29,10 +31,12 @@ class RobustUpdates(OnPolicyAlgorithm):
     Attributes:
         method: makes the policy's loss.
         policy_bounds: what the policy can answer in boxes.
+        method_critic: a critic of the method's own, or None.
     """
 
     method: RobustMethod
     policy_bounds: BoundedPolicy
+    method_critic: nn.Module | None = None
     normalize_advantage: bool
 
     def _update(self, data: RolloutBufferSamples, clip: float | None) -> dict[str, float]:
@@ -42,7 +46,7 @@ class RobustUpdates(OnPolicyAlgorithm):
         advantages = data.advantages
         if self.normalize_advantage and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        batch = make_batch(data, actions, advantages, log_prob, clip)
+        batch = PolicyBatch(data.observations, actions, advantages, log_prob, data.old_log_prob, clip)
         policy_loss = self.method.policy_loss(self.policy_bounds, batch, 1 - self._current_progress_remaining)
         value_loss = functional.mse_loss(data.returns, values.flatten())
         entropy_loss = (log_prob if entropy is None else -entropy).mean()
@@ -65,6 +69,7 @@ class RobustUpdates(OnPolicyAlgorithm):
     def _train(
         self, batches: Iterator[RolloutBufferSamples], clip: float | None, most_divergence: float | None = None
     ) -> None:
+        self.method.learn_from_rollout(self, self.policy_bounds)
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         rows = []
@@ -76,30 +81,13 @@ class RobustUpdates(OnPolicyAlgorithm):
             self.logger.record(f"train/{name}", sum(row[name] for row in rows) / len(rows))
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        states, tensors = super()._get_torch_save_params()
+        own = [] if self.method_critic is None else ["method_critic", "method_critic.optimizer"]
+        return [*states, *own], tensors
 
-def make_batch(
-    data: RolloutBufferSamples, actions: Tensor, advantages: Tensor, log_prob: Tensor, clip: float | None
-) -> PolicyBatch:
-    """The minibatch for a :class:`RobustMethod`: with PPO's clipped surrogate, or A2C's loss where ``clip`` is None."""
-    if clip is None:
-        return PolicyBatch(
-            data.observations,
-            actions,
-            advantages,
-            log_prob,
-            lambda log_prob: -advantages * log_prob,
-            lambda log_prob: torch.zeros_like(log_prob, dtype=torch.bool),
-        )
-
-    def surrogate(log_prob: Tensor) -> Tensor:
-        ratio = (log_prob - data.old_log_prob).exp()
-        return -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
-
-    def clipped(log_prob: Tensor) -> Tensor:
-        ratio = (log_prob - data.old_log_prob).exp()
-        return torch.where(advantages >= 0, ratio > 1 + clip, ratio < 1 - clip)
-
-    return PolicyBatch(data.observations, actions, advantages, log_prob, surrogate, clipped)
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "method", "policy_bounds", "method_critic"]
 
 
 class RobustPPO(RobustUpdates, PPO):
@@ -126,9 +114,12 @@ def make_robust(model: BaseAlgorithm, method: RobustMethod | RobustQMethod, boun
     Raises:
         VictimError: for a policy with a layer that has no bounds.
         ThreatError: for a method that needs what is not there.
+        SpaceError: for noise on images.
     """
     if isinstance(method, RobustMethod):
         method.check(bounds)
+    if not method.bounded and len(bounds.space.shape) != 1:
+        raise SpaceError(f"{method.name} adds noise to observations [n] of floats, got {bounds.space}")
     space = bounds.space
     point = torch.as_tensor(np.clip(np.zeros(space.shape), space.low, space.high), dtype=torch.float32)[None]
     interval(bounds.net, point, point)
@@ -137,4 +128,8 @@ def make_robust(model: BaseAlgorithm, method: RobustMethod | RobustQMethod, boun
         model.method, model.bounds = method, bounds
         return
     assert isinstance(model, RobustUpdates) and isinstance(method, RobustMethod)
-    model.method, model.policy_bounds = method, bounds
+    model.method, model.policy_bounds, bounds.critic = method, bounds, model.method_critic
+    if not method.bounded:
+        env = bounds.normal.venv
+        assert isinstance(env, AgentVecEnv)
+        env.add_noise = lambda obs: bounds.noisy_raw(obs, method.noise_share(1 - model._current_progress_remaining))

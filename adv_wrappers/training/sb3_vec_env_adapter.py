@@ -7,6 +7,7 @@ Gymnasium vector environment beneath them. An adversary is trained in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import gymnasium as gym
@@ -105,12 +106,14 @@ class AgentVecEnv(Sb3Adapter):
 
     Attributes:
         true_observations: the true observations ``[N, n]``, one batch a step, since :meth:`take_true_observations`.
+        add_noise: what the agent adds to observations ``[N, n]`` itself, after any attack; None for nothing.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Array], clip_rewards: bool = False) -> None:
         self.recorder, self.clip_rewards = VectorActionRecorder(env), clip_rewards
         super().__init__(self.recorder)
         self.true_observations: list[Array] = []
+        self.add_noise: Callable[[Array], Array] | None = None
 
     def attack(self, threat: ThreatModel, victim: Victim) -> list[Layer]:
         """Put a threat between the environments and the agent; returns its layers.
@@ -123,9 +126,16 @@ class AgentVecEnv(Sb3Adapter):
         end_diverged_episodes(self.env)
         return layers(self.env)
 
+    def reset(self) -> VecEnvObs:
+        return self._noisy(super().reset())
+
+    def _noisy(self, obs: VecEnvObs) -> VecEnvObs:
+        return obs if self.add_noise is None or not isinstance(obs, np.ndarray) else self.add_noise(obs)
+
     def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, done, infos = super().step_wait()
         self.true_observations.append(self.recorder.observation)
+        obs = self._noisy(obs)
         return obs, np.sign(rewards) if self.clip_rewards else rewards, done, infos
 
 

@@ -16,7 +16,8 @@ is:
 - Steps count the agent's alone. Its learning rate falls linearly to zero, the adversary's is constant.
 - The checkpoint that is returned has the highest mean of its clean return and its return under the adversary of its
   day, on seeds that training never sees, among those of the second half: early adversaries are weak. The papers report
-  an agent of medium robustness among 21.
+  an agent of medium robustness among 21. With a robust loss the second return is the greedy worst case, or that under
+  MaxDiff where actions are in a Box: the best clean agents are those of the days when eps was small.
 
 PPO's settings: 32 environments, 64 steps each, batches of 128, 10 epochs, rate 3e-4; gamma 0.99, lambda 0.95, two
 layers of 64 with tanh, rewards and observations normalised. A2C's: 16 steps each, rate 7e-4. DQN's: double Q-learning,
@@ -40,6 +41,7 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv, json_value
+from adv_wrappers.presets import as_threat
 from adv_wrappers.training import default_sb3_hyperparameters as defaults
 from adv_wrappers.training.alternating_agent_and_adversary import (
     AgentScore,
@@ -87,7 +89,7 @@ class Hardened:
     Attributes:
         victim: the agent of the best checkpoint, acting as ``select`` says.
         threat: the threat that it was evaluated under at that checkpoint, its victim left open, so that ``evaluate``
-            takes it; None for plain training.
+            takes it; None for plain training, and with ``robust`` and discrete actions.
         record: one dictionary a checkpoint: ``steps``, ``adversary_steps``, ``clean``, ``attacked`` (mean returns),
             with ``robust`` and discrete actions ``gwc`` (the greedy worst-case return; ``gwc_acr`` is the share of its
             steps without a choice), their ``_std``, ``score``, ``late`` (of the second half), ``in_training`` and
@@ -165,10 +167,12 @@ def train_agent(
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
             layers (of DQN, with or without layer normalisation behind the hidden ones), or of convolutions and linear
             layers where it sees images. Its normaliser stays as it is (or missing). None starts from scratch.
-        robust: how the loss is made robust against every perturbation in the budget: ``"radial"`` or ``"sa"``, or
-            :class:`Radial` or :class:`SARegularizer` for other settings; for DQN :class:`RadialDQN` or :class:`SADQN`.
-            The budget is then :class:`Linf`, of images in grey levels (a paper's 1/255 is 1). None is the algorithm's
-            own loss.
+        robust: how the loss is made robust against every perturbation in the budget: ``"radial"``, ``"sa"``, or
+            ``"wocar"``, or :class:`Radial`, :class:`SARegularizer` or :class:`Wocar` for other settings; for DQN
+            ``"radial"``, ``"sa"`` or ``"car"`` (:class:`RadialDQN`, :class:`SADQN`, :class:`CarDQN`). ``"smoothed"``
+            (:class:`SmoothedPolicy`, :class:`SmoothedDQN`) trains for randomized smoothing instead: eps is then the
+            standard deviation of the noise. The budget is :class:`Linf`, of images in grey levels (a paper's 1/255 is
+            1). None is the algorithm's own loss.
         rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
             signs, or ``"raw"``.
         observations: what a policy from scratch sees: observations ``"normalized"`` by their mean and spread, or
@@ -237,7 +241,7 @@ def train_agent(
     functions = () if spec.threat is None else functions_of(spec.threat)
     warn_of_unknown(out, None, environment, *functions)
     images = check_spaces(environment, initial, algorithm)
-    training = replace(training, settings=algorithm_settings(algorithm, num_envs, given, parts, images))
+    training = replace(training, settings=algorithm_settings(algorithm, num_envs, given, parts, images, method))
     opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
     about = {
         "environment": json_value(environment.described),
@@ -270,18 +274,21 @@ def train_agent(
     with opened, one_thread():
         checkpoint, normalize = folder.checkpoint, observations == "normalized"
         scored_under = None if spec.threat is None or spec.threat.on == "reward" else spec.threat
-        model = make_agent(make_rows(), training, parts, checkpoint, rewards, method is not None, normalize)
+        model = make_agent(make_rows(), training, parts, checkpoint, rewards, method, normalize)
         agent = AgentTrainer(model, live_victim(model, select))
-        bounds = None
+        boxes = None
         if method is not None and budget is not None:
             bounds = BoundedPolicy(model, agent.victim, budget, initial)
             make_robust(model, method, bounds)
+            boxes = bounds if method.bounded else None
+            if boxes is not None and scored_under is None and not spec.learns and not bounds.count:
+                scored_under = as_threat("max-diff", within=budget)
         opponent = make_adversary(agent, spec, make_rows, sampled, opposing, checkpoint)
         agent.attack(spec.threat, opponent)
-        setup = ScoringSetup(environment, episodes, training.seed, True, AgentScore())
+        setup = ScoringSetup(environment, episodes, training.seed, True, AgentScore(method, budget))
         scoring = opened.enter_context(Scoring(setup, training.workers))
         turns = AlternatingTraining(
-            agent, opponent, scored_under, scoring, schedule, AgentCheckpoints(folder), select, progress, bounds
+            agent, opponent, scored_under, scoring, schedule, AgentCheckpoints(folder), select, progress, boxes
         )
         if model.num_timesteps:  # other draws and episodes than at the beginning
             later = later_seed(training.seed, model.num_timesteps)
@@ -296,4 +303,6 @@ def train_agent(
         for side in [model] if opponent is None else [model, opponent.model]:
             if hasattr(side, "_logger"):  # else it has not learned in this call
                 side.logger.close()
+        if method is not None and budget is not None:
+            found = method.deployed(found, budget)
         return Hardened(found, threat, tuple(folder.record), folder.best)

@@ -48,9 +48,10 @@ from adv_wrappers.training.default_sb3_hyperparameters import agent_settings
 from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
-from adv_wrappers.training.robust_dqn import Q_METHODS, RobustDQN, RobustQMethod
-from adv_wrappers.training.robust_policy_losses import METHODS, RobustMethod
-from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO
+from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
+from adv_wrappers.training.robust_methods import POLICY_METHODS, Q_METHODS
+from adv_wrappers.training.robust_policy_losses import RobustMethod
+from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO, RobustUpdates
 from adv_wrappers.training.sb3_image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed
@@ -141,7 +142,7 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> Robus
     """
     if robust is None:
         return None
-    named: Mapping[str, type[RobustMethod | RobustQMethod]] = Q_METHODS if algorithm == "dqn" else METHODS
+    named: Mapping[str, type[RobustMethod | RobustQMethod]] = Q_METHODS if algorithm == "dqn" else POLICY_METHODS
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
     if not isinstance(found, RobustQMethod if algorithm == "dqn" else RobustMethod):
         known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
@@ -202,6 +203,7 @@ def algorithm_settings(
     given: Mapping[str, Any],
     parts: AgentNetworks | None,
     images: bool = False,
+    robust: RobustMethod | RobustQMethod | None = None,
 ) -> dict[str, Any]:
     """The given settings of an agent's algorithm, completed with the defaults and the networks.
 
@@ -211,6 +213,7 @@ def algorithm_settings(
         given: settings that take precedence.
         parts: the networks that the agent starts from; None for new ones.
         images: whether observations are images.
+        robust: the method of a robust loss, which may have networks of its own.
     """
     kwargs: dict[str, Any]
     if parts is not None:
@@ -221,7 +224,7 @@ def algorithm_settings(
         kwargs = {"net_arch": [64, 64], **({} if algorithm == "dqn" else {"activation_fn": torch.nn.Tanh})}
     if algorithm != "a2c":
         kwargs["optimizer_kwargs"] = {"fused": True, **({"eps": 1e-5} if algorithm == "ppo" else {})}
-    own = {**kwargs, **given.get("policy_kwargs", {})}
+    own = {**kwargs, **({} if robust is None else robust.policy_kwargs), **given.get("policy_kwargs", {})}
     return {**agent_settings(algorithm, rows, images, given), "policy_kwargs": own}
 
 
@@ -231,7 +234,7 @@ def make_agent(
     parts: AgentNetworks | None,
     checkpoint: Path | None,
     rewards: Rewards = "normalized",
-    robust: bool = False,
+    robust: RobustMethod | RobustQMethod | None = None,
     normalize: bool = True,
 ) -> BaseAlgorithm:
     """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
@@ -242,7 +245,7 @@ def make_agent(
         parts: the networks that the agent starts from; None for new ones.
         checkpoint: the folder of a checkpoint to restore, or None.
         rewards: what the agent learns from, see :func:`adv_wrappers.train_agent`.
-        robust: whether the model takes a robust loss.
+        robust: the method of a robust loss, which may need networks of its own.
         normalize: whether a new agent normalises observations.
     """
     algorithm, settings = training.algorithm, dict(training.settings)
@@ -264,8 +267,10 @@ def make_agent(
     policy = q_policy if algorithm == "dqn" else ImagePolicy if images else "MlpPolicy"
     own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
     arguments = {"policy": policy, "env": normal, **own}
-    kind = ROBUST_ALGORITHMS[algorithm] if robust else ALGORITHMS[algorithm]
+    kind = ALGORITHMS[algorithm] if robust is None else ROBUST_ALGORITHMS[algorithm]
     model = made_model(kind, arguments, settings)
+    if isinstance(model, RobustUpdates) and isinstance(robust, RobustMethod):
+        model.method_critic = robust.make_critic(model)
     if checkpoint is not None:
         restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
         if isinstance(model, PrioritizedDQN):

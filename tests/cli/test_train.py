@@ -107,7 +107,7 @@ def test_what_an_agent_is_trained_by(words: list[str], learned_by: str, threats:
         (["--trust"], "--trust is for the file of --victim"),
         (["--stats", "a.pkl"], "--stats is for the file of --victim"),
         (["--scale", "victim"], "--scale goes with --eps"),
-        (["--eps", "0.1", "--robust", "crown"], "'crown' is not one of 'radial', 'sa'"),
+        (["--eps", "0.1", "--robust", "crown"], "'crown' is not one of 'radial', 'sa', 'wocar'"),
         (["--victim", "zoo:cartpole-ppo", "--observations", "raw"], "--observations is of a new agent"),
         (["--adversary", "none", "--when", "every(2)"], "--when is the timing of an adversary, and there is none"),
         (["--robust", "sa", "--eps", "0.1", "--when", "every(2)"], "--when is the timing of an adversary"),

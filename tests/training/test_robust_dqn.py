@@ -332,7 +332,11 @@ def test_dqn_learns_from_images(tmp_path):
         ({"env": "Pendulum-v1"}, SpaceError, "dqn chooses among discrete actions, and this environment has Box"),
         ({"env": "Pendulum-v1", "robust": RadialDQN(form="equation-5")}, SpaceError, "dqn chooses among discrete"),
         ({"victim": "zoo:cartpole-ppo"}, VictimError, "an agent of DQN to begin from, got one of kind 'logits'"),
-        ({"robust": "equation-5"}, ThreatError, "robust must be 'radial' or 'sa', or a value such as RadialDQN"),
+        (
+            {"robust": "equation-5"},
+            ThreatError,
+            "robust must be 'radial' or 'sa' or 'car' or 'smoothed', or a value such as RadialDQN",
+        ),
         ({"robust": Radial()}, ThreatError, "a value such as RadialDQN.kappa=0.5. for dqn, got Radial"),
         (
             {"algorithm": "ppo", "robust": RadialDQN()},

@@ -19,7 +19,6 @@ from adv_wrappers.networks.tracing import layers_in_order
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3.common.type_aliases import RolloutBufferSamples
 from torch import nn
 from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
@@ -29,8 +28,8 @@ from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSche
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, update_normaliser
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy, image_bounds
-from adv_wrappers.training.robust_policy_losses import PAPER, Radial, SARegularizer
-from adv_wrappers.training.robust_ppo_a2c import make_batch, make_robust
+from adv_wrappers.training.robust_policy_losses import PAPER, PolicyBatch, Radial, SARegularizer
+from adv_wrappers.training.robust_ppo_a2c import make_robust
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.train_agent import train_agent
 from adv_wrappers.training.train_agent_setup import algorithm_settings, make_agent
@@ -81,7 +80,7 @@ def bounded(env, budget, algorithm="ppo", **settings):
     images = len(vector.single_observation_space.shape) == 3
     every = algorithm_settings(algorithm, 2, {"n_steps": 8, **settings}, None, images=images)
     training = Training(64, algorithm, 2, 1, 1, 0, every, "cpu")
-    model = make_agent(vector, training, None, None, robust=True)
+    model = make_agent(vector, training, None, None, robust=Radial())
     normal = model.get_vec_normalize_env()
     if normal.norm_obs:
         normal.obs_rms.mean, normal.obs_rms.var = np.linspace(-1, 1, 4), np.linspace(0.5, 4, 4)
@@ -143,10 +142,16 @@ def test_log_probabilities_and_divergences_stay_within_their_bounds(env, share):
         found = total(other.log_prob(actions))
         assert (low - 1e-4 <= found).all() and (found <= high + 1e-4).all()
         reached = torch.maximum(reached, total(kl_divergence(clean, other)))
-        torch.testing.assert_close(policy.divergence_at(y, x), total(kl_divergence(clean, other)), rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(
+            policy.divergence_at(y, policy.net(policy.observed(x))),
+            total(kl_divergence(clean, other)),
+            rtol=1e-3,
+            atol=1e-5,
+        )
     assert (reached <= most + 1e-4).all() and (reached > 1e-5).all()
-    step = SARegularizer(form="sgld", steps=5)._ascend(policy, *policy.boxes(x, share), x)
-    ascended = policy.divergence_at(step, x)
+    own = policy.net(policy.observed(x)).detach()
+    step = SARegularizer(form="sgld", steps=5)._ascend(policy, *policy.boxes(x, share), own)
+    ascended = policy.divergence_at(step, own)
     assert (ascended <= most + 1e-4).all() and ascended.mean() > 0.5 * reached.mean()  # which is of 40 points
 
 
@@ -180,8 +185,7 @@ def batch_of(policy, x, clip, seed=0):
     actions = distribution(policy, policy.observed(x)).sample()
     log_prob = total(distribution(policy, policy.observed(x)).log_prob(actions))
     old = (log_prob + 0.2 * torch.randn(len(x), generator=generator)).detach()
-    data = RolloutBufferSamples(x, actions, torch.zeros(len(x)), old, advantages, torch.zeros(len(x)))
-    return make_batch(data, actions, advantages, log_prob, clip)
+    return PolicyBatch(x, actions, advantages, log_prob, old, clip)
 
 
 @pytest.mark.parametrize("env", [Choose, Reach])
@@ -287,7 +291,13 @@ def test_updates_are_those_of_stable_baselines3_where_the_loss_is(algorithm):
     for robust in (True, False):
         vector = gym.vector.SyncVectorEnv([Choose] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
         settings = algorithm_settings(algorithm, 2, {"n_steps": 16}, None)
-        model = make_agent(vector, Training(96, algorithm, 2, 1, 1, 0, settings, "cpu"), None, None, robust=robust)
+        model = make_agent(
+            vector,
+            Training(96, algorithm, 2, 1, 1, 0, settings, "cpu"),
+            None,
+            None,
+            robust=Radial() if robust else None,
+        )
         if robust:
             policy = BoundedPolicy(model, live_victim(model, "mode"), Linf(0.1))
             make_robust(model, Radial(kappa=1.0), policy)
@@ -307,11 +317,12 @@ def test_train_agent_trains_robustly(env, algorithm, robust):
     small = SMALL if algorithm == "ppo" else {**SMALL, "settings": {"n_steps": 16}}
     hardened = train_agent(env, eps=0.02, scale="victim", robust=robust, algorithm=algorithm, **small)
     discrete = env == "CartPole-v1"
-    assert all(("gwc" in row) == discrete for row in hardened.record) and hardened.threat is None
+    assert all(("gwc" in row) == discrete == (row["attacked"] is None) for row in hardened.record)
+    assert hardened.threat is None if discrete else hardened.threat.how == adv.MaxDiff(None)
     assert all(0 <= row["gwc_acr"] <= 1 and row["gwc"] >= 8 for row in hardened.record if discrete)
     row = hardened.record[hardened.best]
-    assert row["score"] == pytest.approx((row["clean"] + row["gwc"]) / 2 if discrete else row["clean"])
-    assert ("mean of clean and greedy worst-case return" in hardened.protocol) == discrete
+    assert row["score"] == pytest.approx((row["clean"] + row["gwc" if discrete else "attacked"]) / 2)
+    assert f"mean of clean and {'greedy worst-case' if discrete else 'attacked'} return" in hardened.protocol
 
 
 def test_a_robust_training_resumes_and_tells_another_apart(tmp_path, monkeypatch):
@@ -379,7 +390,9 @@ def _train(env="CartPole-v1", **arguments):
 
 
 def test_what_cannot_work_is_refused_before_anything_is_trained():
-    with pytest.raises(ThreatError, match="robust must be 'radial' or 'sa', or a value such as"):
+    with pytest.raises(
+        ThreatError, match="robust must be 'radial' or 'sa' or 'wocar' or 'smoothed', or a value such as"
+    ):
         _train(robust="trades")
     with pytest.raises(ThreatError, match="robust='radial' needs a budget"):
         _train(eps=None)

@@ -1,0 +1,142 @@
+"""Agents trained for randomized smoothing: S-DQN and S-PPO (Sun et al. 2024), ``train_agent(robust="smoothed")``.
+
+A smoothed agent (:class:`adv_wrappers.victims.smoothed.Smoothed`) adds Gaussian noise to all that it sees, so that its
+return under every attack of a given length has a lower bound. An agent that never met such noise falls with it. These
+meet it in training, and their result is the smoothed agent. The radius of the budget is the standard deviation of the
+noise: ``eps`` is sigma, in the units of ``scale``.
+
+- S-PPO, here also A2C (:class:`SmoothedPolicy`): rollouts are made on noisy observations, and the policy learns from
+  them by its own loss.
+- S-DQN (:class:`SmoothedDQN`): a denoiser ``D`` stands before the Q-network ``Q``. From a transition whose observation
+  ``s`` gets new noise at every update, ``y = s + N(0, sigma^2)``, both learn by::
+
+      L = error(Q(D(y), a), B) + reconstruction * mean of ((D(y) - s) / sigma)^2
+
+  with the target ``B`` of DQN at the true next observation, as in the authors' code. The agent explores on noisy
+  observations too.
+
+Departures: the paper's S-DQN sums the squares over pixels, and begins from a trained agent (``victim=`` does here);
+its denoiser is a convolutional network of images, this one two linear layers that begin as the identity; and its noise
+grows over a third of the training, here over the first half. Its S-PPO acts by the median of the noisy policy's means
+in training too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.errors import BudgetError
+from adv_wrappers.training.dqn_of_behzadan_and_hsu import QBatch, error
+from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
+from adv_wrappers.training.robust_dqn import RobustQMethod
+from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
+from adv_wrappers.victims.smoothed import Smoothed
+from adv_wrappers.victims.victim import Victim
+
+_HIDDEN = 64  # of the denoiser, at least
+
+
+class Denoiser(BaseFeaturesExtractor):
+    """Two linear layers from observations ``[B, n]`` to observations, the identity at first."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        count = space.shape[0]
+        super().__init__(space, count)
+        hidden = max(_HIDDEN, 2 * count)
+        first, last = nn.Linear(count, hidden), nn.Linear(hidden, count)
+        self.net = nn.Sequential(first, nn.ReLU(), last)
+        with torch.no_grad():  # x = relu(x) - relu(-x); the other hidden neurons count for nothing yet
+            eye = torch.eye(count)
+            first.weight[: 2 * count] = torch.cat([eye, -eye])
+            first.bias[: 2 * count] = 0.0
+            last.weight.copy_(torch.cat([eye, -eye, torch.zeros(count, hidden - 2 * count)], 1))
+            last.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net(x)
+        return out
+
+
+def smoothed(victim: Victim, within: Budget) -> Smoothed:
+    """A victim with the noise whose standard deviation is the radius of a budget.
+
+    Raises:
+        BudgetError: for a budget that is no :class:`Linf`.
+    """
+    if not isinstance(within, Linf):
+        raise BudgetError(f"the radius of Linf is the standard deviation of the noise: {within!r:.80} has none")
+    return Smoothed(victim, within.eps, scale=within.scale)
+
+
+@dataclass(frozen=True)
+class SmoothedPolicy(RobustMethod):
+    """S-PPO (Sun et al. 2024): the algorithm's own loss, on noisy observations; see the head of this file.
+
+    Args:
+        sigma: the share of the noise that is added, a number in [0, 1] or a schedule.
+
+    Raises:
+        ValueRangeError: for numbers outside of [0, 1].
+    """
+
+    name: ClassVar[str] = "smoothed"
+    bounded: ClassVar[bool] = False
+    sigma: Number = field(default=LinearSchedule(0.0, 1.0, end=0.5))
+
+    def __post_init__(self) -> None:
+        check_share("sigma", self.sigma)
+
+    def deployed(self, victim: Victim, within: Budget) -> Victim:
+        return smoothed(victim, within)
+
+    def noise_share(self, done: float) -> float:
+        return at(self.sigma, done)
+
+    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+        return batch.surrogate(batch.log_prob).mean()
+
+
+@dataclass(frozen=True)
+class SmoothedDQN(RobustQMethod):
+    """S-DQN (Sun et al. 2024); see the head of this file.
+
+    Args:
+        sigma: the share of the noise that is added, a number in [0, 1] or a schedule.
+        reconstruction: the weight of the denoiser's squared error, at least 0, a number or a schedule.
+
+    Raises:
+        ValueRangeError: for numbers out of range.
+    """
+
+    name: ClassVar[str] = "smoothed-dqn"
+    bounded: ClassVar[bool] = False
+    policy_kwargs: ClassVar[dict[str, Any]] = {"features_extractor_class": Denoiser}
+    sigma: Number = field(default=LinearSchedule(0.0, 1.0, end=0.5))
+    reconstruction: Number = 0.1
+
+    def __post_init__(self) -> None:
+        check_share("sigma", self.sigma)
+        check_weight("reconstruction", self.reconstruction)
+
+    def deployed(self, victim: Victim, within: Budget) -> Victim:
+        return smoothed(victim, within)
+
+    def noise_share(self, done: float) -> float:
+        return at(self.sigma, done)
+
+    def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
+        net: Any = bounds.model.q_net  # type: ignore[attr-defined]
+        unit = bounds.radius(batch.observations)
+        noisy = batch.observations + self.noise_share(done) * unit * torch.randn_like(batch.observations)
+        values = net(noisy).gather(1, batch.actions[:, None])[:, 0]
+        off = (net.features_extractor(noisy) - batch.observations) / unit
+        found: Tensor = error(values, batch.target) + at(self.reconstruction, done) * off.square().mean(1)
+        return found
