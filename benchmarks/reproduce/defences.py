@@ -1,0 +1,270 @@
+"""Every defence that trains an agent, on CartPole, three seeds each, and on Hopper, beside plain training.
+
+    python benchmarks/reproduce/defences.py --work FOLDER
+
+trains what is not in ``defences/`` beside this script, attacks every agent with the entries of the suite ``everything``
+in ``ATTACKS``, on the same episodes, and the agents of Hopper with adversaries that learn besides; then it compares
+certified returns of smoothed agents. ``--only`` picks agents and ``--part`` a part, so that processes can share the
+work. Everything goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from figures import table
+from page import WORK, Data, Page, Results, episode_options, load
+
+import adv_wrappers as adv
+from adv_wrappers.campaign import run_suite
+from adv_wrappers.certification.smoothing import certify_smoothed
+from adv_wrappers.training.robust_policy_losses import Radial, SARegularizer
+from adv_wrappers.training.train_agent import train_agent
+
+SHIPPED = Path("benchmarks/reproduce/defences")
+PARTS = ("agents", "attacks", "smoothing")
+EPS, SIGMA, SMOOTHED_SIGMA = 0.05, 0.2, 0.1
+PPO: Mapping[str, Any] = {
+    "steps": 200_000, "num_envs": 8, "rewards": "raw", "observations": "raw",
+    "settings": {"n_steps": 128, "batch_size": 256, "learning_rate": 1e-3, "gamma": 0.98},
+}  # fmt: skip
+DQN: Mapping[str, Any] = {"steps": 160_000, "num_envs": 8, "algorithm": "dqn"}
+HOPPER: Mapping[str, Any] = {"steps": 2_000_000, "scale": "victim", "checks": 20}
+THREE_QUARTERS = adv.LinearSchedule(0.0, 1.0, end=0.75)
+CARTPOLE: dict[str, Mapping[str, Any]] = {
+    "ppo": PPO,
+    "sa-ppo": {**PPO, "robust": "sa"},
+    "radial-ppo": {**PPO, "robust": Radial(kappa=0.8, form="ratio")},
+    "wocar-ppo": {**PPO, "robust": "wocar"},
+    "smoothed-ppo": {**PPO, "robust": "smoothed", "eps": SMOOTHED_SIGMA},
+    "dqn": DQN,
+    "sa-dqn": {**DQN, "robust": "sa"},
+    "radial-dqn": {**DQN, "robust": "radial"},
+    "car-dqn": {**DQN, "robust": "car"},
+    "smoothed-dqn": {**DQN, "robust": "smoothed", "eps": SMOOTHED_SIGMA},
+}
+HOPPERS: dict[str, Mapping[str, Any]] = {
+    "sa-ppo": {**HOPPER, "robust": SARegularizer(0.2, THREE_QUARTERS, form="sgld")},
+    "wocar-ppo": {**HOPPER, "robust": "wocar"},
+}
+SMOOTHED: dict[str, Mapping[str, Any]] = {
+    "ppo-sigma": {**PPO, "robust": "smoothed", "eps": SIGMA},
+    "dqn-sigma": {**DQN, "robust": "smoothed", "eps": SIGMA},
+}
+ATTACKS = ("noise", "pgd", "apgd", "max-diff", "strong-max-diff", "square", "beam")
+LEARNED = ("robust-sarsa", "sa-rl", "pa-ad")
+LENGTHS = (0.0, 0.5, 1.0, 2.0)  # of attacks, in sigma
+HOPPER_NOTE = ""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent of one defence.
+
+    Attributes:
+        env: of its training, ``"CartPole-v1"`` or ``"Hopper-v5"``.
+        kind: one of ``CARTPOLE``, ``SMOOTHED`` or ``HOPPERS``.
+        seed: of its training.
+        work: the folder of trainings.
+    """
+
+    env: str
+    kind: str
+    seed: int
+    work: Path
+
+    @property
+    def name(self) -> str:
+        """Of its folders."""
+        return f"{self.env.partition('-')[0].lower()}-{self.kind}-s{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Of its card: the shipped one, or the one that was trained here."""
+        shipped = SHIPPED / self.name
+        return shipped if (shipped / "card.json").exists() else self.work / "agents" / self.name
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Of its training."""
+        return HOPPERS[self.kind] if self.env == "Hopper-v5" else {**CARTPOLE, **SMOOTHED}[self.kind]
+
+    @property
+    def ref(self) -> str:
+        """Of the agent as it is used."""
+        card = f"card:{self.folder}"
+        smoothed = self.settings.get("robust") == "smoothed"
+        return f"smoothed:{card}?sigma={self.settings['eps']}" if smoothed else card
+
+    @property
+    def eps(self) -> float:
+        """The budget that it is attacked under."""
+        return 0.075 if self.env == "Hopper-v5" else EPS
+
+    def train(self) -> None:
+        """Train it, or go on, unless it is shipped."""
+        if self.folder.is_relative_to(SHIPPED):
+            return
+        given = {"eps": self.eps, "checks": 16, "adversary": None, "seed": self.seed, **self.settings}
+        began = time.time()
+        train_agent(self.env, out=self.folder, **given)
+        print(self.name, f"{time.time() - began:.0f} s", flush=True)
+
+    def seconds(self) -> int:
+        """Processor seconds of the training up to the checkpoint that was taken, from its card."""
+        record = load(self.folder / "card.json")["training"]["checkpoints"]
+        return round(sum(record[-1]["seconds"].values()))
+
+
+def agents(given: Any) -> list[Agent]:
+    """All of them."""
+    found = [Agent("CartPole-v1", kind, seed, given.work) for kind in (*CARTPOLE, *SMOOTHED) for seed in given.seeds]
+    found += [Agent("Hopper-v5", kind, seed, given.work) for kind in HOPPERS for seed in given.hopper_seeds]
+    return [agent for agent in found if given.only is None or any(agent.name.startswith(one) for one in given.only)]
+
+
+def attacked(agent: Agent, given: Any) -> Data:
+    """The rows of a suite on an agent, and what they and the agent took of a processor."""
+    hopper = agent.env == "Hopper-v5"
+    began = time.process_time()
+    report = run_suite(
+        "everything",
+        agent.ref,
+        agent.env,
+        agent.eps,
+        scale="victim" if hopper else None,
+        train=hopper,
+        attacks=[*ATTACKS, *(LEARNED if hopper else ())],
+        episodes=given.episodes,
+        seed=given.seed,
+        steps=500_000,
+        out=given.work / "suites" / agent.name,
+    )
+    keep = ("mean_return", "std", "episodes", "returns")
+    rows = {row["threat"]: {key: row[key] for key in keep} for row in report.report.threats}
+    seconds = round(time.process_time() - began)
+    return {"rows": rows, "left_out": report.left_out, "attack_seconds": seconds, "training_seconds": agent.seconds()}
+
+
+def certified(agent: Agent, episodes: int) -> Data:
+    """Certified returns of an agent with noise of ``SIGMA``."""
+    noisy = agent.ref if agent.kind in SMOOTHED else f"smoothed:{agent.ref}?sigma={SIGMA}"
+    found = certify_smoothed(noisy, agent.env, episodes)
+    return {"mean": statistics.fmean(found.returns), **{str(at): found.certified_return(at * SIGMA) for at in LENGTHS}}
+
+
+def measure(results: Results) -> None:
+    """Train, attack and certify what is missing."""
+    given = results.given
+    for agent in agents(given):
+        if "agents" in given.part:
+            agent.train()
+        there = (agent.folder / "card.json").exists()
+        for part, kinds, play in (
+            ("attacks", (*CARTPOLE, *HOPPERS), lambda agent: attacked(agent, given)),
+            ("smoothing", ("ppo", "dqn", *SMOOTHED), lambda agent: certified(agent, 1000)),
+        ):
+            found = results.data.setdefault(part, {})
+            hopper = agent.env == "Hopper-v5" and part == "smoothing"
+            if part in given.part and agent.kind in kinds and there and agent.name not in found and not hopper:
+                found[agent.name] = play(agent)
+                results.keep()
+                print(agent.name, part, flush=True)
+
+
+def worst(found: Data) -> tuple[str, float]:
+    """The attack that left least, and what."""
+    means = {name: row["mean_return"] for name, row in found["rows"].items() if name != "none"}
+    return min(means.items(), key=lambda one: one[1])
+
+
+def seeds_of(data: Data, part: str, env: str, kind: str) -> list[Data]:
+    """What was measured of the seeds of a kind."""
+    return [found for name, found in data.get(part, {}).items() if name.startswith(f"{env}-{kind}-s")]
+
+
+def spread(values: list[float], form: str = ".0f") -> str:
+    """Mean and range over seeds."""
+    mean = format(statistics.fmean(values), form)
+    return mean if len(values) == 1 else f"{mean} ({min(values):{form}} to {max(values):{form}})"
+
+
+def body(data: Data) -> list[str]:
+    """The page: what is left of agents on CartPole and Hopper, and what smoothed agents are certified for."""
+    names = ("none", *ATTACKS)
+    lines = []
+    for kind in CARTPOLE:
+        found = seeds_of(data, "attacks", "cartpole", kind)
+        if not found:
+            continue
+        plain = seeds_of(data, "attacks", "cartpole", kind.rpartition("-")[2])
+        ends = [worst(one)[1] for one in found]
+        columns = [[one["rows"][name]["mean_return"] for one in found if name in one["rows"]] for name in names]
+        more = statistics.fmean(ends) - statistics.fmean([worst(one)[1] for one in plain]) if plain else 0.0
+        cells = [spread(column) if column else "" for column in columns]
+        seconds = (spread([float(one[f"{what}_seconds"]) for one in found]) for what in ("training", "attack"))
+        lines.append([kind, len(found), *cells, f"**{spread(ends)}**", f"{more:+.0f}", *seconds])
+    header = ["agents", "seeds", "clean", *ATTACKS, "worst", "more than plain", "training, s", "attacks, s"]
+    parts = [
+        f"Mean returns over the same episodes, {EPS} in raw units at every step; mean over the agents of a kind, with "
+        "their range. The worst is the lowest mean of an agent in its row of attacks. `smoothed` agents act with noise "
+        f"of sigma {SMOOTHED_SIGMA}, and attackers look at the average over draws of their own; the beam search needs "
+        "an agent that does the same at the same place, and leaves them out. Seconds are a processor's.",
+        "## CartPole-v1",
+        table(header, lines),
+    ]
+    found = {name: one for name, one in data.get("attacks", {}).items() if name.startswith("hopper")}
+    if found:
+        names = ("none", *(n for n in ATTACKS if n != "beam"), *LEARNED)
+        lines = []
+        for name, one in found.items():
+            rows = one["rows"]
+            cells = [f"{rows[n]['mean_return']:.0f} +- {rows[n]['std']:.0f}" if n in rows else "" for n in names]
+            attack, end = worst(one)
+            lines.append([name, *cells, f"**{end:.0f}** ({attack})", one["training_seconds"], one["attack_seconds"]])
+        header = ["agent", "clean", *names[1:], "worst", "training, s", "attacks, s"]
+        parts += ["## Hopper-v5, eps 0.075 in the units of the agent's normaliser", table(header, lines), HOPPER_NOTE]
+    lines = []
+    for kind in ("ppo", "ppo-sigma", "dqn", "dqn-sigma"):
+        found_ = seeds_of(data, "smoothing", "cartpole", kind)
+        if found_:
+            label = f"{kind.removesuffix('-sigma')}, {'trained for the noise' if 'sigma' in kind else 'plain'}"
+            cells = [spread([one[key] for one in found_], ".1f") for key in ("mean", *map(str, LENGTHS))]
+            lines.append([label, len(found_), *cells])
+    if lines:
+        header = ["agents", "seeds", "return", *(f"certified at {at:g} sigma" for at in LENGTHS)]
+        parts += [
+            f"## Certified returns of smoothed agents on CartPole, sigma {SIGMA}",
+            "Policy smoothing (Kumar, Levine and Feizi 2022) from 1000 episodes without an attack, at confidence 0.95: "
+            "a lower bound of the mean return under every attack whose perturbations have that total length.",
+            table(header, lines),
+        ]
+    return parts
+
+
+PAGE = Page(
+    "defences",
+    "Defences that train an agent",
+    __doc__,
+    measure,
+    body,
+    options={
+        **WORK,
+        "--part": {"nargs": "+", "choices": PARTS, "default": PARTS},
+        "--seeds": {"nargs": "+", "type": int, "default": [0, 1, 2], "help": "of the agents on CartPole"},
+        "--hopper-seeds": {"nargs": "+", "type": int, "default": [0, 1], "help": "of those on Hopper"},
+        "--only": {"nargs": "+", "metavar": "NAME", "help": "agents whose names begin so"},
+        **episode_options(20),
+    },
+    needs=["--work"],
+    partly=["--part", "--only"],
+)
+
+
+if __name__ == "__main__":
+    PAGE.main()
