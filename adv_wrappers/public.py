@@ -133,6 +133,8 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.training.resilience_result": ("Resilience", "Robustness"),
     "adv_wrappers.training.train_agent": ("Hardened",),
     "adv_wrappers.training.train_critic": ("scan_critics",),
+    "adv_wrappers.training.train_denoiser": ("train_denoiser",),
+    "adv_wrappers.victims.purified": ("Purified",),
     "adv_wrappers.victims.saved_dynamics_model": ("load_dynamics",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
     "adv_wrappers.wrappers.perturb_dynamics": ("VectorPerturbDynamics",),

@@ -1,9 +1,9 @@
 """Cards: networks as folders with ``card.json`` and ``weights.safetensors``, which hold data and never code.
 
-Every card says of which kind it is: a ``victim``, the ``director`` of an adversary, a ``critic``, or a model of the
-``dynamics``. Its files may come from a stranger: limits are checked before what they limit is allocated (see
-:mod:`adv_wrappers.utils.untrusted_files`), and :class:`Weights` gives every tensor by its name, after checking its
-shape.
+Every card says of which kind it is: a ``victim``, the ``director`` of an adversary, a ``critic``, a model of the
+``dynamics``, or a ``denoiser`` of observations. Its files may come from a stranger: limits are checked before what they
+limit is allocated (see :mod:`adv_wrappers.utils.untrusted_files`), and :class:`Weights` gives every tensor by its name,
+after checking its shape.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from adv_wrappers.utils.files import write
 from adv_wrappers.utils.untrusted_files import parse_json, parse_tensors, read_bytes
 
 FORMAT = 2
-CardKind = Literal["victim", "director", "critic", "dynamics"]
+CardKind = Literal["victim", "director", "critic", "dynamics", "denoiser"]
 Section = dict[str, object]
 
 

@@ -35,6 +35,7 @@ from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
 from adv_wrappers.victims.distributions import DeterministicFamily
+from adv_wrappers.victims.purified import Purified
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
@@ -70,8 +71,8 @@ def exploring_victim(victim: Victim, noise: float) -> Victim:
     if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise VictimError(f"a Robust Sarsa critic takes observations of one dimension, this victim sees {seen}")
     other = copy.copy(victim)
-    if isinstance(other, Smoothed):
-        other.victim = exploring_victim(other.victim, noise)
+    if isinstance(other, (Smoothed, Purified)):  # which act by the agent that they are around
+        other.victim, other.select = exploring_victim(other.victim, noise), "sample"
         return other
     other.select = "sample"
     if victim.kind == "mean":

@@ -321,7 +321,7 @@ class _Training:
             torch_state = torch.random.get_rng_state()
             try:
                 torch.manual_seed(int(np.random.SeedSequence((self.how["seed"], 2, i)).generate_state(1)[0]))
-                nets.append(_relu_mlp(sizes))
+                nets.append(relu_mlp(sizes))
             finally:
                 torch.random.set_rng_state(torch_state)
         model = TransitionModel(nets, **statistics)
@@ -371,7 +371,8 @@ class _Training:
             raise CardError(f"{checkpoint} holds the state of another model: {error}") from error
 
 
-def _relu_mlp(sizes: Sequence[int]) -> nn.Sequential:
+def relu_mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers from ``sizes[0]`` to ``sizes[-1]`` numbers, with ReLU units between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from adv_wrappers.core.types import Array
+from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
@@ -30,7 +30,8 @@ class Trajectories:
     """What N environments returned over T steps, arrays ``[T, N, ...]`` in float32; ``over`` ends an episode.
 
     Attributes:
-        obs, act: observations ``[T, N, n]``, and the actions ``[T, N, k]`` that the environments received there.
+        obs, act: observations ``[T, N, n]``, and the actions ``[T, N, k]`` that the environments received there, those
+            of a Discrete space one-hot.
         next_obs: what they returned, ``[T, N, n]``: the last observation of an episode, not the first of the next.
         reward: ``[T, N]``.
         over: bool ``[T, N]``, whether the episode ended by this step.
@@ -123,7 +124,7 @@ def collect(
     noise: float = 0.0,
     progress: Callable[[int], None] | None = None,
 ) -> Trajectories:
-    """Play ``steps`` steps in each of ``rows`` environments.
+    """Play ``steps`` steps in each of ``rows`` environments, whose actions are a Box of one dimension or Discrete.
 
     Args:
         make_envs: makes as many environments side by side, in DISABLED autoreset mode.
@@ -131,7 +132,7 @@ def collect(
         steps, rows: how many of either.
         entropy: integers that all seeds and draws are derived from.
         noise: standard deviation of Gaussian noise on the victim's actions in every second row, as a fraction of half
-            their range (of 1 where they are unbounded).
+            their range (of 1 where they are unbounded); of Discrete actions the share that is drawn evenly instead.
         progress: called with the number of transitions after every step of all rows.
 
     Raises:
@@ -140,28 +141,19 @@ def collect(
     draw = np.random.default_rng(entropy)
     envs = make_envs(rows)
     try:
-        space = envs.single_action_space
-        assert isinstance(space, spaces.Box)
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        bounded = np.isfinite(high - low)
-        half, least = np.where(bounded, (high - low) / 2, 1.0), np.where(bounded, low, -1.0)
+        actions = _ActionDraws(envs.single_action_space, noise, rows, draw)
         runner = None if victim is None else PolicyRunner(victim, rows)
-        spread = noise * half * (np.arange(rows) % 2)[:, None]  # of rows 1, 3, ...
         seeds = _seeds(draw, rows)
         obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # None: no seed
         if runner is not None:
             runner.reset(None, seeds)
-        n, k = obs.shape[1], len(half)
+        n, k = obs.shape[1], actions.width
         whole = (steps, rows)
         seen, acted, then, reward = (np.zeros((*whole, *size), np.float32) for size in ((n,), (k,), (n,), ()))
         found = Trajectories(seen, acted, then, reward, np.zeros(whole, bool))
         for t in range(steps):
-            if runner is not None:
-                act = runner.act(obs) + spread * draw.standard_normal((rows, k))
-                act = np.clip(act, low, high).astype(space.dtype)
-            else:
-                act = (least + draw.random((rows, k)) * 2 * half).astype(space.dtype)
-            found.obs[t], found.act[t] = obs, act
+            act = actions.drawn() if runner is None else actions.disturbed(runner.act(obs))
+            found.obs[t], found.act[t] = obs, actions.numbers(act)
             obs, reward, ended, cut, _ = envs.step(act)
             over = ended | cut
             found.next_obs[t], found.reward[t], found.over[t] = obs, reward, over
@@ -174,6 +166,44 @@ def collect(
         return found
     finally:
         envs.close()
+
+
+class _ActionDraws:
+    """Actions drawn evenly from a space, and those of a victim with noise in every second row."""
+
+    def __init__(self, space: Space, noise: float, rows: int, draw: np.random.Generator) -> None:
+        self.space, self.rows, self.draw = space, rows, draw
+        odd = np.arange(rows) % 2
+        if isinstance(space, spaces.Discrete):
+            self.width, self.share = int(space.n), noise * odd
+            return
+        assert isinstance(space, spaces.Box)
+        self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
+        bounded = np.isfinite(self.high - self.low)
+        self.half = np.where(bounded, (self.high - self.low) / 2, 1.0)
+        self.least = np.where(bounded, self.low, -1.0)
+        self.width, self.spread = len(self.half), noise * self.half * odd[:, None]
+
+    def drawn(self) -> Array:
+        """Native actions, ``[rows, ...]``."""
+        if isinstance(self.space, spaces.Discrete):
+            return self.draw.integers(self.width, size=self.rows) + int(self.space.start)
+        shape = self.rows, self.width
+        return (self.least + self.draw.random(shape) * 2 * self.half).astype(self.space.dtype)
+
+    def disturbed(self, act: Array) -> Array:
+        """The victim's actions with noise."""
+        if isinstance(self.space, spaces.Discrete):
+            return np.where(self.draw.random(self.rows) < self.share, self.drawn(), act)
+        noisy = act + self.spread * self.draw.standard_normal((self.rows, self.width))
+        return np.clip(noisy, self.low, self.high).astype(self.space.dtype)
+
+    def numbers(self, act: Array) -> Array:
+        """Native actions as numbers, ``[rows, k]``."""
+        if isinstance(self.space, spaces.Discrete):
+            one_hot: Array = np.eye(self.width)[act - int(self.space.start)]
+            return one_hot
+        return act
 
 
 def _seeds(draw: np.random.Generator, rows: int) -> list[int | None]:

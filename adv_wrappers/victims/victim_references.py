@@ -16,6 +16,7 @@ from adv_wrappers.utils.torch_threads import one_thread_in_workers
 from adv_wrappers.utils.untrusted_files import check_max_bytes
 from adv_wrappers.victims.card_reader import load_card
 from adv_wrappers.victims.carrl_victim import LowerBound
+from adv_wrappers.victims.purified import Purified
 from adv_wrappers.victims.rllib import from_rllib
 from adv_wrappers.victims.sb3 import Stats, load_sb3
 from adv_wrappers.victims.smoothed import Smoothed
@@ -24,6 +25,7 @@ from adv_wrappers.victims.victim import Select, Victim, device_of
 _ZOO = Path(__file__).parent.parent / "zoo"
 _AROUND = {  # prefixes of victims around another one, and their options, the first of which is needed
     "smoothed": ("sigma", "vote", "scale", "samples"), "lower-bound": ("eps", "scale", "method"),
+    "purified": ("denoiser", "gradient", "draws", "seed"),
 }  # fmt: skip
 
 
@@ -72,8 +74,10 @@ def load_victim(
         ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip``,
             ``sb3:FILE.zip?stats=FILE`` or ``rllib:FOLDER`` (a checkpoint, see :func:`adv_wrappers.from_rllib`); or one
             around another: ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``, ``samples``, see
-            :class:`adv_wrappers.victims.smoothed.Smoothed`) and ``lower-bound:REFERENCE?eps=0.05`` (``scale``,
-            ``method``, see :class:`adv_wrappers.victims.carrl_victim.LowerBound`).
+            :class:`adv_wrappers.victims.smoothed.Smoothed`), ``lower-bound:REFERENCE?eps=0.05`` (``scale``,
+            ``method``, see :class:`adv_wrappers.victims.carrl_victim.LowerBound`) and
+            ``purified:REFERENCE?denoiser=FOLDER`` (``gradient``, ``draws``, ``seed``, see
+            :class:`adv_wrappers.victims.purified.Purified`).
         trust: allow an SB3 file to run the code that is pickled in it, and a checkpoint of RLlib, which needs it.
         select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
         dtype: float32 or float64; agents of SB3 and RLlib are float32.
@@ -104,6 +108,8 @@ def load_victim(
         agent = load_victim(inner, max_bytes=max_bytes, **more)  # type: ignore[arg-type]
         if kind == "smoothed":
             return Smoothed(agent, **options)  # type: ignore[arg-type]
+        if kind == "purified":
+            return Purified(agent, str(options.pop("denoiser")), **options)  # type: ignore[arg-type]
         within = Linf(options.pop("eps"), options.pop("scale", None))  # type: ignore[arg-type]
         return LowerBound(agent, within, **options)  # type: ignore[arg-type]
     names = zoo_names()
