@@ -76,7 +76,7 @@ def inline(text: str) -> str:
     out = []
     for piece in pieces:
         link = re.fullmatch(r"\[([^\]]+)\]\(([^)]+)\)", piece)
-        page = re.fullmatch(r"results/(\w+)\.md", link[2]) if link else None
+        page = re.fullmatch(r"(?:results/)?(\w+)\.md", link[2]) if link else None
         if link and page:
             out.append(f":doc:`{link[1]} </_generated/results/{page[1]}>`")
         elif link:
