@@ -20,6 +20,7 @@ from adv_wrappers.core.coupled_budget import Coupled
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import Value, same_value
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.plausible_budget import Plausible
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight import Daylight
@@ -218,6 +219,8 @@ def _budget_arguments(threat: ThreatModel, victim: Victim | None, short: bool) -
             return parts
     if isinstance(budget, Coupled):
         parts = [f"change={_number_text(budget.change)}"]
+    if isinstance(budget, Plausible):
+        parts = [f"plausible={_number_text(budget.distance)}", f"model={_argument_text('model', budget.model)}"]
     return [*_ball_arguments(inner, victim, short), *parts]
 
 

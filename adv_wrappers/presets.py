@@ -33,6 +33,7 @@ from adv_wrappers.core.perturbation import (
     When,
     check_how,
 )
+from adv_wrappers.core.plausible_budget import Plausible
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
@@ -42,6 +43,7 @@ from adv_wrappers.preset_names_without_torch import after_load, load_entry_point
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.saved_dynamics_model import Dynamics, load_dynamics
 from adv_wrappers.victims.victim_references import load_referenced
 
 
@@ -170,8 +172,8 @@ def _listed_by(found: object) -> list[type[Perturbation]]:
 
 presets = PresetTable(presets_of([*_classes(all_attacks), *_classes(daylight)]), after_load)
 
-TEXTS = ("when", "victim", "card", "critic", "dynamics")  # values that are never numbers
-_COMMON = ("eps", "norm", "scale", "newest", "change", "victim", "when", "p", "at")
+TEXTS = ("when", "victim", "card", "critic", "dynamics", "model")  # values that are never numbers
+_COMMON = ("eps", "norm", "scale", "newest", "change", "plausible", "model", "victim", "when", "p", "at")
 
 
 def threat(
@@ -184,6 +186,8 @@ def threat(
     scale: Any = None,
     newest: bool | None = None,
     change: float | None = None,
+    plausible: float | None = None,
+    model: Dynamics | str | None = None,
     when: When | str | None = None,
     p: float | None = None,
     at: At = None,
@@ -199,6 +203,8 @@ def threat(
             ``sparse(2)`` (two elements, each within eps times its scale) or ``valid``.
         newest: True spends the budget on the newest frame of a stack alone (:class:`adv_wrappers.Newest`).
         change: how far a perturbation may move from one step to the next (:class:`adv_wrappers.Coupled`).
+        plausible, model: how far what is shown may be from what a model of the dynamics predicts, and the model or
+            ``card:FOLDER`` (:class:`adv_wrappers.Plausible`).
         when, p: the timing, as a value or a text; ``p`` is short for, and combines with, ``Bernoulli(p)``.
         at: key or keys of a Dict space, or of a Tuple the index.
         within: the budget itself, instead of eps, norm and scale.
@@ -232,6 +238,10 @@ def threat(
         how = construct(preset.kind, **own)
         budget = within if within is not None else parse_budget(name, how, eps, norm, scale)
         budget = budget if change is None else Coupled(budget, change)  # type: ignore[arg-type]  # it checks
+        if (plausible is None) != (model is None):
+            raise BudgetError("plausible=DISTANCE and model=card:FOLDER go together, and one of them is missing")
+        if plausible is not None and model is not None:
+            budget = Plausible(budget, load_dynamics(model), plausible)  # type: ignore[arg-type]  # it checks
         budget = Newest(budget) if newest else budget
         timing = parse_when(when) if isinstance(when, str) else when
         if p is not None:
@@ -284,7 +294,9 @@ def parse_threat(text: str, **given: Any) -> ThreatModel:
     return threat(name, **{**arguments, **{k: v for k, v in given.items() if v is not None}})
 
 
-BUDGET_ARGUMENTS = frozenset({"eps", "norm", "scale", "newest", "change"})  # of a text; the others are the threat's
+BUDGET_ARGUMENTS = frozenset(
+    {"eps", "norm", "scale", "newest", "change", "plausible", "model"}
+)  # of a text; the others are the threat's
 
 
 def parse_perturbation(text: str) -> How:
@@ -383,6 +395,8 @@ def _ball(how: object, given: Mapping[str, Any]) -> Budget:
     made = parse_budget(name, how, given.get("eps"), given.get("norm"), given.get("scale"))
     if isinstance(old, Coupled):
         return Coupled(made, old.change)  # type: ignore[arg-type]  # it checks
+    if isinstance(old, Plausible):
+        return replace(old, within=made)  # type: ignore[arg-type]  # it checks
     return replace(old, within=made) if isinstance(old, Newest) else made
 
 

@@ -16,6 +16,7 @@ from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.coupled_budget import Coupled
 from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.plausible_budget import Plausible
 from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
@@ -104,7 +105,7 @@ __all__ = [
     "L0", "L2", "PAAD", "SARL", "ActionPAAD", "AdvWrappersError", "AdversaryEnv", "Always", "AtMost", "Bernoulli",
     "Coupled", "Environment", "Episodes", "Every", "Forces", "Hybrid", "Induce", "LinearSchedule", "Linf", "Never",
     "Newest", "PerturbAction", "PerturbAgents", "PerturbDynamics", "PerturbObservation", "PerturbReward", "Plan",
-    "PlantBackdoor", "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback",
+    "PlantBackdoor", "Plausible", "ProbabilisticTiming", "RecordAttackStatistics", "Report", "RobustnessCallback",
     "ScheduleBudget", "ScheduleBudgetCallback", "SingleAgentEnv", "SmoothSchedule", "Sparse", "Strategic",
     "ThreatModel", "Timed", "Valid", "Victim", "Window", "aggregate", "assert_robust", "backdoor_rate", "certify",
     "certify_smoothed", "evaluate", "from_module", "from_onnx", "from_rllib", "from_sb3", "from_torchscript",

@@ -15,7 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers import all_attacks, errors, public
 from adv_wrappers.errors import AdvWrappersError
 
-BUDGETS = {"L0", "L2", "Linf", "Coupled", "Newest", "Sparse", "Valid"}
+BUDGETS = {"L0", "L2", "Linf", "Coupled", "Newest", "Plausible", "Sparse", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
 ATTACKS = {name for name, kind in vars(all_attacks).items() if isinstance(kind, type)}  # one line each, and no other
 ACTORS = {"PAAD", "SARL", "ActionPAAD", "Forces", "Hybrid", "Induce", "Timed"}

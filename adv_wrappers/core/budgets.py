@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.last_step import LastStep
 from adv_wrappers.core.numpy_and_torch_arithmetic import (
     ROUNDING,
     Scale,
@@ -88,6 +89,14 @@ class Budget(Value):
 
     def check(self, low: Array, high: Array, grid: bool) -> None:
         """Raise :class:`BudgetError` if the budget makes no sense on a space with these bounds."""
+
+    def last_step(self, before: LastStep | None) -> LastStep | None:
+        """What a layer keeps of its last step, where the budget depends on that; None where it does not.
+
+        Args:
+            before: that of another budget, which the episode has had until now.
+        """
+        return None
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Smallest box that contains the feasible set: what an attack searches, ``[B, *S]`` twice."""

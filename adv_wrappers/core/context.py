@@ -191,9 +191,9 @@ class Context:
         low, high = (self.budget.grid_box if self.grid else self.budget.box)(exact, low, high)
         if low.shape != exact.shape:  # a budget of somebody's own may return the bounds of the space
             low, high = low.expand_as(exact).clone(), high.expand_as(exact).clone()
-        if engine.coupled is not None and engine.coupled.last is not None:
-            last, known = (engine.lift(leaf, self._rows) for leaf in (engine.coupled.last, engine.coupled.known))
-            low, high = engine.coupled.meet(exact, last, known, (low, high), self.grid)
+        if engine.last_step is not None and engine.last_step.leaves is not None:
+            leaves = [engine.lift(leaf, self._rows) for leaf in engine.last_step.leaves]
+            low, high = engine.last_step.meet(exact, leaves, (low, high), self.grid)
         if engine.free is not None and (free := self.free) is not None:  # what was shown before has no room left
             low, high = torch.where(free, low, exact), torch.where(free, high, exact)
         return low, high

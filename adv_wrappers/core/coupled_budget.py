@@ -7,6 +7,7 @@ attacks search it, and the projection onto it is exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.types import Array, Flags, VictimLike
+from adv_wrappers.core.last_step import LastStep, TensorBox, nearest_part
+from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.check_numbers import check_number
 
@@ -66,53 +68,26 @@ class Coupled(Budget):
     def scaled(self, share: float, grid: bool = False) -> Coupled:
         return replace(self, within=self.within.scaled(share, grid), change=share * self.change)
 
+    def last_step(self, before: LastStep | None) -> LastStep | None:
+        return LastChange(self, before) if self.is_limit else None
+
     def check(self, low: Array, high: Array, grid: bool) -> None:
         self.within.check(low, high, grid)
         if self.is_limit:
             self.steps.check(low, high, grid)
 
 
-class LastChange:
-    """What was changed at the last step of every row: tensors ``[B, *S]``, in the dtype that is projected in.
+class LastChange(LastStep):
+    """What was changed at the last step of every row, ``[B, *S]``, in the dtype that is projected in."""
 
-    ``before`` is that of another budget, which the episode has had until now.
-    """
-
-    def __init__(self, budget: Coupled, before: LastChange | None = None) -> None:
+    def __init__(self, budget: Coupled, before: LastStep | None = None) -> None:
+        super().__init__(before)
         self._steps = budget.steps
-        self.last: Tensor | None = None if before is None else before.last
-        self.known: Tensor | None = None if before is None else before.known  # rows that had a step, bool [B]
 
-    def meet(
-        self, x: Tensor, last: Tensor, known: Tensor, box: tuple[Tensor, Tensor], grid: bool
-    ) -> tuple[Tensor, Tensor]:
-        """The part of a box that is near the last change, or what of the box is nearest to it.
+    def after(self, true: Tensor, shown: Tensor) -> tuple[Tensor, ...]:
+        return (shown - true,)
 
-        Args:
-            x: true values ``[B, *S]``.
-            last, known: those of these rows.
-            box: its bounds ``[B, *S]``, of the budget of a single step met with the space.
-            grid: whether values are whole numbers.
-        """
-        low, high = box
+    def meet(self, x: Tensor, leaves: Sequence[Tensor], box: TensorBox, grid: bool) -> TensorBox:
+        last, known = leaves
         ends = torch.full_like(x, -torch.inf), torch.full_like(x, torch.inf)
-        near = (self._steps.grid_box if grid else self._steps.box)(x + last, *ends)
-        lower, upper = (torch.clamp(end, low, high) for end in near)
-        free = ~known.view(-1, *(1 for _ in x.shape[1:]))
-        return torch.where(free, low, lower), torch.where(free, high, upper)
-
-    def remember(self, changed: Tensor, rows: Flags = True) -> None:
-        """Keep what was changed in the rows of a mask (bool ``[B]``; True for all)."""
-        if self.last is None or self.known is None:
-            self.last = torch.zeros_like(changed)
-            self.known = torch.zeros(len(changed), dtype=torch.bool, device=changed.device)
-        mask = torch.as_tensor(rows, device=changed.device).expand(len(changed))
-        self.last = torch.where(mask.view(-1, *(1 for _ in changed.shape[1:])), changed, self.last)
-        self.known = self.known | mask
-
-    def forget(self, rows: Flags | None = None) -> None:
-        """A new episode begins in the rows of a mask; None for all."""
-        if rows is None:
-            self.last = self.known = None
-        elif self.known is not None:
-            self.known = self.known & ~torch.as_tensor(rows, device=self.known.device)
+        return nearest_part((self._steps.grid_box if grid else self._steps.box)(x + last, *ends), box, known)

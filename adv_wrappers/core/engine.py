@@ -19,7 +19,6 @@ from torch import Tensor
 from adv_wrappers.accel import attacks_as_cuda_graphs, host_device_transfer
 from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, select_environments_to_attack
 from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.coupled_budget import Coupled, LastChange
 from adv_wrappers.core.episode_and_step_counters import Clock, Seeds
 from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
@@ -126,9 +125,8 @@ class Engine:
         if before is None or frames_of(before.budget) != frames_of(within):
             self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
         self.framed = self._history is not None
-        limited = within if isinstance(within, Coupled) and within.is_limit else None
-        if limited is None or before is None or before.budget != within:
-            self.coupled = None if limited is None else LastChange(limited, getattr(self, "coupled", None))
+        if before is None or before.budget != within:
+            self.last_step = within.last_step(getattr(self, "last_step", None))
         self.free: Tensor | None = None  # elements that are shown for the first time, under Newest
         first = self.victims[0] if self.victims else None
         self.dtype = first.dtype if first else torch.float32 if field.exact == torch.float16 else field.exact
@@ -142,7 +140,7 @@ class Engine:
         self.declines: bool = getattr(how, "declines", False)
         # whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself
         self._at_once = not (
-            self.before_step or self.gates or self._history or self.coupled or self._shares or self.declines
+            self.before_step or self.gates or self._history or self.last_step or self._shares or self.declines
         )
         self._at_once = self._at_once and (self.when is None or self.blind)
         self.writes_nothing: bool = getattr(how, "capturable", False)  # as it promises
@@ -165,7 +163,7 @@ class Engine:
         self.transfer = host_device_transfer.between(device) if host and device is not None else None
         self.look = host and self.transfer is None  # whether the answers of victims are checked
         able = self.writes_nothing and self.memory is None and not self.unbounded and not self.look
-        able = able and self.coupled is None  # a graph knows no last change
+        able = able and self.last_step is None  # of which a graph knows nothing
         able = able and not any(getattr(v, "compile", False) for v in self.victims)  # cannot be watched
         record = attacks_as_cuda_graphs.recorder_for(device) if able and device is not None else None
         self.graphs = (
@@ -221,18 +219,20 @@ class Engine:
         if self.session.listening:
             self.session.begin_step(self)
         self.sent = action
+        if self.last_step is not None:
+            self.last_step.act(action, self.action_space)
         if not self.before_step:
             return action
         over: Any = self._over if self.autoreset == "next step" else False
         attacked = self.decide(action, True if over is False else ~over, mask=mask)
         if attacked is False:
             self.true, self.attacked = action, False
-            if self.coupled is not None:
-                self._remember_change(action, action, True if over is False else ~over)
+            if self.last_step is not None:
+                self._remember_step(action, action, True if over is False else ~over)
             return action
         self.sent = self.apply(action, attacked, mask=mask)
-        if self.coupled is not None:
-            self._remember_change(action, self.sent, True if over is False else ~over)
+        if self.last_step is not None:
+            self._remember_step(action, self.sent, True if over is False else ~over)
         self.clock.count(attacked)
         return self.sent
 
@@ -375,8 +375,8 @@ class Engine:
         self._begin_memory(mask)
         if self._history is not None:
             self._history.forget(mask)
-        if self.coupled is not None:
-            self.coupled.forget(mask)
+        if self.last_step is not None:
+            self.last_step.forget(mask)
         self.session.reset(mask)
 
     # one attack
@@ -391,8 +391,8 @@ class Engine:
         if self._history is None:
             attacked = self.decide(value, eligible, final)
             shown = self.apply(value, attacked, final)
-            if self.coupled is not None and not final:
-                self._remember_change(value, shown, eligible)
+            if self.last_step is not None and not final:
+                self._remember_step(value, shown, eligible)
             return shown, attacked
         part = self.field.take(value, self.batched)
         stack, self.free = self._history.recall(true := tensor_of(part))
@@ -404,12 +404,11 @@ class Engine:
         self.true = value
         return shown, attacked
 
-    def _remember_change(self, true: Any, shown: Any, rows: Flags) -> None:
-        """Keep what was changed at this step, for the next."""
-        assert self.coupled is not None
-        parts = (tensor_of(self.field.take(value, self.batched)) for value in (shown, true))
-        after, before = (self.field.exactly(part) for part in parts)
-        self.coupled.remember(after - before, rows)
+    def _remember_step(self, true: Any, shown: Any, rows: Flags) -> None:
+        """Keep this step for the next."""
+        assert self.last_step is not None
+        before, after = (self.field.exactly(tensor_of(self.field.take(part, self.batched))) for part in (true, shown))
+        self.last_step.remember(before, after, rows)
 
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.coupled_budget import Coupled
+from adv_wrappers.core.plausible_budget import Plausible
 from adv_wrappers.core.types import Array, Flags, VictimLike
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.check_numbers import check_integer
@@ -43,7 +44,7 @@ class Newest(Budget):
     size: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.within, Budget) or isinstance(self.within, (Newest, Coupled)):
+        if not isinstance(self.within, Budget) or isinstance(self.within, (Newest, Coupled, Plausible)):
             raise BudgetError(f"Newest needs the budget of a frame, such as Newest(Linf(1)), got {self.within!r}")
         for name, value in (("axis", 0 if self.axis is None else self.axis), ("size", self.size)):
             check_integer(name, value, error=BudgetError)
@@ -92,8 +93,8 @@ class Newest(Budget):
 
 
 def frame_budget(budget: Budget) -> Budget:
-    """The budget of a frame at a single step, which is the budget itself without frames, and not coupled to another."""
-    return budget.within if isinstance(budget, (Newest, Coupled)) else budget
+    """The budget of a frame at a single step, which is the budget itself without frames, and whatever was before."""
+    return budget.within if isinstance(budget, (Newest, Coupled, Plausible)) else budget
 
 
 def frames_of(budget: Budget) -> tuple[int | None, int] | None:

@@ -10,8 +10,8 @@ from torch import Tensor
 from adv_wrappers.accel.attacks_as_cuda_graphs import GraphCache
 from adv_wrappers.accel.host_device_transfer import Transfer
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.coupled_budget import LastChange
 from adv_wrappers.core.episode_and_step_counters import Clock
+from adv_wrappers.core.last_step import LastStep
 from adv_wrappers.core.simulator_protocols import MakesSimulators
 from adv_wrappers.core.spaces import Field, Labelled
 from adv_wrappers.core.state_shared_by_layers import Session
@@ -31,7 +31,7 @@ class AttackedLayer(Protocol):
         sees_own: whether the perturbation looks at what this layer received, not at what the agent acted on.
         native, unbounded: whether it is perturbed in its own dtype; whether without any projection.
         writes_nothing: whether the perturbation writes to nothing that it is given, as far as that is known.
-        coupled: what was changed at the step before, where the budget is :class:`.Coupled`; else None.
+        last_step: what is kept of the step before, where the budget depends on it; else None.
         framed, free: whether the budget is :class:`.Newest`; then the elements that may change, bool ``[B, *S]``.
         dtype, device: of the computation.
         home: the device of true values; None for where they are.
@@ -51,7 +51,7 @@ class AttackedLayer(Protocol):
     native: bool
     unbounded: bool
     writes_nothing: bool
-    coupled: LastChange | None
+    last_step: LastStep | None
     framed: bool
     free: Tensor | None
     budget: Budget

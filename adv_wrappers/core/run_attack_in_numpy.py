@@ -40,7 +40,7 @@ def attack_of(engine: AttackedLayer) -> NumpyAttack | None:
         or engine.device is not None
         or engine.memory is not None
         or engine.framed
-        or engine.coupled is not None
+        or engine.last_step is not None
     ):
         return None
     if engine.unbounded:

@@ -22,6 +22,7 @@ from adv_wrappers.core.json_values import Value, Victims, decode
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import MOST_PASSES, How, On, Perturbation, When, check_how, check_when
+from adv_wrappers.core.plausible_budget import Plausible
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space, VictimLike
 from adv_wrappers.errors import (
@@ -285,7 +286,7 @@ class ThreatModel(Value):
         else:
             space = {"observation": observation_space, "action": action_space, "reward": REWARDS}[self.on]
             field = Field(space, self.at, self.on)
-        if field.discrete and budget.name in ("linf", "l2", "sparse", "newest", "coupled"):
+        if field.discrete and budget.name in ("linf", "l2", "sparse", "newest", "coupled", "plausible"):
             raise BudgetError(
                 f"discrete {self.on}s have no distance: use Valid() or L0(k), not {budget!r}; texts say so by "
                 f"'noise:norm=valid' or 'noise:eps=1,norm=l0'"
@@ -296,6 +297,10 @@ class ThreatModel(Value):
                 f"apart: use Linf(eps) or L2(eps), or a space with narrower bounds"
             )
         budget.check(field.low, field.high, field.grid)
+        if isinstance(budget, Plausible):
+            if self.on != "observation":
+                raise BudgetError(f"Plausible is for observations, and this threat is on the {self.on}")
+            budget.check_actions(action_space)
         if isinstance(self.how, Perturbation):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:
                 call = f"{type(self.how).__name__}(..., victim=victim)"

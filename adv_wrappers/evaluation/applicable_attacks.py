@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.coupled_budget import Coupled
-from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimError
@@ -80,7 +79,7 @@ def why_no_beam(victim: Victim, environment: Environment, budget: Budget) -> str
     try:
         check_searchable(victim)
         need_gradient("a beam search", victim)
-        if isinstance(budget, (Newest, Coupled)):
+        if frame_budget(budget) is not budget:
             return "a beam search takes the budget of a whole observation at a single step"
         if len(victim.observation_space.shape or ()) > 1:
             return SLOW

@@ -46,8 +46,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.cli_option_choices import BEAM_WIDTH
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.coupled_budget import Coupled
-from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
@@ -433,7 +432,7 @@ def beam_search(
     width = 1 << width.bit_length() - 1
     restarts = integer("restarts", restarts, 1)
     budget = needed_budget("a beam search", eps, scale, within, zero=True)
-    if isinstance(budget, (Newest, Coupled)):
+    if frame_budget(budget) is not budget:
         depends = f"a beam search takes the budget of a single step, and {budget.name} depends on what was shown before"
         raise BudgetError(depends)
     seeds, victim = draw_seeds(seed, episodes), load_victim(victim)

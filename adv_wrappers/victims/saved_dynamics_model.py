@@ -12,6 +12,7 @@ A model is a folder with ``card.json`` and ``weights.safetensors``, which holds 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import cast
 
 import torch
@@ -25,6 +26,7 @@ from adv_wrappers.victims.saved_network_base import SavedNetwork
 from adv_wrappers.victims.victim import Victim
 
 MOST_NETWORKS = 100
+LEAST_SHARE = 1e-12  # of the variance of changes, the least error: what does not change has none
 MeanStd = tuple[Tensor, Tensor]
 
 
@@ -116,6 +118,23 @@ class Dynamics(SavedNetwork[TransitionModel]):
     def actions(self) -> int:
         """How many numbers an action has."""
         return len(self.net.act_mean)
+
+    @cached_property
+    def error_std(self) -> Tensor:
+        """Root mean square of the error of every feature one step ahead, ``[n]``, in the units of the environment.
+
+        It is that of the victim's transitions that were held out, or of those that were recorded.
+
+        Raises:
+            CardError: for a model whose card does not say how large its errors are.
+        """
+        errors = self.card.get("errors")
+        found = next((errors[part] for part in ("victim", "recorded") if part in errors), None) if errors else None
+        shares = found.get("one_step") if isinstance(found, dict) else None
+        if not isinstance(shares, list) or len(shares) != self.features:
+            raise CardError("the card of this model has no errors: train it again, by train_dynamics")
+        share = torch.tensor(shares, dtype=torch.float64).clamp(min=LEAST_SHARE)
+        return share.sqrt() * self.net.change_std[:-1].double().cpu()
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def test_the_projection_is_the_nearest_point_of_the_set() -> None:
     box = (torch.as_tensor(low)[:, None], torch.as_tensor(high)[:, None])
     known = torch.ones(n, dtype=torch.bool)
     x_, last_ = torch.as_tensor(x)[:, None], torch.as_tensor(last)[:, None]
-    lower, upper = (end[:, 0].numpy() for end in memory.meet(x_, last_, known, box, False))
+    lower, upper = (end[:, 0].numpy() for end in memory.meet(x_, (last_, known), box, False))
     y = np.clip(z, lower, upper)
     near = (np.maximum(low, x + last - change), np.minimum(high, x + last + change))
     possible = near[0] <= near[1]  # else the space has no value that is near enough
