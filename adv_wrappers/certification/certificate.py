@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.certification.action_search import ActionSearch, SearchOrder
+from adv_wrappers.certification.action_search import ActionSearch, FollowedActions, SearchOrder
 from adv_wrappers.certification.certificate_of_all_starts import MOST_BOXES, StateBoxSearch
 from adv_wrappers.certification.episodes_of_own_or_worst_actions import (
     PathDeadlines,
@@ -418,7 +418,7 @@ class CertifyingSearch:
     """
 
     played: DeterministicEpisodes
-    possible: PossibleActions
+    possible: FollowedActions
     least: LeastReturn
     boxes: StateBoxSearch | None
     limits: SearchLimits

@@ -36,8 +36,12 @@ that it was computed at, and says nothing about the return once one action has c
 **Open in the papers.** CROP's bounds hold at confidence 1 - alpha for each action, without a word on choosing the
 largest after having looked: here all actions are bounded at once. Neither says how sampled actions count (here they are
 noise like any other), nor what a confidence that holds per state means for an episode of many (:func:`action_radius`:
-nothing; give it ``1 - (1 - confidence) / steps``). CROP's bounds on the return are not built: its global smoothing is
-for attacks that do not adapt, and its search is one over action sequences, for deterministic games.
+nothing; give it ``1 - (1 - confidence) / steps``).
+
+**CROP's bounds on the return.** Its global smoothing (GRe) is of attacks that are fixed beforehand; the lemma above
+makes the same numbers hold for attacks that adapt. Its percentile is :meth:`SmoothedCertificate.certified_quantile`.
+Its expectation is :meth:`SmoothedCertificate.certified_mean`, of which :meth:`SmoothedCertificate.certified_return` is
+mostly the tighter form. Its search from local smoothing (LoRe) is :mod:`adv_wrappers.certification.local_smoothing`.
 Floating point is left out of account: noise has 24 bits (float32), so it ends 5.4 sigma out.
 """
 
@@ -47,6 +51,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -65,9 +70,10 @@ from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.smoothed import Smoothed
+from adv_wrappers.victims.smoothed import Smoothed, checked_q_range
 from adv_wrappers.victims.victim import Victim
 
+_NORMAL = NormalDist()
 _GROWTH = 1.25  # of one rank over the last: finer ones gain less than the correction for their number costs
 _MOST = 1 << 22  # numbers in the observations that a network is asked for at once
 _STREAM = 1 << 45  # of the noise that radii are measured with
@@ -144,6 +150,8 @@ class SmoothedCertificate:
     >>> found = SmoothedCertificate([1.0] * 90 + [0.0] * 10, sigma=1.0, least=0.0)
     >>> round(found.certified_return(0.0), 2), round(found.certified_return(1.0), 2)
     (0.78, 0.41)
+    >>> found.certified_quantile(0.5), found.certified_quantile(1.5), round(found.certified_mean(1.0, most=1.0), 2)
+    (1.0, 0.0, 0.41)
     """
 
     returns: Sequence[float]
@@ -190,11 +198,61 @@ class SmoothedCertificate:
         returns, _ = self.thresholds
         return self.least + float((np.diff(returns, prepend=self.least) * self._shifted(eps)).sum())
 
+    def certified_quantile(self, eps: float, share: float = 0.5) -> float:
+        """Lower bound on a quantile of the return, whatever an attack of length ``eps`` does (CROP's percentiles).
+
+        The return under attack is at least this much with a probability of at least ``1 - share``. Without an attack
+        that much is reached with ``p = Phi(Phi^-1(1 - share) + eps / sigma)``, and a return of the sample is a lower
+        bound on the quantile ``1 - p`` if no more than that many episodes are expected below it, by the distribution
+        of order statistics. It holds at ``confidence`` for one ``eps`` and ``share``, which have to be chosen
+        beforehand; :meth:`certified_probability` holds for all at once, and is lower for it.
+
+        Args:
+            eps: length of the attack over the whole episode, at least 0.
+            share: of episodes that may be below, above 0 and below 1; 0.5 is the median.
+        """
+        _check_probability("share", share)
+        reached = _NORMAL.cdf(_NORMAL.inv_cdf(1 - share) + self._length(eps))
+        ordered, count = np.sort(np.asarray(self.returns)), len(self.returns)
+        # the i-th smallest is a bound where least_probability shows that it is reached often enough
+        low, high = 0, count
+        while low < high:  # the largest rank that is one; 0 for none
+            middle = (low + high + 1) // 2
+            shown = least_probability(count - middle + 1, count, 1 - self.confidence) >= reached
+            low, high = (middle, high) if shown else (low, middle - 1)
+        return self.least if low == 0 else float(ordered[low - 1])
+
+    def certified_mean(self, eps: float, most: float) -> float:
+        """Lower bound on the expected return from the mean alone (CROP's expectation): mostly below certified_return.
+
+        The mean ``m`` of the returns in units of their range, less what Hoeffding's inequality allows for, becomes
+        ``Phi(Phi^-1(m) - eps / sigma)``, which is never below the paper's line ``m - eps / (sigma sqrt(2 pi))``. The
+        whole distribution, shifted value by value, has a mean that is at least this (Jensen's inequality). But a sample
+        shows a mean better than it shows a whole distribution: where returns spread widely and attacks are short, this
+        is the larger bound. Both hold at ``confidence``, each by itself.
+
+        Args:
+            eps: length of the attack over the whole episode, at least 0.
+            most: the largest return that is possible.
+
+        Raises:
+            ValueRangeError: for returns above ``most``.
+        """
+        returns = np.asarray(self.returns)
+        if not number("most", most, self.least, above=True) >= returns.max():
+            raise ValueRangeError(f"a return of {returns.max():g} is above most={most:g}")
+        mean = (returns.mean() - self.least) / (most - self.least) - hoeffding(len(returns), 1 - self.confidence)
+        moved = _NORMAL.cdf(_NORMAL.inv_cdf(mean) - self._length(eps)) if mean > 0 else 0.0
+        return self.least + (most - self.least) * moved
+
     def _shifted(self, eps: float) -> Floats:
-        eps = number("eps", eps, 0)
         quantiles = torch.special.ndtri(torch.from_numpy(self.thresholds[1]))
-        shifted: Floats = torch.special.ndtr(quantiles - eps * math.sqrt(self.vote) / self.sigma).numpy()
+        shifted: Floats = torch.special.ndtr(quantiles - self._length(eps)).numpy()
         return shifted
+
+    def _length(self, eps: float) -> float:
+        """The length of an attack in units of sigma, for all noisy copies together."""
+        return number("eps", eps, 0) * math.sqrt(self.vote) / self.sigma
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form: all fields."""
@@ -299,9 +357,9 @@ def action_radius(
     seen = to_victim(observations, victim.dtype, victim.device, True, space=victim.observation_space)
     level = (1 - confidence) / (2 * victim.width)  # a lower and an upper bound for every action
     if q_range is None:
-        low, high = _vote_bounds(victim, seen, samples, seed, level)
+        low, high = vote_bounds(victim, seen, samples, seed, level)
     else:
-        low, high = _q_bounds(victim, seen, samples, seed, level, q_range)
+        low, high = q_bounds(victim, seen, samples, seed, level, q_range)
     best = low.argmax(-1, keepdim=True)
     first = low.gather(-1, best).squeeze(-1)
     second = high.scatter(-1, best, 0.0).amax(-1)
@@ -311,10 +369,22 @@ def action_radius(
     return ActionRadii(best.squeeze(-1).numpy(), (victim.sigma / 2 * gap).numpy())
 
 
-def _vote_bounds(victim: Smoothed, seen: Any, samples: int, seed: int, level: float) -> tuple[Tensor, Tensor]:
-    """Bounds on the share of every action, float64 ``[N, A]`` twice, by Clopper and Pearson."""
+def vote_bounds(
+    victim: Smoothed, seen: Any, samples: int, seed: int, level: float, first: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Bounds on the share of noisy copies on which every action is played, by Clopper and Pearson.
+
+    Args:
+        victim, samples, seed: as for :func:`action_radius`.
+        seen: observations ``[N, *S]``, as the victim takes them.
+        level: probability that a bound fails, for each of the ``2 N A`` by itself.
+        first: the number of the first observation; those of other numbers get other noise.
+
+    Returns:
+        Lower and upper bounds, float64 ``[N, A]``.
+    """
     start = int(getattr(victim.action_space, "start", 0))
-    played = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.play(obs, None, keys) - start)
+    played = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.play(obs, None, keys) - start, first)
     counts = torch.nn.functional.one_hot(played.long(), victim.width).sum(1)
     bounds = {k: least_probability(k, samples, level) for k in counts.unique().tolist()}
     others = {k: 1 - least_probability(samples - k, samples, level) for k in bounds}
@@ -322,22 +392,33 @@ def _vote_bounds(victim: Smoothed, seen: Any, samples: int, seed: int, level: fl
     return low, high
 
 
-def _q_bounds(
-    victim: Smoothed, seen: Any, samples: int, seed: int, level: float, q_range: tuple[float, float]
+def q_bounds(
+    victim: Smoothed, seen: Any, samples: int, seed: int, level: float, q_range: tuple[float, float], first: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Bounds on the average clipped Q-value in units of its range, float64 ``[N, A]`` twice, by Hoeffding."""
-    if victim.kind != "q":
-        raise VictimError(f"q_range is for Q-values, this victim has {victim.kind}")
-    least, most = (number("q_range", one) for one in q_range)
-    if least >= most:
-        raise ValueRangeError(f"q_range must be the least and the largest Q-value, got {q_range}")
-    values = _sampled(victim, seen, samples, seed, lambda obs, keys: victim.victim.params(obs).clamp(least, most))
+    """Bounds on the average over noise of clipped Q-values in units of their range, by Hoeffding.
+
+    Arguments and bounds are those of :func:`vote_bounds`, and ``q_range`` as for :func:`action_radius`.
+    """
+    least, most = checked_q_range(victim.victim, q_range)
+    values = _sampled(
+        victim, seen, samples, seed, lambda obs, keys: victim.victim.params(obs).clamp(least, most), first
+    )
     mean = (values.double().mean(1) - least) / (most - least)
-    error = math.sqrt(-math.log(level) / (2 * samples))
+    error = hoeffding(samples, level)
     return (mean - error).clamp(min=0.0), (mean + error).clamp(max=1.0)
 
 
-def _sampled(victim: Smoothed, seen: Any, samples: int, seed: int, function: Callable[[Any, Tensor], Tensor]) -> Tensor:
+def hoeffding(samples: int, level: float) -> float:
+    """How far the mean of numbers in [0, 1] may be above (or below) its expectation but at probability ``level``.
+
+    It is ``sqrt(ln(1 / level) / (2 samples))`` (Hoeffding 1963).
+    """
+    return math.sqrt(-math.log(level) / (2 * samples))
+
+
+def _sampled(
+    victim: Smoothed, seen: Any, samples: int, seed: int, function: Callable[[Any, Tensor], Tensor], first: int
+) -> Tensor:
     """``function`` of observations and keys at ``samples`` noisy copies of every observation, ``[N, samples, ...]``."""
     count = len(next(leaves(seen)))
     size = sum(leaf[0].numel() for leaf in leaves(seen) if isinstance(leaf, Tensor))
@@ -347,7 +428,7 @@ def _sampled(victim: Smoothed, seen: Any, samples: int, seed: int, function: Cal
     with torch.no_grad():
         for row in range(0, count, rows):
             which = np.arange(row, min(row + rows, count))
-            keys = torch.tensor([rng.signed(rng.fold(key, i)) for i in which.tolist()], device=victim.device)
+            keys = torch.tensor([rng.signed(rng.fold(key, first + i)) for i in which.tolist()], device=victim.device)
             some, parts = select(seen, which), []
             for done in range(0, samples, copies):
                 noisy, each = victim.noisy(some, rng.fold(keys, done), min(copies, samples - done))

@@ -33,7 +33,7 @@ from torch.nn.functional import one_hot
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Space
-from adv_wrappers.errors import VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.victims.distributions import MultiCategoricalFamily
 from adv_wrappers.victims.victim import Victim
@@ -60,17 +60,21 @@ class Smoothed(Victim):
         scale: the unit of sigma: None (that of the observation), a number, one number a feature, or ``"victim"`` for
             the victim's own (the standard deviations of its normaliser). Lengths of attacks are then in this unit too.
         samples: how many draws of noise an attacker averages over; 0 lets it look at the agent without noise.
+        q_range: of a victim with Q-values the least and the largest, to which they are clipped: their average over the
+            ``vote`` copies is then what actions are chosen by, in place of the most frequent action (CROP, Wu et al.
+            2022). None counts actions.
 
     Attributes:
         victim: the agent without noise.
-        sigma, vote, samples: as given.
+        sigma, vote, samples, q_range: as given.
 
     Of a Dict space the Box leaves get noise; lengths are those of all these leaves together, and nothing is certified
     where an attack may change another leaf.
 
     Raises:
         VictimError: for a victim with a hidden state, which would have to advance on the same noise; observations
-            without a Box; several votes of continuous actions; a scale that does not fit.
+            without a Box; several votes of continuous actions; a scale that does not fit; a ``q_range`` without
+            Q-values.
         ValueRangeError: for other arguments out of range.
 
     >>> import torch
@@ -91,6 +95,7 @@ class Smoothed(Victim):
         *,
         scale: float | Sequence[float] | str | None = None,
         samples: int = SMOOTHING_SAMPLES,
+        q_range: tuple[float, float] | None = None,
     ) -> None:
         if not isinstance(victim, Victim):
             raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
@@ -100,7 +105,7 @@ class Smoothed(Victim):
         self.samples = integer("samples", samples, 0)
         if self.vote > 1 and isinstance(victim.action_space, spaces.Box):
             raise VictimError(f"a majority is one of discrete actions, this victim acts in {victim.action_space}")
-        self.victim = victim
+        self.victim, self.q_range = victim, None if q_range is None else checked_q_range(victim, q_range)
         space = victim.observation_space
         self._shapes = [leaf.shape for leaf in _boxes(space)]
         if not self._shapes:
@@ -141,7 +146,7 @@ class Smoothed(Victim):
 
     def _reference(self, scale: object) -> str | None:
         """What :func:`adv_wrappers.load_victim` takes, where a text can say it."""
-        if self.victim.ref is None or not isinstance(scale, (str, int, float, type(None))):
+        if self.victim.ref is None or self.q_range is not None or not isinstance(scale, (str, int, float, type(None))):
             return None
         more = {"sigma": self.sigma, "vote": self.vote, "scale": scale, "samples": self.samples}
         usual = {"vote": 1, "scale": None, "samples": SMOOTHING_SAMPLES}
@@ -159,6 +164,9 @@ class Smoothed(Victim):
         if key is None:
             raise VictimError("this victim adds noise to what it sees: acting needs one key per row")
         noisy, keys = self.noisy(obs, key, self.vote)
+        if self.q_range is not None:
+            values = self.victim.params(noisy).clamp(*self.q_range).view(len(key), self.vote, -1)
+            return self.native(values.double().mean(1).argmax(-1))
         actions = self.victim.play(noisy, None, keys)
         return actions if self.vote == 1 else self._majority(actions.view(len(key), self.vote, -1))
 
@@ -264,11 +272,27 @@ class Smoothed(Victim):
     def fingerprint(self) -> str:
         """sha256 over the agent's fingerprint, the noise, and how it is used (hexadecimal)."""
         unit = self.unit.flatten().tolist() if isinstance(self.unit, Tensor) else self.unit
-        return hashlib.sha256(f"{self.victim.fingerprint()} {unit} {self.vote} {self.samples}".encode()).hexdigest()
+        clipped = "" if self.q_range is None else f" {self.q_range}"
+        about = f"{self.victim.fingerprint()} {unit} {self.vote} {self.samples}{clipped}"
+        return hashlib.sha256(about.encode()).hexdigest()
 
     def __repr__(self) -> str:
         votes = f", {self.vote} votes" if self.vote > 1 else ""
         return f"<Smoothed, sigma={self.sigma:g}{votes}, of {self.victim!r}>"
+
+
+def checked_q_range(victim: Victim, q_range: tuple[float, float]) -> tuple[float, float]:
+    """The least and the largest Q-value of a victim, as numbers.
+
+    Raises:
+        VictimError: for a victim without Q-values.
+        ValueRangeError: for what are no two numbers, the first below the second.
+    """
+    if victim.kind != "q":
+        raise VictimError(f"q_range is for Q-values, this victim has {victim.kind}")
+    if len(q_range) != 2 or not number("q_range", q_range[0]) < number("q_range", q_range[1]):
+        raise ValueRangeError(f"q_range must be the least and the largest Q-value, got {q_range}")
+    return float(q_range[0]), float(q_range[1])
 
 
 def _boxes(space: Space) -> list[spaces.Box]:

@@ -157,6 +157,52 @@ def test_the_radius_of_a_linear_choice_is_its_distance():
     assert found.certified(0.3) == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("eps", [0.0, 0.5])
+def test_a_certified_quantile_is_below_that_under_the_worst_attack(share, eps):
+    """Returns are normal; the worst attack of the theorem moves their distribution function by eps / sigma."""
+    truth = NORMAL.inv_cdf(share) - eps  # of a return that is the first feature of what is seen, at sigma = 1
+    rng, above, gaps = np.random.default_rng(0), 0, []
+    for _ in range(200):
+        found = SmoothedCertificate(rng.normal(size=1000).clip(-9, 9), 1.0, -9.0)
+        bound = found.certified_quantile(eps, share)
+        above += bound > truth
+        gaps.append(truth - bound)
+        assert found.certified_probability(bound, eps) <= 1 - share + 1e-12  # which holds for all thresholds at once
+    assert above <= 20 and 0 < np.mean(gaps) < 0.25  # 10 are expected at most
+
+
+def test_quantiles_of_few_or_much_moved_returns_are_the_least_return():
+    found = SmoothedCertificate([5.0] * 100, 0.1, 1.0)
+    assert found.certified_quantile(0.0) == found.certified_quantile(0.1) == 5.0
+    assert found.certified_quantile(0.5) == found.certified_quantile(9.0) == 1.0
+    assert SmoothedCertificate([5.0], 0.1, 1.0).certified_quantile(0.0, 0.99) == 5.0
+    assert SmoothedCertificate([5.0], 0.1, 1.0).certified_quantile(0.0, 0.5) == 1.0
+    votes = SmoothedCertificate([5.0] * 100, 0.1, 1.0, vote=4)
+    assert votes.certified_quantile(0.05) == 5.0 and votes.certified_quantile(0.25) == 1.0
+    with pytest.raises(ValueRangeError, match="share"):
+        found.certified_quantile(0.1, 1.0)
+
+
+def test_the_mean_alone_certifies_less_than_the_whole_distribution():
+    """CROP's expectation; Jensen's inequality, with so many episodes that sampling hardly counts."""
+    returns = np.random.default_rng(0).beta(2, 1, 200_000)
+    found = SmoothedCertificate(returns, 1.0, 0.0)
+    for eps in (0.25, 0.5, 1.0, 2.0):
+        by_mean, error = found.certified_mean(eps, 1.0), math.sqrt(math.log(20) / 400_000)
+        assert by_mean == pytest.approx(NORMAL.cdf(NORMAL.inv_cdf(returns.mean() - error) - eps))
+        # never below the paper's line
+        assert by_mean >= returns.mean() - error - eps / math.sqrt(2 * math.pi)
+        whole = np.mean(
+            [NORMAL.cdf(NORMAL.inv_cdf(min((returns > c).mean(), 1 - 1e-9)) - eps) for c in np.linspace(0, 0.999, 200)]
+        )
+        assert by_mean < whole
+    short, few = SmoothedCertificate([0.0, 1.0] * 500, 1.0, 0.0), SmoothedCertificate([0.0, 1.0], 1.0, 0.0)
+    assert 0.4 < short.certified_mean(0.0, 1.0) < 0.5 and few.certified_mean(0.0, 1.0) == 0.0
+    with pytest.raises(ValueRangeError, match="above most"):
+        short.certified_mean(0.1, 0.5)
+
+
 def test_no_move_within_a_radius_changes_the_majority():
     victim, obs = Smoothed(chooser(mlp(4, 3)), 0.5), randn(8, 4)
     found = action_radius(victim, obs, 2000)
