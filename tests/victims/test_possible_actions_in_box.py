@@ -9,6 +9,7 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import from_module, load_victim
+from adv_wrappers.bounds import crown
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.possible_actions_in_box import action_bounds, possible_actions
 from adv_wrappers.victims.sb3_policy_networks_as_modules import MeanAndLogStd
@@ -41,6 +42,21 @@ def test_every_action_that_is_played_is_possible(method, radius):
     assert (possible | ~found).all()
     if radius == 0:
         assert torch.equal(possible, found)
+
+
+def test_optimised_bounds_leave_no_more_than_cheaper_ones_and_are_asked_for_few_boxes(monkeypatch):
+    victim, x = chooser(mlp(4, 3), "q"), randn(200, 4)
+    asked = list[tuple[int, int]]()
+
+    def counted(net, low, high, rows, hidden, refine):
+        asked.append((len(low), refine))
+        return crown(net, low, high, rows, hidden, refine)
+
+    monkeypatch.setattr("adv_wrappers.victims.possible_actions_in_box.crown", counted)
+    refined, full, plain = (possible_actions(victim, x - 0.2, x + 0.2, m) for m in ("refined", "full-crown", "crown"))
+    assert (full | ~refined).all() and (plain | ~refined).all() and refined.sum() < full.sum()
+    rows = [count for count, _ in asked[:3]]
+    assert [steps for _, steps in asked[:3]] == [0, 0, 20] and rows[0] == 200 > rows[1] > rows[2] > 0
 
 
 @pytest.mark.parametrize("method", METHODS)
