@@ -6,12 +6,13 @@ The two kinds of bounds on the return of Wu et al. 2022 ("CROP: Certifying Robus
 through Functional Smoothing"), of CartPole's DQN agents of the zoo.
 
 The search (LoRe) is of attacks within `L2(eps)` at every step. An agent plays the majority of 1000 noisy copies of
-what it sees, or the action of the highest average Q-value over them, clipped to the range named. `certified` is of that
-agent as it plays, `certified, exact` of the one that would know the averages exactly, which is what the paper
-certifies; both are means over the same episodes, of bounds that hold at once with probability 0.95. Searches stop after
-a number of simulated steps. Attacks are of the same episodes and within the same budget: `fgsm`, `pgd`, `max-diff` and `min-q` on
-the average over noise, `network` (`pgd`) on the network without noise, `lean` which shows the pole upright, or leaning
-to the other side; `attacked` is the mean over episodes of what the strongest of them leaves of each.
+what it sees, or the action of the highest average Q-value over them, clipped to the range named. `certified` is of
+that agent as it plays, `certified, exact` of the one that would know the averages exactly, which is what the paper
+certifies; both are means over the same episodes, of bounds that hold at once with probability 0.95. Searches stop
+after a number of simulated steps. Attacks are of the same episodes and within the same budget: `fgsm`, `pgd`, `max-
+diff` and `min-q` on the average over noise, `network` (`pgd`) on the network without noise, `lean` which shows the
+pole upright, or leaning to the other side; `attacked` is the mean over episodes of what the strongest of them leaves
+of each.
 
 Global smoothing (GRe) is of attacks of a total length, over all steps of an episode together, on an agent that acts on
 a single noisy copy. From the same 1000 episodes without an attack come: `by distribution`, the bound on the expected
