@@ -9,7 +9,7 @@ outputs that tie with the largest and never exceed it. (Branch and bound on inpu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,10 @@ from torch.nn.functional import one_hot
 from adv_wrappers.bounds.action_probability_bounds import difference_spec
 from adv_wrappers.bounds.crown_linear_bounds import crown
 from adv_wrappers.bounds.interval_bound_propagation import check_box
+from adv_wrappers.bounds.neuron_branch_and_bound import split_neurons
 from adv_wrappers.errors import ValueRangeError
 
+Split = Literal["inputs", "neurons"]
 ASCENT = 8  # steps of projected gradient ascent for every output in the whole box
 
 
@@ -30,7 +32,7 @@ class Decision:
     Attributes:
         found: bool ``[B, A]``, the outputs that are the largest at some point of the box.
         undecided: bool ``[B, A]``, those that are neither found nor excluded.
-        boxes: int64 ``[B]``, how many boxes were bounded.
+        boxes: int64 ``[B]``, how many boxes, or cases of neurons, were bounded.
     """
 
     found: Tensor
@@ -50,6 +52,7 @@ def decide(
     most_boxes: int = 1000,
     margin: Tensor | float = 0.0,
     at_once: int = 256,
+    split: Split = "inputs",
 ) -> Decision:
     """Decide which outputs ``[B, A]`` of a network are the largest anywhere in boxes, the first one of a tie.
 
@@ -62,10 +65,14 @@ def decide(
         margin: how far each output may be off by rounding: a number, or ``[B, A]``. An output is excluded where it is
             lower than another by more than both margins.
         at_once: how many boxes are bounded together.
+        split: ``"inputs"`` halves boxes, for few inputs. ``"neurons"`` splits on ReLUs that may be on or off
+            (:mod:`adv_wrappers.bounds.neuron_branch_and_bound`), for pictures and other wide inputs; the limit is then
+            on cases of every output, and outputs are found by gradient ascent in the whole box alone.
 
     Raises:
-        VictimError: for a layer without bounds.
-        ValueRangeError: for boxes that are none, and limits below 1.
+        VictimError: for a layer without bounds, and for a network of other layers than ReLUs and affine ones whose
+            neurons are to be split.
+        ValueRangeError: for boxes that are none, limits below 1, and another ``split``.
 
     >>> import torch
     >>> from torch import nn
@@ -80,8 +87,24 @@ def decide(
     for name, value in (("most_boxes", most_boxes), ("at_once", at_once)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueRangeError(f"{name} must be a whole number of at least 1, got {value!r}")
+    if split not in get_args(Split):
+        raise ValueRangeError(f"split must be 'inputs' or 'neurons', got {split!r}")
+    decided = _decide if split == "inputs" else _decide_by_neurons
     with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode have no gradient
-        return _decide(module, low.clone(), high.clone(), most_boxes, torch.as_tensor(margin).clone(), at_once)
+        return decided(module, low.clone(), high.clone(), most_boxes, torch.as_tensor(margin).clone(), at_once)
+
+
+def _decide_by_neurons(
+    module: nn.Module, low: Tensor, high: Tensor, most_cases: int, margin: Tensor, at_once: int
+) -> Decision:
+    best, apart, seen = largest_at_corners(module, low, high)
+    found, count = seen | _reached(module, low, high), apart.shape[1]
+    margins = margin.to(low.device, low.dtype).expand(len(low), count)
+    wanted = margins + margins.gather(1, best[:, None])
+    ahead = -difference_spec(best, count, low.dtype)  # of the best in the middle over every output
+    known = torch.where(found, -torch.inf, torch.nextafter(wanted, torch.full_like(wanted, torch.inf)))
+    bounds = split_neurons(module, low, high, ahead, most_cases, known, at_once=min(at_once, 64))
+    return Decision(found, ~found & (bounds.lower <= wanted), bounds.cases.sum(1))
 
 
 def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margin: Tensor, at_once: int) -> Decision:

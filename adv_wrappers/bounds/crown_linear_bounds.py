@@ -391,13 +391,21 @@ class _Total:
         return total + _both(self.plain) if self.plain.dim() else total
 
 
-def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices) -> Tensor:
+def lower_bounds(
+    steps: Sequence[BoundStep],
+    rows: RowsByValue,
+    choices: Choices,
+    constraints: Callable[[int, Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
     """Lower bounds ``[B, 2 M]`` on combinations of values, and on minus them.
 
     Args:
         steps: of all values.
         rows: the combinations, ``[B or 1, M, *S]`` by the number of a value.
         choices: tangents of activation functions, for those that do not take their first choice, ``[B, 2 M, *S]``.
+        constraints: takes the number of the value of an activation function, the rows of that value and of the one
+            that it takes, ``[B, 2 M, *S]`` both, and returns the latter with multipliers of constraints on that value
+            added. Every activation function has to be among ``choices`` then.
     """
     held = {number: (each, False) for number, each in rows.items()}  # and whether minus the rows stand behind them
     total = _Total(next(iter(rows.values())).new_zeros(()))
@@ -429,8 +437,11 @@ def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices
                     each, size, both = _both(each), torch.cat([size, size], 1), True
                     total.split()
             total.add(_products(each, found.offset), _products(size, found.offset_apart), both)
-            join = torch.add if both else _signed
+            join, before = torch.add if both else _signed, each
             each = join(each * found.slope, size * found.slope_apart)  # what is no longer needed is not held
+            if constraints is not None:
+                each = constraints(number, before, each)
+            del before
             pull(step.source, each, True)
         elif isinstance(step, ProductStep):
             for source, part in zip(step.sources, _pull_product(step, each, both, total), strict=True):
