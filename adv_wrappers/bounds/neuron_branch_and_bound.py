@@ -61,7 +61,7 @@ class NeuronBounds(NamedTuple):
 
 
 @dataclass
-class _Cases:
+class _NeuronCases:
     """Cases of rows of a specification: what is assumed of the neurons, and what is known then.
 
     Attributes:
@@ -78,18 +78,18 @@ class _Cases:
     bound: Tensor
     splits: dict[int, Tensor]
 
-    def __getitem__(self, which: Tensor) -> _Cases:
+    def __getitem__(self, which: Tensor) -> _NeuronCases:
         signs, splits = ({n: each[which] for n, each in some.items()} for some in (self.signs, self.splits))
-        return _Cases(self.owner[which], signs, self.bound[which], splits)
+        return _NeuronCases(self.owner[which], signs, self.bound[which], splits)
 
-    def with_more(self, other: _Cases) -> _Cases:
+    def with_more(self, other: _NeuronCases) -> _NeuronCases:
         """These and others."""
         signs, splits = (
             {n: torch.cat([each, more[n]]) for n, each in some.items()}
             for some, more in ((self.signs, other.signs), (self.splits, other.splits))
         )
         owner, bound = torch.cat([self.owner, other.owner]), torch.cat([self.bound, other.bound])
-        return _Cases(owner, signs, bound, splits)
+        return _NeuronCases(owner, signs, bound, splits)
 
 
 def split_neurons(
@@ -145,13 +145,15 @@ def split_neurons(
                 what = step.layer if isinstance(step, CurveStep) else "what is neither affine nor a ReLU"
                 raise VictimError(f"neurons are split in networks of ReLUs and affine layers, this one has {what}")
         least = crown(module, low, high, spec, intermediate)[0]
-        search = _Search(network.steps, as_rows(spec, tuple(network.boxes[-1][0].shape[1:])), least.shape[1], steps)
+        search = _NeuronSearch(
+            network.steps, as_rows(spec, tuple(network.boxes[-1][0].shape[1:])), least.shape[1], steps
+        )
         wanted = torch.as_tensor(stop, dtype=low.dtype, device=low.device).expand_as(least).flatten()
         found, tried = search.run(least.flatten(), wanted, most_cases, at_once)
         return NeuronBounds(found.view_as(least), tried.view_as(least))
 
 
-class _Search:
+class _NeuronSearch:
     """Splits rows of a specification, which are numbered box by box."""
 
     def __init__(self, steps: Sequence[BoundStep], rows: Tensor, count: int, adam: int) -> None:
@@ -165,7 +167,7 @@ class _Search:
         if not self.curves or not len(rows):
             return least, tried
         nothing = {n: step.low.new_zeros(len(rows), *step.low.shape[1:]) for n, step in self.curves.items()}
-        cases = self._bounded(_Cases(rows, nothing, least[rows], nothing), at_once)
+        cases = self._bounded(_NeuronCases(rows, nothing, least[rows], nothing), at_once)
         tried.index_add_(0, rows, torch.ones_like(rows))
         while True:
             found = self._lowest(cases, least)
@@ -184,16 +186,16 @@ class _Search:
             kept[which] = False
             cases = cases[kept].with_more(parts)
 
-    def _lowest(self, cases: _Cases, least: Tensor) -> Tensor:
+    def _lowest(self, cases: _NeuronCases, least: Tensor) -> Tensor:
         """The lowest bound of the cases of every row; infinity for rows that are done, which ``least`` has."""
         found = least.clone()
         own = torch.full_like(least, torch.inf).scatter_reduce(0, cases.owner, cases.bound, "amin")
         return torch.where(own.isinf() & (own > 0), found, own)
 
-    def _costs(self, cases: _Cases) -> Tensor:
+    def _costs(self, cases: _NeuronCases) -> Tensor:
         return torch.cat([each.flatten(1) for each in cases.splits.values()], 1)
 
-    def _split(self, cases: _Cases) -> _Cases:
+    def _split(self, cases: _NeuronCases) -> _NeuronCases:
         """Both cases of the neuron that costs each of these most."""
         costs = self._costs(cases)
         chosen = torch.zeros_like(costs).scatter(1, costs.argmax(1, keepdim=True), 1.0)
@@ -202,9 +204,9 @@ class _Search:
             n: torch.cat([each + part.view_as(each), each - part.view_as(each)])
             for (n, each), part in zip(cases.signs.items(), parts, strict=True)
         }
-        return _Cases(cases.owner.repeat(2), signs, cases.bound.repeat(2), signs)
+        return _NeuronCases(cases.owner.repeat(2), signs, cases.bound.repeat(2), signs)
 
-    def _bounded(self, cases: _Cases, at_once: int) -> _Cases:
+    def _bounded(self, cases: _NeuronCases, at_once: int) -> _NeuronCases:
         """Cases with their bounds, which are at least those that they have."""
         found = [self._bound(cases[part]) for part in torch.arange(len(cases.owner)).split(at_once)]
         whole = found[0]
@@ -212,7 +214,7 @@ class _Search:
             whole = whole.with_more(more)
         return whole
 
-    def _bound(self, cases: _Cases) -> _Cases:
+    def _bound(self, cases: _NeuronCases) -> _NeuronCases:
         box, row = cases.owner // self.count, cases.owner % self.count
         steps = list[BoundStep]()
         for n, step in enumerate(self.steps):
@@ -230,7 +232,7 @@ class _Search:
                 steps.append(step)
         rows = (self.rows[box, row] if len(self.rows) > 1 else self.rows[0, row])[:, None]
         bound, costs = self._optimised(steps, {len(steps) - 1: rows}, cases.signs)
-        return _Cases(cases.owner, cases.signs, torch.maximum(bound, cases.bound), costs)
+        return _NeuronCases(cases.owner, cases.signs, torch.maximum(bound, cases.bound), costs)
 
     def _optimised(
         self, steps: Sequence[BoundStep], rows: RowsByValue, signs: dict[int, Tensor]

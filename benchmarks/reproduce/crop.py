@@ -16,8 +16,8 @@ of each.
 
 Global smoothing (GRe) is of attacks of a total length, over all steps of an episode together, on an agent that acts on
 a single noisy copy. From the same 1000 episodes without an attack come: `by distribution`, the bound on the expected
-return that shifts the whole distribution (Kumar et al. 2022, `certified_return`); `by mean`, the bound from the mean
-alone (`certified_mean`), and its linear form, `line`, as CROP has it; `median`, by order statistics
+return that shifts the whole distribution (Kumar, Levine and Feizi 2022, `certified_return`); `by mean`, the bound from
+the mean alone (`certified_mean`), and its linear form, `line`, as CROP has it; `median`, by order statistics
 (`certified_quantile`). Beside them the lowest mean and the lowest median that attacks leave, of other episodes.
 """
 

@@ -13,7 +13,7 @@ from adv_wrappers.bounds import crown
 from adv_wrappers.bounds.branch_and_bound import decide
 from adv_wrappers.bounds.crown_linear_bounds import RelaxedNetwork
 from adv_wrappers.bounds.interval_rules_by_layer_type import nodes_in
-from adv_wrappers.bounds.neuron_branch_and_bound import _Cases, _Search, split_neurons
+from adv_wrappers.bounds.neuron_branch_and_bound import _NeuronCases, _NeuronSearch, split_neurons
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import linear, randn
 
@@ -131,9 +131,9 @@ def test_any_multipliers_are_sound():
         bounds = []
         for steps in (1, 5, 40):
             start = torch.full((2,), -torch.inf, dtype=torch.float64)
-            case = _Cases(torch.arange(2), signs, start, signs)
+            case = _NeuronCases(torch.arange(2), signs, start, signs)
             with torch.no_grad():
-                bounds.append(_Search(network.steps, rows, 2, steps)._bounded(case, 64).bound)
+                bounds.append(_NeuronSearch(network.steps, rows, 2, steps)._bounded(case, 64).bound)
             assert (bounds[-1] <= values[holds].amin(0) + ROUNDING).all()
         assert (bounds[0] <= bounds[1]).all() and (bounds[1] <= bounds[2]).all()
 
