@@ -11,9 +11,9 @@ bounds on hidden neurons. Then 250,000 points of the boxes of each network, a fi
 projected gradient ascent on every bound look for a value outside: `outside` counts those, and `reached` is the mean
 width of what they found, by that of the refined bounds. All of it is in float64.
 
-Certified returns of CartPole are `lower` of `adv.certify`, of the first episode of seed 0, in the same seconds of a
-processor for every method: `crown`, `full-crown`, `refined` (which goes on to tighter bounds where cheaper ones leave a
-box open) and `bisect` (branch and bound on the input).
+Certified returns of CartPole are `lower` of `adv.certify`, of the first episode of seed 0, whole or cut to 15 steps,
+in the same seconds of a processor for every method: `crown`, `full-crown`, `refined` (which goes on to tighter bounds
+where cheaper ones leave a box open) and `bisect` (branch and bound on the input).
 
 Which outputs can be the largest in a box of pictures is decided by `decide` of `adv_wrappers.bounds.branch_and_bound`,
 by splitting the box (`inputs`) and by splitting on neurons that may be on or off (`neurons`, beta-CROWN, Wang et al.
@@ -54,6 +54,11 @@ CARDS = {
 }  # fmt: skip
 RETURNS = ("zoo:cartpole-dqn", "zoo:cartpole-radial-dqn", "zoo:cartpole-ppo")
 RETURNS_EPS = (0.01, 0.05, 0.1)
+CUT = 15  # steps of episodes that are cut
+CASES_OF_RETURNS = [
+    *((ref, eps, 500) for ref in RETURNS for eps in RETURNS_EPS),
+    *((ref, eps, CUT) for ref in RETURNS for eps in RETURNS_EPS[1:]),
+]
 METHODS = ("crown", "full-crown", "refined", "bisect")
 PICTURES, CASES, RADII = 16, 200, (0.1, 0.15, 0.2)
 
@@ -177,10 +182,11 @@ def searched(net: nn.Module, low: Tensor, high: Tensor, spec: Tensor) -> tuple[T
     return least, most
 
 
-def returns(ref: str, eps: float, method: Any, seconds: float, seed: int) -> Data:
-    """The certified return of one episode, in seconds of a processor."""
+def returns(ref: str, eps: float, limit: int, method: Any, seconds: float, seed: int) -> Data:
+    """The certified return of one episode of at most so many steps, in seconds of a processor."""
+    settings = {} if limit == 500 else {"max_episode_steps": limit}
     with patch.object(deadline, "clock", time.process_time):
-        found = adv.certify(ref, "CartPole-v1", eps, 1, seed, method, seconds)
+        found = adv.certify(ref, "CartPole-v1", eps, 1, seed, method, seconds, env_kwargs=settings)
     return {"lower": float(found.lower_returns[0]), "finished": bool(found.finished_searches[0])}
 
 
@@ -223,6 +229,11 @@ def decided(learned: bool, radius: float) -> Data:
     return rows
 
 
+def key_of(ref: str, eps: float, limit: int, method: str) -> str:
+    """The name of a row of certified returns."""
+    return f"{ref}, {eps:g}, {method}" + (f", {limit} steps" if limit != 500 else "")
+
+
 def measure(results: Results) -> None:
     """Measure what is not there yet."""
     warnings.filterwarnings("ignore")
@@ -230,8 +241,8 @@ def measure(results: Results) -> None:
     for name, radius, make in networks():
         results.once(rows, name, compared, make, radius=radius)
     rows, seconds = results.part("returns"), results.given.seconds
-    for ref, eps, method in itertools.product(RETURNS, RETURNS_EPS, METHODS):
-        results.once(rows, f"{ref}, {eps:g}, {method}", returns, ref, eps, method, seconds=seconds, seed=0)
+    for case, method in itertools.product(CASES_OF_RETURNS, METHODS):
+        results.once(rows, key_of(*case, method), returns, *case, method, seconds=seconds, seed=0)
     rows = results.part("decided")
     for learned, radius in itertools.product((False, True), RADII):
         results.once(rows, f"{'learned' if learned else 'random'}, {radius:g}", decided, learned, radius)
@@ -265,12 +276,12 @@ def body(data: Data) -> list[str]:
         table(header, lines),
     ]
     known, lines = data.get("returns", {}), []
-    for ref, eps in itertools.product(RETURNS, RETURNS_EPS):
-        found = [known.get(f"{ref}, {eps:g}, {method}") for method in METHODS]
+    for ref, eps, limit in CASES_OF_RETURNS:
+        found = [known.get(key_of(ref, eps, limit, method)) for method in METHODS]
         if all(found):
-            lines.append([f"`{ref}`", f"{eps:g}", *(cell(row) for row in found)])
+            lines.append([f"`{ref}`", limit, f"{eps:g}", *(cell(row) for row in found)])
     if lines:
-        parts += ["## Certified returns of CartPole", verdict(known), table(["agent", "eps", *METHODS], lines)]
+        parts += ["## Certified returns of CartPole", verdict(known), table(["agent", "steps", "eps", *METHODS], lines)]
     lines = []
     for name, row in data.get("decided", {}).items():
         left = [row[how]["undecided"] for how in ("crown", "refined", "inputs", "neurons")]
@@ -295,18 +306,22 @@ def cell(row: Data) -> str:
 
 def verdict(known: Data) -> str:
     """What the same seconds certify."""
-    lower = np.array(
-        [[known[f"{r}, {e:g}, {m}"]["lower"] for m in METHODS] for r, e in itertools.product(RETURNS, RETURNS_EPS)]
-    )
-    plain, refined, bisect = lower[:, :2].max(1), lower[:, 2], lower[:, 3]
-    seconds = next(iter(known.values()))["seconds"]
+    seconds, told = next(iter(known.values()))["seconds"], []
+    for limit in (500, CUT):
+        cases = [case for case in CASES_OF_RETURNS if case[2] == limit]
+        lower = np.array([[known.get(key_of(*c, m), {}).get("lower", np.nan) for m in METHODS] for c in cases])
+        plain, full, refined, bisect = lower.T
+        others = {"crown": plain, "full-crown": full, "bisect": bisect}
+        compared_to = ", ".join(
+            f"more than `{name}` in {(refined > other).sum()} and less in {(refined < other).sum()}"
+            for name, other in others.items()
+        )
+        told.append(f"of {len(cases)} cases with episodes of {limit} steps {compared_to}")
     return (
-        f"In {seconds:g} seconds of a processor `refined` certifies more than both forms of CROWN in "
-        f"{(refined > plain).sum()} of {len(lower)} cases, as much in {(refined == plain).sum()}, and more than "
-        f"`bisect` in {(refined > bisect).sum()}. What a search certifies depends on the number of boxes of states "
-        f"that it follows as well as on the tightness of each bound, and an optimised one costs as much as some tens "
-        f"of plain ones. It pays where a search with plain bounds has come to its end (`finished`, at the lowest "
-        f"sequence that they allow)."
+        f"In {seconds:g} seconds of a processor `refined` certifies, {'; '.join(told)}. What a search certifies "
+        f"depends on the number of boxes of states that it follows as well as on the tightness of each bound, and an "
+        f"optimised one costs as much as some tens of plain ones. It pays where a search with plain bounds has come to "
+        f"its end (`finished`, at the lowest sequence that they allow), as in short episodes and at large eps."
     )
 
 
