@@ -44,7 +44,7 @@ from adv_wrappers.victims.victim import Victim
 _HIDDEN = 64  # of the denoiser, at least
 
 
-class Denoiser(BaseFeaturesExtractor):
+class DenoisingExtractor(BaseFeaturesExtractor):
     """Two linear layers from observations ``[B, n]`` to observations, the identity at first."""
 
     def __init__(self, space: spaces.Box) -> None:
@@ -118,7 +118,7 @@ class SmoothedDQN(RobustQMethod):
 
     name: ClassVar[str] = "smoothed-dqn"
     bounded: ClassVar[bool] = False
-    policy_kwargs: ClassVar[dict[str, Any]] = {"features_extractor_class": Denoiser}
+    policy_kwargs: ClassVar[dict[str, Any]] = {"features_extractor_class": DenoisingExtractor}
     sigma: Number = field(default=LinearSchedule(0.0, 1.0, end=0.5))
     reconstruction: Number = 0.1
 

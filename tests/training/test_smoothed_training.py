@@ -16,7 +16,7 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import QBatch, error
 from adv_wrappers.training.robust_ppo_a2c import make_robust
-from adv_wrappers.training.smoothed_training import Denoiser, SmoothedDQN, SmoothedPolicy, smoothed
+from adv_wrappers.training.smoothed_training import DenoisingExtractor, SmoothedDQN, SmoothedPolicy, smoothed
 from adv_wrappers.training.train_agent import train_agent
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.training import test_robust_dqn
@@ -27,7 +27,7 @@ __all__ = ["seen_at"]
 
 def test_the_denoiser_begins_as_the_identity():
     for count in (4, 40):
-        denoiser, x = Denoiser(adv.load_victim("zoo:cartpole-dqn").observation_space), torch.randn(9, count)
+        denoiser, x = DenoisingExtractor(adv.load_victim("zoo:cartpole-dqn").observation_space), torch.randn(9, count)
         if count == 4:
             torch.testing.assert_close(denoiser(x), x)
     assert sum(p.requires_grad for p in denoiser.parameters()) == 4
@@ -35,7 +35,7 @@ def test_the_denoiser_begins_as_the_identity():
 
 def test_the_loss_of_dqn_by_hand():
     """Without noise it is the loss of DQN; with it the error at the noisy observation, and the reconstruction."""
-    denoiser = Denoiser(adv.load_victim("zoo:cartpole-dqn").observation_space)
+    denoiser = DenoisingExtractor(adv.load_victim("zoo:cartpole-dqn").observation_space)
     head = torch.nn.Linear(4, 2)
 
     class Net(torch.nn.Module):
