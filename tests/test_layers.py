@@ -44,6 +44,7 @@ FLOORS = [
     "callbacks",
     "campaign",
     "agent_report",
+    "standing",
     "testing",
     "public",
     "cli",

@@ -1,7 +1,7 @@
 """The command line, also as ``python -m adv_wrappers``.
 
-``adv-wrappers certify | demo | evaluate | imitate | look | plot | report | resilience | robustness | run | suite |
-threats | train-adversary | train-agent | train-critic | train-dynamics | victims``
+``adv-wrappers certify | demo | evaluate | imitate | look | plot | report | resilience | robustness | run | standing |
+suite | threats | train-adversary | train-agent | train-critic | train-dynamics | victims``
 """
 
 from adv_wrappers.cli import (
@@ -14,6 +14,7 @@ from adv_wrappers.cli import (
     look_at_threats,
     plot,
     resilience_commands,
+    standing_commands,
     suite,
     train,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "main",
     "plot",
     "resilience_commands",
+    "standing_commands",
     "suite",
     "train",
 ]

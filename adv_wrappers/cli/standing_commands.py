@@ -1,0 +1,85 @@
+"""``standing``: measure an agent at the budget of its environment, and make the table of all that were measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from adv_wrappers.cli.common_options import ENV_KWARGS, FOLDER, SCALE, SEED, EnvArguments, parse_scale
+from adv_wrappers.cli.completion import complete_victim
+from adv_wrappers.cli.interruption import resumable
+from adv_wrappers.cli.main import main
+
+
+@main.group("standing")
+def standing_() -> None:
+    """Agents under the strongest attack, at one budget an environment."""
+
+
+@standing_.command("add")
+@click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
+@click.option("--store", required=True, type=FOLDER, help="of the standing; the agent gets a folder in it")
+@click.option("--name", help="of the agent  [default: of its card's folder, or in the zoo]")
+@click.option("--licence", help="of its weights  [default: as its card says]")
+@click.option("--claim", default="", help="what its authors say of it, in their words")
+@click.option("--env", help="the id of its environment  [default: as its card says]")
+@ENV_KWARGS
+@click.option("--eps", type=float, help="for an environment that the table of budgets does not have")
+@SCALE
+@click.option(
+    "--minutes", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
+)
+@SEED
+def add_(
+    victim: str,
+    store: Path,
+    name: str | None,
+    licence: str | None,
+    claim: str,
+    env: str | None,
+    env_kwargs: EnvArguments | None,
+    eps: float | None,
+    scale: str | None,
+    minutes: float,
+    seed: int,
+) -> None:
+    """Measure the agent of a card, or go on with it; the table counts the lowest mean of all its attacks."""
+    from adv_wrappers.standing.measure_submission import add_submission, strongest
+
+    name = name or Path(victim.partition(":")[2]).name
+    with resumable(store / name):
+        entry = add_submission(
+            victim,
+            store / name,
+            name=name,
+            licence=licence,
+            claim=claim,
+            env=env,
+            eps=eps,
+            scale=parse_scale(scale),
+            minutes=minutes,
+            seed=seed,
+            env_kwargs=env_kwargs,
+            tell=lambda sentence: click.echo(f"  {sentence}", err=True),
+        )
+    worst = strongest(entry)
+    left = f"{worst[0]} leaves {worst[1]['mean']:.4g}" if worst else "no attack fitted into the time"
+    click.echo(f"{name}: {entry['clean']['mean']:.4g} without an attack, {left}")
+
+
+@standing_.command("build")
+@click.argument("store", type=FOLDER)
+@click.option("--out", required=True, type=FOLDER, help="for standing.md, and a page of every agent in agents")
+def build_(store: Path, out: Path) -> None:
+    """Make the table of all agents of STORE, and the report's page of each."""
+    from adv_wrappers.agent_report.html_page import write_page
+    from adv_wrappers.standing.measure_submission import read_entries
+    from adv_wrappers.standing.standing_table import standing_table
+    from adv_wrappers.utils.files import write
+
+    entries = read_entries(store)
+    for entry in entries:
+        write_page(store / entry["name"], out / "agents" / f"{entry['name']}.html")
+    write(out / "standing.md", ("\n\n".join(["# Standing", *standing_table(entries)]) + "\n").encode())
+    click.echo(f"wrote {out / 'standing.md'} and {len(entries)} pages in {out / 'agents'}")

@@ -1,0 +1,1 @@
+"""The standing: a table of agents that anyone can join, made of what was measured alone."""

@@ -1,0 +1,221 @@
+"""Measuring a submission: clean episodes, the attacks and a certificate at the standing's budget, in a given time.
+
+All rows of an agent are of the same episodes, and lie in its folder of the standing, which has the form of a report's
+folder. An agent counts for the lowest of the means, so another attack can only lower it. Agents are cards: data, whose
+networks are deterministic, so that a defence cannot gain by noise in its layers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
+from adv_wrappers.agent_report.play_rows_until_deadline import OutOfTime, TrialPlayer
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting
+from adv_wrappers.campaign.suites import SUITES, entries_that_apply
+from adv_wrappers.certification.certificate import certify
+from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_value
+from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
+from adv_wrappers.standing.budget_table import chosen_budget, fitted_budget
+from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.files import holding, write
+from adv_wrappers.victims import environment_of, load_victim
+
+ENTRY_FILE = "entry.json"  # in the folder of an agent, beside its rows
+EPISODES, FEWER = 10, 2  # of states, and of images
+ATTACKS = ("noise", "max-diff", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted")
+_RANGE_SEEDS = 3  # clean episodes apart from the scored ones, by which an agent's own unit is checked
+_CERTIFIED_SHARE = 0.15  # of the time
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
+
+
+@holding
+def add_submission(
+    victim: str,
+    out: str | Path,
+    *,
+    name: str,
+    licence: str | None = None,
+    claim: str = "",
+    env: str | None = None,
+    eps: float | None = None,
+    scale: Scale = None,
+    minutes: float = 2.0,
+    seed: int = 0,
+    env_kwargs: EnvKwargs | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> dict[str, Any]:
+    """Measure an agent, or go on with it, and write its entry.
+
+    Args:
+        victim: its reference, ``card:FOLDER`` or ``zoo:NAME``: agents of the standing are cards.
+        out: its folder of the standing.
+        name: by which the standing calls it.
+        licence: of its weights; None takes that of its card.
+        claim: what its authors say of it, in their words.
+        env, env_kwargs: its environment; None is that of its card.
+        eps, scale: the budget, for an environment that the table of budgets does not have.
+        minutes: of wall clock, above 0: attacks that do not fit are named with their price.
+        seed: of the episodes.
+        tell: called with a sentence whenever something else begins.
+
+    Returns:
+        The entry, as ``entry.json`` has it.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is attacked: for a reference that is no card, no licence, a
+            budget other than the table's, a unit of the agent's own that is too small, and a folder of other weights.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ValueRangeError(f"the name of an agent has letters, digits and any of . _ + -, got {name!r:.80}")
+    limit, folder = 60 * number("minutes", minutes, 0.01, 1e5), Path(out)
+    agent = load_victim(victim)
+    if agent.card is None:
+        raise ValueRangeError(f"agents of a standing are cards, card:FOLDER or zoo:NAME, got {victim!r:.80}: save_card")
+    own = str(agent.card.get("licence") or "")
+    if not (licence or own) or (licence and own and licence != own):
+        raise ValueRangeError(f"a submission needs the licence of its weights: its card says {own!r}, got {licence!r}")
+    id, kwargs = environment_of(agent.card)
+    environment = Environment(env or id, env_kwargs if env_kwargs is not None else kwargs or None).for_victim(agent)
+    chosen = chosen_budget(environment.name, eps, scale)
+    known = _read(folder)
+    if known and known["victim"]["fingerprint"] != agent.fingerprint():
+        raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
+    deadline = Deadline(limit)
+    ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), 0.05 * limit)
+    budget = fitted_budget(chosen, agent, ranges)
+    episodes = Episodes(FEWER if ranges.image else EPISODES, seed)
+    entry: dict[str, Any] = {
+        "schema": 1,
+        "name": name,
+        "licence": licence or own,
+        "claim": claim,
+        "environment": json_value(environment.described),
+        "budget": str(chosen),
+        "victim": {**agent.described(), "ref": None},
+        **what_card_says(agent.card),
+        "episodes": episodes.count,
+        "seed": seed,
+    }
+    attacks, left_out = dict[str, Any](), dict[str, str]()
+    with closing(TrialPlayer(agent, environment, episodes, deadline, folder)) as player:
+        tell(f"{name}: no attack")
+        clean = player.play_clean()
+        entry |= {"clean": _figures(clean), "attacks": attacks, "left_out": left_out, "certificate": None}
+        entry |= _certified(agent, environment, budget, episodes, deadline, ranges.image)
+        setting = AttackSetting(agent, environment, budget, episodes=episodes.count, episode_seed=seed)
+        entries, reasons = entries_that_apply(ATTACKS, setting)
+        left_out |= reasons
+        for one in entries:
+            tell(f"{name}: {one.name}")
+            try:
+                row = player.play(one.attack(setting).threat, None, "the standing", label=one.name).row
+                attacks[one.name] = _figures(row)
+                left_out.pop(one.name, None)
+            except OutOfTime:
+                left_out[one.name] = f"about {player.left_out[-1].seconds:.0f} s, more than was left"
+            except AdvWrappersError as error:
+                left_out[one.name] = str(error)
+            _write(folder, entry, player)
+        _write(folder, entry, player)
+    return entry
+
+
+def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
+    """What the training record of a card says: how it was trained, and for how many seconds; None where it has none.
+
+    >>> what_card_says({"training": {"algorithm": "ppo", "robust": {"type": "sa"}}})
+    {'trained_with': 'ppo, sa', 'training_seconds': None}
+    """
+    training = card.get("training")
+    if not isinstance(training, Mapping):
+        return {"trained_with": None, "training_seconds": None}
+    robust, adversary = training.get("robust"), training.get("adversary")
+    actor = adversary.get("actor") if isinstance(adversary, Mapping) else None
+    actor = actor.get("type") if isinstance(actor, Mapping) else actor
+    words = [str(training.get("algorithm") or ""), str(robust.get("type")) if isinstance(robust, Mapping) else ""]
+    words += [f"against {actor}"] if isinstance(actor, str) else []
+    points = training.get("checkpoints")
+    last = points[-1] if isinstance(points, list) and points and isinstance(points[-1], Mapping) else {}
+    seconds = last.get("seconds")
+    total = sum(float(one) for one in seconds.values()) if isinstance(seconds, Mapping) else None
+    return {"trained_with": ", ".join(word for word in words if word) or None, "training_seconds": total}
+
+
+def strongest(entry: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """Name and figures of the attack that leaves an agent the lowest mean; None where none was played."""
+    return min(entry["attacks"].items(), key=lambda pair: float(pair[1]["mean"]), default=None)
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a page shows of a row."""
+    return {
+        "threat": re.sub(r"(card:)\S*/", r"\1", str(row["threat"])),
+        "mean": row["mean_return"],
+        "low": row["low"],
+        "high": row["high"],
+        "caveat": row.get("caveat"),
+        "seconds": row["ms_per_step"] * sum(row["lengths"]) / 1000,
+    }
+
+
+def _certified(
+    agent: Any, environment: Environment, budget: Any, episodes: Episodes, deadline: Deadline, image: bool
+) -> dict[str, Any]:
+    """The certified mean return of the episodes, or why there is none."""
+    if image:
+        return {"no_certificate": "of images it takes hours: adv-wrappers certify"}
+    each = _CERTIFIED_SHARE * deadline.left / episodes.count
+    try:
+        found = certify(agent, environment, None, episodes.count, episodes.seed, budget_s=each, within=budget)
+    except AdvWrappersError as error:
+        return {"no_certificate": str(error)}
+    if math.isnan(found.lower):
+        return {"no_certificate": "nothing was searched in the time"}
+    return {"certificate": {"lower": found.lower, "method": found.method}, "no_certificate": None}
+
+
+def _write(folder: Path, entry: dict[str, Any], player: TrialPlayer) -> None:
+    with contextlib.suppress(AdvWrappersError):
+        entry |= {"warnings": list(player.report().warnings), "versions": player.report().versions}
+    write(folder / ENTRY_FILE, (json.dumps(entry, indent=1, allow_nan=False) + "\n").encode())
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / ENTRY_FILE
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueRangeError(f"cannot read {path}: {error}") from error
+
+
+def read_entries(store: str | Path) -> list[dict[str, Any]]:
+    """The entries of a standing, by environment, and in each the highest mean under the strongest attack first.
+
+    Raises:
+        ValueRangeError: for a folder without any, and an entry that cannot be read.
+    """
+    found = [entry for path in sorted(Path(store).glob(f"*/{ENTRY_FILE}")) if (entry := _read(path.parent))]
+    if not found:
+        raise ValueRangeError(f"{store} holds no agent of a standing: adv-wrappers standing add")
+    return ranked(found)
+
+
+def ranked(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Entries by environment, and in each the highest mean under the strongest attack first; those without one last."""
+
+    def order(entry: Mapping[str, Any]) -> tuple[str, float]:
+        worst = strongest(entry)
+        return str(entry["environment"]["id"]), -float(worst[1]["mean"]) if worst else float("inf")
+
+    return sorted(entries, key=order)

@@ -1,0 +1,67 @@
+"""The table of a standing, in Markdown: one line an agent, and a table an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from adv_wrappers.standing.measure_submission import ATTACKS, strongest
+
+HEAD = (
+    "agent", "no attack", "strongest attack leaves", "by", "attacks played", "certified", "the authors' claim",
+    "trained with", "minutes of training", "seconds of attack", "licence", "weights",
+)  # fmt: skip
+
+
+def standing_table(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Paragraphs and tables: entries in their order, which is that of :func:`.ranked`."""
+    parts = [f"{len(entries)} agents."]
+    for env, group in groupby(entries, lambda entry: str(entry["environment"]["id"])):
+        rows = list(group)
+        lines = [HEAD, ("---",) * len(HEAD), *map(_line, rows)]
+        parts += [
+            f"## {env}",
+            f"Budget: {rows[0]['budget']}. {rows[0]['episodes']} episodes of seed {rows[0]['seed']}.",
+            "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines),
+        ]
+    why = _reasons(entries)
+    return [*parts, *(["## Why cells say none", "\n".join(why)] if why else [])]
+
+
+def _line(entry: Mapping[str, Any]) -> Sequence[str]:
+    worst, certificate = strongest(entry), entry.get("certificate")
+    seconds = entry.get("training_seconds")
+    return (
+        entry["name"],
+        _mean(entry["clean"]),
+        _mean(worst[1]) if worst else "none played",
+        f"`{worst[0]}`" if worst else "none",
+        f"{len(entry['attacks'])} of {len(ATTACKS)}",
+        f"{certificate['lower']:.4g}" if certificate else "none",
+        entry.get("claim") or "none",
+        entry.get("trained_with") or "no record",
+        "no record" if seconds is None else f"{seconds / 60:.1f}",
+        f"{sum(one['seconds'] for one in entry['attacks'].values()):.0f}",
+        entry["licence"],
+        str(entry["victim"]["fingerprint"])[:12],
+    )
+
+
+def _mean(figures: Mapping[str, Any]) -> str:
+    mark = " (no interval of 95%)" if figures.get("caveat") else ""
+    return f"{figures['mean']:.4g} [{figures['low']:.4g}, {figures['high']:.4g}]{mark}"
+
+
+def _cell(text: str) -> str:
+    """A cell of a table: a submission's own words break neither the table nor the page."""
+    return " ".join(str(text).replace("|", "/").replace("<", "(").replace(">", ")").split()) or "none"
+
+
+def _reasons(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """By reason, the agents that have no certificate."""
+    found = dict[str, list[str]]()
+    for entry in entries:
+        if not entry.get("certificate") and entry.get("no_certificate"):
+            found.setdefault(_cell(entry["no_certificate"]), []).append(str(entry["name"]))
+    return [f"- No certificate of {', '.join(names)}: {why}" for why, names in found.items()]

@@ -1,0 +1,90 @@
+"""The standing: agents by what the strongest attack leaves them, at one budget an environment.
+
+    python benchmarks/reproduce/standing.py --work FOLDER --victims FOLDER
+
+measures the agents of the zoo, of ``--victims`` and of the folders of cards in ``CARDS``, those of states first, and
+goes on after an interruption. Images are played with ``--images`` alone: an Atari agent takes minutes an attack.
+
+All rows of an agent are of the same episodes, and the agent counts for the lowest mean, so that another attack can only
+lower it. The intervals of 95% are those of each attack's own mean and not corrected for that choice. Attacks that did
+not fit into the time of an agent are counted as left out: such a row may still fall. "Trained with" is what the
+training record of the card says, and is not checked.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from page import Data, Page, Results, prose
+
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.standing.measure_submission import add_submission, read_entries
+from adv_wrappers.standing.standing_table import standing_table
+from adv_wrappers.victims import environment_of, load_victim
+from adv_wrappers.victims.victim_references import zoo_names
+
+CARDS = ("benchmarks/reproduce/hardened/*", "benchmarks/reproduce/rarl/*", "benchmarks/reproduce/defences/*")
+
+
+def agents_of(victims: Path | None) -> dict[str, str]:
+    """References by name: of the zoo, of a folder of cards and of ``CARDS``."""
+    found = {name: f"zoo:{name}" for name in zoo_names()}
+    folders = [card.parent for pattern in CARDS for card in sorted(Path().glob(f"{pattern}/card.json"))]
+    folders += [card.parent for card in sorted(victims.glob("*/card.json"))] if victims is not None else []
+    return found | {folder.name: f"card:{folder}" for folder in folders}
+
+
+def claim_of(card: dict[str, Any]) -> str:
+    """What a card says that its authors published of it under attack, with its source; "" for nothing."""
+    published = card.get("published") or {}
+    keys = [key for key in published if key in ("heuristic", "evasion", "strongest_attack")]
+    if not keys:
+        return ""
+    eps = (card.get("attack") or {}).get("eps")
+    return f"{', '.join(f'{key} {published[key]:g}' for key in keys)} at {eps} ({published.get('source', '')})"
+
+
+def measure(results: Results) -> None:
+    """Measure what is missing."""
+    given = results.given
+    results.need("--work", "for the rows")
+    warnings.filterwarnings("ignore")
+    for name, ref in agents_of(given.victims).items():
+        card = load_victim(ref).card or {}
+        images = "NoFrameskip" in environment_of(card)[0]
+        if images != given.images or (given.work / name / "entry.json").exists():
+            continue
+        licence = card.get("licence") or "MIT"  # cards that this project trained have that of the project
+        try:
+            add_submission(ref, given.work / name, name=name, licence=licence, claim=claim_of(card),
+                           minutes=given.minutes_each)  # fmt: skip
+            print(name, flush=True)
+        except AdvWrappersError as error:  # the others go on
+            print(f"{name}: {type(error).__name__}: {error}", flush=True)
+    results.data["entries"] = read_entries(given.work)
+    results.keep()
+
+
+def body(data: Data) -> list[str]:
+    """The page."""
+    return [*prose(__doc__, 3), *standing_table(data["entries"])]
+
+
+PAGE = Page(
+    "standing",
+    "The standing of agents under attack",
+    __doc__,
+    measure,
+    body,
+    options={
+        "--victims": {"type": Path, "help": "folder of cards"},
+        "--work": {"type": Path, "help": "folder of the rows"},
+        "--minutes-each": {"type": float, "default": 0.15, "help": "of wall clock an agent"},
+        "--images": {"action": "store_true", "help": "agents that see images, and no others"},
+    },
+)
+
+if __name__ == "__main__":
+    PAGE.main()

@@ -1,0 +1,28 @@
+"""``standing``: an agent is measured and stands in the table, and what is none is one line."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner, Result
+
+from adv_wrappers.cli import main
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(main, ["standing", *map(str, words)])
+
+
+def test_an_agent_is_added_and_the_table_is_built(tmp_path):
+    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--minutes", 0.5,
+                "--env-kwargs", "max_episode_steps=20")  # fmt: skip
+    assert done.exit_code == 0 and "cartpole-dqn: 20 without an attack" in done.output
+    done = call("build", tmp_path / "store", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "| cartpole-dqn | 20 " in (tmp_path / "out" / "standing.md").read_text()
+    assert (tmp_path / "out" / "agents" / "cartpole-dqn.html").is_file()
+
+
+def test_errors_are_one_line(tmp_path):
+    done = call("build", tmp_path, "--out", tmp_path / "out")
+    assert done.exit_code == 2 and "holds no agent of a standing" in done.output
+    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path, "--eps", 0.2)
+    assert done.exit_code == 2 and "all attacked at eps=0.05" in done.output

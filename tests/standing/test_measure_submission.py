@@ -1,0 +1,92 @@
+"""Measuring a submission: what is refused before anything is attacked, and what its entry says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import adv_wrappers
+from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.standing.measure_submission import ENTRY_FILE, add_submission, ranked, read_entries, what_card_says
+
+ZOO = Path(adv_wrappers.__file__).parent / "zoo"
+
+
+SHORT = {"max_episode_steps": 20}
+
+
+def add(folder, **more):
+    """A measured agent whose episodes are short."""
+    return add_submission("zoo:cartpole-dqn", folder, name="dqn", env_kwargs=SHORT, minutes=0.5, **more)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store")
+    return store, add(store / "dqn", claim="400")
+
+
+def test_an_entry_has_what_was_measured(measured):
+    store, entry = measured
+    assert entry["clean"]["mean"] == 20.0 and "noise" in entry["attacks"]
+    assert {*entry["attacks"]} & {*entry["left_out"]} == set()
+    assert entry["licence"] == "MIT" and entry["claim"] == "400" and entry["trained_with"] is None
+    assert read_entries(store) == [json.loads((store / "dqn" / ENTRY_FILE).read_text())]
+    assert (store / "dqn" / "rows.db").is_file()
+    lowest = min(one["mean"] for one in entry["attacks"].values())
+    assert entry["certificate"] is None or entry["certificate"]["lower"] <= lowest
+
+
+def test_another_call_plays_no_row_again(measured):
+    store, entry = measured
+    again = add(store / "dqn")
+    assert again["clean"] == entry["clean"]
+    assert {name: again["attacks"].get(name) for name in entry["attacks"]} == entry["attacks"]
+
+
+def test_a_folder_of_other_weights_is_refused(measured):
+    store, _ = measured
+    with pytest.raises(ValueRangeError, match="other weights"):
+        add_submission("zoo:cartpole-a2c", store / "dqn", name="dqn", minutes=0.02)
+
+
+def test_what_is_no_submission_is_refused(tmp_path):
+    with pytest.raises(ValueRangeError, match="licence"):
+        add_submission("zoo:cartpole-dqn", tmp_path / "a", name="a", licence="Apache-2.0")
+    with pytest.raises(ValueRangeError, match="name of an agent"):
+        add_submission("zoo:cartpole-dqn", tmp_path / "a", name="../a")
+    with pytest.raises(BudgetError, match="all attacked at eps"):
+        add_submission("zoo:cartpole-dqn", tmp_path / "a", name="a", eps=0.001)
+    with pytest.raises(ValueRangeError, match="no agent of a standing"):
+        read_entries(tmp_path)
+
+
+def test_a_small_unit_of_a_card_is_refused(tmp_path):
+    pytest.importorskip("mujoco")
+    card = shutil.copytree(ZOO / "hopper-ppo", tmp_path / "card")
+    about = json.loads((card / "card.json").read_text())
+    (card / "card.json").write_text(json.dumps({**about, "attack": {"scale": 1e-4}}))
+    with pytest.raises(BudgetError, match="times the standard deviation of what it sees"):
+        add_submission(f"card:{card}", tmp_path / "a", name="a", minutes=0.05)
+
+
+def test_a_training_record_is_what_says_how_an_agent_was_trained():
+    assert what_card_says({"name": "certified, robust"})["trained_with"] is None
+    record = {
+        "algorithm": "ppo",
+        "adversary": {"actor": "pa-ad"},
+        "checkpoints": [{"seconds": {"agent": 60.0, "adversary": 30.0}}],
+    }
+    said = what_card_says({"training": record})
+    assert said == {"trained_with": "ppo, against pa-ad", "training_seconds": 90.0}
+
+
+def test_the_higher_mean_under_the_strongest_attack_is_first():
+    def entry(name, *means):
+        attacks = {str(i): {"mean": mean} for i, mean in enumerate(means)}
+        return {"name": name, "environment": {"id": "E"}, "attacks": attacks}
+
+    assert [one["name"] for one in ranked([entry("a", 9, 1), entry("none"), entry("b", 3, 2)])] == ["b", "a", "none"]

@@ -1,0 +1,39 @@
+"""The table of a standing."""
+
+from __future__ import annotations
+
+from adv_wrappers.standing.standing_table import HEAD, standing_table
+
+
+def entry(**more):
+    figures = {"mean": 10.0, "low": 9.0, "high": 11.0, "caveat": None, "seconds": 1.0}
+    return {
+        "name": "a",
+        "environment": {"id": "E-v1"},
+        "budget": "0.1 in raw units",
+        "episodes": 10,
+        "seed": 0,
+        "clean": figures,
+        "attacks": {"noise": figures, "pgd": {**figures, "mean": 4.0, "low": 3.0, "high": 5.0}},
+        "certificate": None,
+        "no_certificate": "no bounds",
+        "licence": "MIT",
+        "victim": {"fingerprint": "f" * 64},
+        **more,
+    }
+
+
+def test_an_agent_counts_for_its_strongest_attack():
+    text = "\n\n".join(standing_table([entry()]))
+    assert "| a | 10 [9, 11] | 4 [3, 5] | `pgd` | 2 of " in text
+    assert "- No certificate of a: no bounds" in text
+
+
+def test_words_of_a_submission_break_no_cell():
+    text = standing_table([entry(claim="9|9 <b>\nnew")])[3]
+    assert all(line.count("|") == len(HEAD) + 1 for line in text.splitlines())
+    assert "9/9 (b) new" in text
+
+
+def test_an_agent_without_an_attack_has_no_figure():
+    assert "none played" in standing_table([entry(attacks={})])[3]
