@@ -19,7 +19,7 @@ from typing import Any
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
 from adv_wrappers.agent_report.play_rows_until_deadline import OutOfTime, TrialPlayer
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting
-from adv_wrappers.campaign.suites import SUITES, entries_that_apply
+from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
@@ -153,7 +153,12 @@ def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def strongest(entry: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """Name and figures of the attack that leaves an agent the lowest mean; None where none was played."""
+    """Name and figures of the attack that leaves an agent the lowest mean; None where none but noise was played.
+
+    Noise alone is a baseline, and no attack: an agent is not ranked by it, but it counts where it is the lowest.
+    """
+    if not {*entry["attacks"]} - {"noise"}:
+        return None
     return min(entry["attacks"].items(), key=lambda pair: float(pair[1]["mean"]), default=None)
 
 

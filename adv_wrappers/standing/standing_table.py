@@ -9,7 +9,7 @@ from typing import Any
 from adv_wrappers.standing.measure_submission import ATTACKS, strongest
 
 HEAD = (
-    "agent", "no attack", "strongest attack leaves", "by", "attacks played", "certified", "the authors' claim",
+    "agent", "no attack", "noise", "strongest attack leaves", "by", "attacks played", "certified", "the authors' claim",
     "trained with", "minutes of training", "seconds of attack", "licence", "weights",
 )  # fmt: skip
 
@@ -35,7 +35,8 @@ def _line(entry: Mapping[str, Any]) -> Sequence[str]:
     return (
         entry["name"],
         _mean(entry["clean"]),
-        _mean(worst[1]) if worst else "none played",
+        _mean(noise) if (noise := entry["attacks"].get("noise")) else "not played",
+        _mean(worst[1]) if worst else "not attacked yet",
         f"`{worst[0]}`" if worst else "none",
         f"{len(entry['attacks'])} of {len(ATTACKS)}",
         f"{certificate['lower']:.4g}" if certificate else "none",

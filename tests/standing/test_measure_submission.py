@@ -10,7 +10,14 @@ import pytest
 
 import adv_wrappers
 from adv_wrappers.errors import BudgetError, ValueRangeError
-from adv_wrappers.standing.measure_submission import ENTRY_FILE, add_submission, ranked, read_entries, what_card_says
+from adv_wrappers.standing.measure_submission import (
+    ENTRY_FILE,
+    add_submission,
+    ranked,
+    read_entries,
+    strongest,
+    what_card_says,
+)
 
 ZOO = Path(adv_wrappers.__file__).parent / "zoo"
 
@@ -90,3 +97,4 @@ def test_the_higher_mean_under_the_strongest_attack_is_first():
         return {"name": name, "environment": {"id": "E"}, "attacks": attacks}
 
     assert [one["name"] for one in ranked([entry("a", 9, 1), entry("none"), entry("b", 3, 2)])] == ["b", "a", "none"]
+    assert strongest({"attacks": {"noise": {"mean": 9}}}) is None

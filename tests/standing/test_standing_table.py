@@ -25,7 +25,7 @@ def entry(**more):
 
 def test_an_agent_counts_for_its_strongest_attack():
     text = "\n\n".join(standing_table([entry()]))
-    assert "| a | 10 [9, 11] | 4 [3, 5] | `pgd` | 2 of " in text
+    assert "| a | 10 [9, 11] | 10 [9, 11] | 4 [3, 5] | `pgd` | 2 of " in text
     assert "- No certificate of a: no bounds" in text
 
 
@@ -36,4 +36,6 @@ def test_words_of_a_submission_break_no_cell():
 
 
 def test_an_agent_without_an_attack_has_no_figure():
-    assert "none played" in standing_table([entry(attacks={})])[3]
+    noise = entry()["attacks"]["noise"]
+    assert "not attacked yet" in standing_table([entry(attacks={"noise": noise})])[3]
+    assert "not attacked yet" in standing_table([entry(attacks={})])[3]
