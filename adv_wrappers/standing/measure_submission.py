@@ -180,7 +180,7 @@ def _certified(
     """The certified mean return of the episodes, or why there is none."""
     if image:
         return {"no_certificate": "of images it takes hours: adv-wrappers certify"}
-    each = _CERTIFIED_SHARE * deadline.left / episodes.count
+    each = max(_CERTIFIED_SHARE * deadline.left / episodes.count, 0.01)
     try:
         found = certify(agent, environment, None, episodes.count, episodes.seed, budget_s=each, within=budget)
     except AdvWrappersError as error:
