@@ -68,6 +68,37 @@ def add_(
     click.echo(f"{name}: {entry['clean']['mean']:.4g} without an attack, {left}")
 
 
+@standing_.command("attack")
+@click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
+@click.option("--store", required=True, type=FOLDER, help="of the standing, which has the agent")
+@click.option("--name", help="of the agent in the standing  [default: as for add]")
+@click.option(
+    "--threat", required=True, metavar="TEXT", help="without a budget: max-diff:steps=100 or learned:card=FOLDER"
+)
+@click.option("--label", help="of the attack in the table  [default: the text]")
+@click.option(
+    "--minutes", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
+)
+def attack_(victim: str, store: Path, name: str | None, threat: str, label: str | None, minutes: float) -> None:
+    """Attack an agent of the standing in a way of your own, on its episodes: it can only be lowered."""
+    from adv_wrappers.standing.measure_submission import add_attack, strongest
+
+    name = name or Path(victim.partition(":")[2]).name
+    entry = add_attack(
+        victim,
+        store / name,
+        threat,
+        label=label,
+        minutes=minutes,
+        tell=lambda sentence: click.echo(f"  {sentence}", err=True),
+    )
+    found, worst = entry["attacks"][label or threat], strongest(entry)
+    assert worst is not None
+    click.echo(
+        f"{name}: {label or threat} leaves {found['mean']:.4g}; the strongest, {worst[0]}, {worst[1]['mean']:.4g}"
+    )
+
+
 @standing_.command("build")
 @click.argument("store", type=FOLDER)
 @click.option("--out", required=True, type=FOLDER, help="for standing.md, and a page of every agent in agents")

@@ -25,6 +25,7 @@ from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
+from adv_wrappers.presets import as_threat
 from adv_wrappers.standing.budget_table import chosen_budget, fitted_budget
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.deadline import Deadline
@@ -102,12 +103,14 @@ def add_submission(
         "claim": claim,
         "environment": json_value(environment.described),
         "budget": str(chosen),
+        "given_budget": [eps, scale],
         "victim": {**agent.described(), "ref": None},
         **what_card_says(agent.card),
         "episodes": episodes.count,
         "seed": seed,
     }
-    attacks, left_out = dict[str, Any](), dict[str, str]()
+    attacks = {name: row for name, row in known.get("attacks", {}).items() if row.get("added")}
+    left_out = dict[str, str]()
     with closing(TrialPlayer(agent, environment, episodes, deadline, folder)) as player:
         tell(f"{name}: no attack")
         clean = player.play_clean()
@@ -127,6 +130,64 @@ def add_submission(
             except AdvWrappersError as error:
                 left_out[one.name] = str(error)
             _write(folder, entry, player)
+        _write(folder, entry, player)
+    return entry
+
+
+def add_attack(
+    victim: str,
+    out: str | Path,
+    threat: str,
+    *,
+    label: str | None = None,
+    minutes: float = 10.0,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> dict[str, Any]:
+    """Attack an agent of the standing in another way, such as by an adversary that was trained against it.
+
+    The attack is played on the episodes and in the budget of the agent's other rows. It can only lower the agent.
+
+    Args:
+        victim: the agent's reference, as :func:`add_submission` took it.
+        out: its folder of the standing.
+        threat: the attack as a text without a budget, such as ``"max-diff:steps=100"`` or ``"learned:card=FOLDER"``. An
+            adversary that was trained has a budget of its own, which must be that of the standing.
+        label: its name in the table; None takes the text.
+        minutes: of wall clock, above 0.
+        tell: called with a sentence whenever something else begins.
+
+    Returns:
+        The entry, as ``entry.json`` has it now.
+
+    Raises:
+        AdvWrappersError: one of its kinds: for an agent that the folder does not hold, an attack in another budget, and
+            one that does not fit into the time, before it is played.
+    """
+    folder, agent = Path(out), load_victim(victim)
+    entry = _read(folder)
+    if not entry or agent.card is None or entry["victim"]["fingerprint"] != agent.fingerprint():
+        raise ValueRangeError(f"{folder} does not hold {victim}: adv-wrappers standing add comes first")
+    deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
+    described = entry["environment"]
+    environment = Environment(str(described["id"]), described.get("kwargs") or None).for_victim(agent)
+    ranges = observed_ranges(agent, environment, draw_seeds(entry["seed"] + 1, _RANGE_SEEDS), 0.05 * deadline.left)
+    eps, scale = entry["given_budget"]
+    chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
+    within = fitted_budget(chosen, agent, ranges)
+    attack = as_threat(threat) if threat.startswith("learned:") else as_threat(threat, within=within)
+    if attack.on != "observation" or attack.budget != within:
+        raise ValueRangeError(f"attacks of the standing are on observations, within {within}, got {threat!r:.200}")
+    episodes, name = Episodes(entry["episodes"], entry["seed"]), label or threat
+    with closing(TrialPlayer(agent, environment, episodes, deadline, folder)) as player:
+        player.play_clean()
+        tell(f"{entry['name']}: {name}")
+        try:
+            row = player.play(attack, None, "the standing", label=name).row
+        except OutOfTime as error:
+            raise ValueRangeError(
+                f"{name} takes about {player.left_out[-1].seconds:.0f} s: give more minutes"
+            ) from error
+        entry["attacks"][name] = {**_figures(row), "added": True}
         _write(folder, entry, player)
     return entry
 
@@ -156,10 +217,12 @@ def strongest(entry: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Name and figures of the attack that leaves an agent the lowest mean; None where none but noise was played.
 
     Noise alone is a baseline, and no attack: an agent is not ranked by it, but it counts where it is the lowest.
+    Figures of other episodes, ``entry["elsewhere"]``, count like those of the agent's own.
     """
-    if not {*entry["attacks"]} - {"noise"}:
+    found = {**entry["attacks"], **entry.get("elsewhere", {})}
+    if not {*found} - {"noise"}:
         return None
-    return min(entry["attacks"].items(), key=lambda pair: float(pair[1]["mean"]), default=None)
+    return min(found.items(), key=lambda pair: float(pair[1]["mean"]), default=None)
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ def test_an_agent_is_added_and_the_table_is_built(tmp_path):
     done = call("add", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--minutes", 0.5,
                 "--env-kwargs", "max_episode_steps=20")  # fmt: skip
     assert done.exit_code == 0 and "cartpole-dqn: 20 without an attack" in done.output
+    done = call("attack", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--threat", "max-diff:steps=2")
+    assert done.exit_code == 0 and "cartpole-dqn: max-diff:steps=2 leaves 20" in done.output
     done = call("build", tmp_path / "store", "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "| cartpole-dqn | 20 " in (tmp_path / "out" / "standing.md").read_text()

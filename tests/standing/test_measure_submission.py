@@ -12,6 +12,7 @@ import adv_wrappers
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
     ENTRY_FILE,
+    add_attack,
     add_submission,
     ranked,
     read_entries,
@@ -52,6 +53,24 @@ def test_another_call_plays_no_row_again(measured):
     again = add(store / "dqn")
     assert again["clean"] == entry["clean"]
     assert {name: again["attacks"].get(name) for name in entry["attacks"]} == entry["attacks"]
+
+
+def test_an_attack_of_ones_own_can_only_lower(measured):
+    store, entry = measured
+    before = strongest(entry)[1]["mean"]
+    found = add_attack("zoo:cartpole-dqn", store / "dqn", "max-diff:steps=3", label="mine")
+    assert found["attacks"]["mine"]["added"] and strongest(found)[1]["mean"] <= before
+    assert found == json.loads((store / "dqn" / ENTRY_FILE).read_text())
+    assert "mine" in add(store / "dqn")["attacks"]  # it stays when the agent is measured further
+    with pytest.raises(ValueRangeError, match="standing add comes first"):
+        add_attack("zoo:cartpole-a2c", store / "dqn", "max-diff")
+    with pytest.raises(ValueRangeError, match="on observations, within"):
+        add_attack("zoo:cartpole-dqn", store / "dqn", "worst-action")
+
+
+def test_figures_of_other_pages_count(measured):
+    entry = {"attacks": {"pgd": {"mean": 9}}, "elsewhere": {"beam, everything": {"mean": 3}}}
+    assert strongest(entry) == ("beam, everything", {"mean": 3})
 
 
 def test_a_folder_of_other_weights_is_refused(measured):
