@@ -50,7 +50,7 @@ CARTPOLE: dict[str, Mapping[str, Any]] = {
 }
 HOPPERS: dict[str, Mapping[str, Any]] = {
     "sa-ppo": {**HOPPER, "robust": SARegularizer(0.2, THREE_QUARTERS, form="sgld")},
-    "wocar-ppo": {**HOPPER, "robust": "wocar"},
+    "wocar-ppo": {**HOPPER, "steps": 1_000_000, "robust": "wocar"},
 }
 SMOOTHED: dict[str, Mapping[str, Any]] = {
     "ppo-sigma": {**PPO, "robust": "smoothed", "eps": SIGMA},
