@@ -148,7 +148,7 @@ def attacked(agent: Agent, given: Any) -> Data:
     keep = ("mean_return", "std", "episodes", "returns")
     rows = {row["threat"]: {key: row[key] for key in keep} for row in report.report.threats}
     seconds = round(time.process_time() - began)
-    return {"rows": rows, "left_out": report.left_out, "attack_seconds": seconds, "training_seconds": agent.seconds()}
+    return {"rows": rows, "attack_seconds": seconds, "training_seconds": agent.seconds()}
 
 
 def certified(agent: Agent, episodes: int) -> Data:
