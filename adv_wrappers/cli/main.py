@@ -99,8 +99,13 @@ def _end_workers() -> None:
 
 
 def option_names(command: click.Command | None) -> dict[str, str]:
-    """By the name of an argument in Python, the option of a command that sets it; none where there is no command."""
+    """By the name of an argument in Python, the option of a command that sets it; none where there is no command.
+
+    Of a group of commands the options of all of them: they mean the same.
+    """
     found: dict[str, str] = {}
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        found |= option_names(inner)
     for parameter in () if command is None else command.params:
         if isinstance(parameter, click.Option):
             option = max(parameter.opts, key=len)

@@ -33,11 +33,21 @@ CARDS = ("benchmarks/reproduce/hardened/*", "benchmarks/reproduce/rarl/*", "benc
 
 
 def agents_of(victims: Path | None) -> dict[str, str]:
-    """References by name: of the zoo, of a folder of cards and of ``CARDS``."""
+    """References by name: of the zoo, of a folder of cards and of ``CARDS``, but for agents that add noise themselves.
+
+    The card of such an agent holds the network without the noise, which is another agent.
+    """
     found = {name: f"zoo:{name}" for name in zoo_names()}
     folders = [card.parent for pattern in CARDS for card in sorted(Path().glob(f"{pattern}/card.json"))]
     folders += [card.parent for card in sorted(victims.glob("*/card.json"))] if victims is not None else []
-    return found | {folder.name: f"card:{folder}" for folder in folders}
+    kept = [folder for folder in folders if not is_smoothed(load(folder / "card.json"))]
+    return found | {folder.name: f"card:{folder}" for folder in kept}
+
+
+def is_smoothed(card: Data) -> bool:
+    """Whether an agent was trained to act on noise of its own."""
+    robust = (card.get("training") or {}).get("robust") or {}
+    return str(robust.get("type", "")).startswith("smoothed")
 
 
 def claim_of(card: dict[str, Any]) -> str:

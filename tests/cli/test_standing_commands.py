@@ -27,4 +27,4 @@ def test_errors_are_one_line(tmp_path):
     done = call("build", tmp_path, "--out", tmp_path / "out")
     assert done.exit_code == 2 and "holds no agent of a standing" in done.output
     done = call("add", "zoo:cartpole-dqn", "--store", tmp_path, "--eps", 0.2)
-    assert done.exit_code == 2 and "all attacked at eps=0.05" in done.output
+    assert done.exit_code == 2 and "all attacked at --eps 0.05, got --eps 0.2" in done.output
