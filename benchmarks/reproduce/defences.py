@@ -10,6 +10,7 @@ work. Everything goes on where it stopped.
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Mapping
@@ -191,7 +192,7 @@ def worst(found: Data) -> tuple[str, float]:
 
 def seeds_of(data: Data, part: str, env: str, kind: str) -> list[Data]:
     """What was measured of the seeds of a kind."""
-    return [found for name, found in data.get(part, {}).items() if name.startswith(f"{env}-{kind}-s")]
+    return [found for name, found in data.get(part, {}).items() if re.fullmatch(rf"{env}-{kind}-s\d+", name)]
 
 
 def spread(values: list[float], form: str = ".0f") -> str:
@@ -232,7 +233,9 @@ def body(data: Data) -> list[str]:
             rows = one["rows"]
             cells = [f"{rows[n]['mean_return']:.0f} +- {rows[n]['std']:.0f}" if n in rows else "" for n in names]
             attack, end = worst(one)
-            lines.append([name, *cells, f"**{end:.0f}** ({attack})", one["training_seconds"], one["attack_seconds"]])
+            lines.append(
+                [name, *cells, f"**{end:.0f}** ({attack})", one["training_seconds"], one["attack_seconds"] or ""]
+            )
         header = ["agent", "clean", *names[1:], "worst", "training, s", "attacks, s"]
         parts += ["## Hopper-v5, eps 0.075 in the units of the agent's normaliser", table(header, lines), HOPPER_NOTE]
     lines = []
