@@ -228,13 +228,18 @@ def strongest(entry: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a page shows of a row."""
     return {
-        "threat": re.sub(r"(card:)\S*/", r"\1", str(row["threat"])),
+        "threat": _without_folders(str(row["threat"])),
         "mean": row["mean_return"],
         "low": row["low"],
         "high": row["high"],
         "caveat": row.get("caveat"),
         "seconds": row["ms_per_step"] * sum(row["lengths"]) / 1000,
     }
+
+
+def _without_folders(text: str) -> str:
+    """A text without the folders in which cards lie on one machine."""
+    return re.sub(r"(card:)\S*/", r"\1", text)
 
 
 def _certified(
@@ -247,7 +252,7 @@ def _certified(
     try:
         found = certify(agent, environment, None, episodes.count, episodes.seed, budget_s=each, within=budget)
     except AdvWrappersError as error:
-        return {"no_certificate": str(error)}
+        return {"no_certificate": _without_folders(str(error))}
     if math.isnan(found.lower):
         return {"no_certificate": "nothing was searched in the time"}
     return {"certificate": {"lower": found.lower, "method": found.method}, "no_certificate": None}
