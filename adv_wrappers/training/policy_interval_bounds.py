@@ -136,20 +136,18 @@ class BoundedPolicy:
         assert isinstance(statistics, RunningMeanStd)
         return (radius / torch.as_tensor(statistics.var + self.normal.epsilon).sqrt()).float()
 
-    def noisy(self, observations: Array, share: float) -> Array:
-        """Observations of a rollout ``[B, n]`` with Gaussian noise of ``share`` radii of the budget."""
-        if share == 0:
-            return observations
-        x = torch.as_tensor(observations)
-        found: Array = (x + share * self.radius(x) * torch.randn_like(x)).numpy()
-        return found.astype(observations.dtype)
+    def noisy(self, observations: Array, share: float, raw: bool = False) -> Array:
+        """Observations ``[B, n]`` with Gaussian noise of ``share`` radii of the budget.
 
-    def noisy_raw(self, observations: Array, share: float) -> Array:
-        """Observations of the environment ``[B, n]`` with Gaussian noise of ``share`` radii of the budget."""
+        Args:
+            observations: of a rollout, or of the environment where ``raw``.
+            share: how many radii the standard deviation is.
+            raw: which of the two.
+        """
         if share == 0:
             return observations
         x = torch.as_tensor(observations).float()
-        radius = self.budget.resolve(self.victim).radius(x)
+        radius = self.budget.resolve(self.victim).radius(x) if raw else self.radius(x)
         found: Array = (x + share * radius * torch.randn_like(x)).numpy()
         return found.astype(observations.dtype)
 
