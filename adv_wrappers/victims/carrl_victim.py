@@ -20,7 +20,7 @@ import hashlib
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from adv_wrappers.bounds.crown_linear_bounds import crown
 from adv_wrappers.bounds.interval_bound_propagation import interval
@@ -28,12 +28,12 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
 from adv_wrappers.victims.possible_actions_in_box import params_network
-from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.victim import Victim, VictimAround
 
 BoundMethod = Literal["interval", "crown", "full-crown"]
 
 
-class LowerBound(Victim):
+class LowerBound(VictimAround):
     """A victim with Q-values that plays the action with the largest lower bound on its Q-value.
 
     Args:
@@ -118,19 +118,6 @@ class LowerBound(Victim):
     def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None:
         """The agent's Q-values at ``obs`` itself, ``[B, A]``, or ``[B]`` of the native actions ``act``."""
         return self.victim.q(obs, act)
-
-    def modules(self) -> list[nn.Module]:
-        return self.victim.modules()
-
-    @property
-    def is_known(self) -> bool:
-        return self.victim.is_known
-
-    def structure(self) -> str:
-        return self.victim.structure()
-
-    def native(self, action: Tensor) -> Tensor:
-        return self.victim.native(action)
 
     def fingerprint(self) -> str:
         """sha256 over the agent's fingerprint, the budget and the method (hexadecimal)."""

@@ -34,14 +34,14 @@ from typing import Any, Literal, get_args
 
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
 from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.victims.saved_denoiser import Denoiser, Past, action_features, load_denoiser
-from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.victim import Victim, VictimAround
 
 SeenGradient = Literal["exact", "bpda", "agent"]
 PURIFIER_DRAWS = 4
@@ -49,7 +49,7 @@ _STREAM = 1 << 45  # of the noise, apart from that of other victims
 _IN_TEXTS = "?&"  # what ends a reference, or an option
 
 
-class Purified(Victim):
+class Purified(VictimAround):
     """A victim that acts on the reconstruction of its observation.
 
     Args:
@@ -207,19 +207,6 @@ class Purified(Victim):
         return self.victim.value(self._seen(obs, state)) if self.has_value else None
 
     # what it is
-
-    def modules(self) -> list[nn.Module]:
-        return self.victim.modules()
-
-    @property
-    def is_known(self) -> bool:
-        return self.victim.is_known
-
-    def structure(self) -> str:
-        return self.victim.structure()
-
-    def native(self, action: Tensor) -> Tensor:
-        return self.victim.native(action)
 
     def fingerprint(self) -> str:
         """sha256 over the agent's fingerprint, the denoiser, and how it is used (hexadecimal)."""

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.core import rng
@@ -36,7 +36,7 @@ from adv_wrappers.core.types import Space
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.victims.distributions import MultiCategoricalFamily
-from adv_wrappers.victims.victim import Victim
+from adv_wrappers.victims.victim import Victim, VictimAround
 
 _STREAM = 1 << 43  # folded into the keys of an agent's steps, so that noise and sampled actions share no draws
 _ATTACKER = 1 << 44  # in its place for the noise that attackers average over
@@ -46,7 +46,7 @@ SMOOTHING_SAMPLES = 16
 NoiseSource = Callable[[int, tuple[int, ...]], Tensor]  # number and shape of a leaf to [B or 1, copies, *S]
 
 
-class Smoothed(Victim):
+class Smoothed(VictimAround):
     """A victim that adds Gaussian noise to its observation at every step.
 
     ``select`` is ``"sample"``: the agent's actions are random, and acting takes keys. So a run can be repeated, and
@@ -255,19 +255,6 @@ class Smoothed(Victim):
             return (value[:, None] + self.unit * noise(next(counted), space.shape)).flatten(0, 1)
 
         return spread(obs, self.observation_space)
-
-    def modules(self) -> list[nn.Module]:
-        return self.victim.modules()
-
-    @property
-    def is_known(self) -> bool:
-        return self.victim.is_known
-
-    def structure(self) -> str:
-        return self.victim.structure()
-
-    def native(self, action: Tensor) -> Tensor:
-        return self.victim.native(action)
 
     def fingerprint(self) -> str:
         """sha256 over the agent's fingerprint, the noise, and how it is used (hexadecimal)."""

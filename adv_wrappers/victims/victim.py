@@ -356,3 +356,26 @@ def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:
 def _form(value: object) -> str:
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {tuple(shape)}"
+
+
+class VictimAround(Victim):
+    """A victim that acts by another one, whose networks and native actions it has.
+
+    Attributes:
+        victim: the other one.
+    """
+
+    victim: Victim
+
+    def modules(self) -> list[nn.Module]:
+        return self.victim.modules()
+
+    @property
+    def is_known(self) -> bool:
+        return self.victim.is_known
+
+    def structure(self) -> str:
+        return self.victim.structure()
+
+    def native(self, action: Tensor) -> Tensor:
+        return self.victim.native(action)
