@@ -13,7 +13,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.action_probability_bounds import log_probability
+from adv_wrappers.bounds.action_probability_bounds import difference_spec, log_probability
 from adv_wrappers.bounds.crown_linear_bounds import crown
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds
@@ -202,6 +202,16 @@ class BoundedPolicy:
         constant = log_std + 0.5 * math.log(2 * math.pi)
         least, most = (-0.5 * (off / log_std.exp()).square() - constant for off in (far, near))
         return least.sum(-1), most.sum(-1)
+
+    def logits_above(self, observations: Tensor, share: float, actions: Tensor) -> Tensor:
+        """The most that the logit of every action may be above that of given ones in :meth:`boxes`, ``[B, A]``.
+
+        Args:
+            observations: of a rollout, ``[B, *S]``.
+            share: of the budget that is used, in [0, 1].
+            actions: int64 ``[B]``.
+        """
+        return self._differences(observations, share, difference_spec(actions, self.count))[1]
 
     def divergence(self, observations: Tensor, share: float) -> Tensor:
         """An upper bound of ``KL(pi(x), pi(y))`` over ``y`` in the boxes of :meth:`boxes`, ``[B]``."""

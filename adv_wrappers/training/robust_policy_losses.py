@@ -15,6 +15,12 @@ Choices where the papers leave one open, or where this differs:
   never rises in the ratio where the advantage is positive and never falls where it is negative. Its gradient vanishes
   with the lower bound of the probability, so where bounds are wide (images, an agent that was not trained for them)
   ``form="log"`` takes equation 6's logarithm and leaves out the rows that PPO would have clipped.
+- ``form="overlap"`` is the second loss of the authors' later code for A3C ("approach 2"), for discrete actions:
+  ``L_wc`` is the sum over actions i of ``d_i max(0, u_i - l_a + (z_a - z_i) / 2)``, with ``d_i = max(0, pi_a - pi_i)``
+  and the logits ``z`` as numbers. So the logit of an action that is less probable than the one that was taken, ``a``,
+  must stay below that of ``a`` by half of their distance everywhere in the box. Advantages play no part in it.
+  ``u_i - l_a`` is a bound of the difference here, as above; and where the code subtracts the probability ``pi_i`` from
+  the logit ``z_a``, this subtracts the logit ``z_i``, as the loss of their DQN does with values.
 - ``imitate`` is ours: equation 6 alone made a Pong agent uniform: one that wins learns nothing from its advantages,
   and bounds are narrowest where all logits are the same. It adds to ``L`` the cross-entropy to the policy of the victim
   that the training started from, and to ``L_wc`` the same with the lower bounds of all log-probabilities.
@@ -142,19 +148,21 @@ class Radial(RobustMethod):
     Args:
         kappa: the weight of the standard loss, a number in [0, 1] or a schedule.
         eps: the share of the budget that is used, a number in [0, 1] or a schedule.
-        form: ``"ratio"`` or ``"log"``, as the head of this file has it; A2C has the logarithm in either.
+        form: ``"ratio"``, ``"log"`` or ``"overlap"``, as the head of this file has them; A2C has the logarithm for the
+            ratio too.
         imitate: the weight of a further term of both losses, at least 0, a number or a schedule: the cross-entropy to
             the policy of the victim that the training started from. Not in the paper; see the head of this file.
         sharpness: the power, above 0, to which that victim's probabilities are raised, before they are normalised.
 
     Raises:
-        ValueRangeError: for another form, and numbers out of range.
+        ValueRangeError: for another form, numbers out of range, and ``imitate`` with ``"overlap"``, which has no
+            log-probabilities to compare.
     """
 
     name: ClassVar[str] = "radial"
     kappa: Number = 0.8
     eps: Number = field(default=SmoothSchedule(0.0, 1.0, end=2 / 3))
-    form: Literal["ratio", "log"] = "log"
+    form: Literal["ratio", "log", "overlap"] = "log"
     imitate: Number = 0.0
     sharpness: float = 1.0
 
@@ -163,10 +171,14 @@ class Radial(RobustMethod):
         check_weight("imitate", self.imitate)
         check_number("sharpness", self.sharpness, 0, above=True)
         check_share("eps", self.eps)
-        if self.form not in ("ratio", "log"):
-            raise ValueRangeError(f"form must be 'ratio' or 'log', got {self.form!r:.80}")
+        if self.form not in ("ratio", "log", "overlap"):
+            raise ValueRangeError(f"form must be 'ratio', 'log' or 'overlap', got {self.form!r:.80}")
+        if self.form == "overlap" and self.imitate != 0.0:
+            raise ValueRangeError(f"imitate goes with form='ratio' or 'log', got {self.imitate!r:.80} with 'overlap'")
 
     def check(self, policy: BoundedPolicy) -> None:
+        if self.form == "overlap" and not policy.count:
+            raise ThreatError("form='overlap' is for discrete actions: it compares one with the others")
         if self.imitate != 0.0 and not policy.count:
             raise ThreatError("imitate is for discrete actions: it raises the probability of one of them")
         if self.imitate != 0.0 and policy.first is None:
@@ -177,6 +189,8 @@ class Radial(RobustMethod):
         kappa, share, imitate = (at(number, done) for number in (self.kappa, self.eps, self.imitate))
         if imitate == 0 and (kappa == 1 or share == 0):  # then both losses are one
             return standard
+        if self.form == "overlap":
+            return kappa * standard + (1 - kappa) * self._overlap(policy, batch, share).mean()
         if not imitate:
             low, high = policy.log_probability(batch.observations, share, batch.actions)
         else:
@@ -193,6 +207,16 @@ class Radial(RobustMethod):
             standard = standard - imitate * (target * policy.log_policy(batch.observations)).sum(-1).mean()
             worst_case = worst_case - imitate * (target * lows).sum(-1).mean()
         return kappa * standard + (1 - kappa) * worst_case
+
+    def _overlap(self, policy: BoundedPolicy, batch: PolicyBatch, share: float) -> Tensor:
+        """``L_wc`` of ``form="overlap"``, ``[B]``."""
+        own = batch.actions[:, None]
+        with torch.no_grad():
+            log_policy = policy.log_policy(batch.observations)
+            ahead = log_policy.gather(1, own) - log_policy  # of logits: the normalising constant cancels
+            more_probable = (log_policy.gather(1, own).exp() - log_policy.exp()).clamp(min=0)
+        above = policy.logits_above(batch.observations, share, batch.actions)
+        return (more_probable * (above + ahead / 2).clamp(min=0)).sum(-1)
 
 
 @dataclass(frozen=True)

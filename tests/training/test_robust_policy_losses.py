@@ -225,6 +225,29 @@ def test_the_logarithms_form_leaves_out_what_ppo_would_clip():
     torch.testing.assert_close(loss, (-batch.advantages * batch.log_prob * kept).mean(), rtol=1e-3, atol=1e-4)
 
 
+def test_the_overlap_form_bounds_how_far_less_probable_actions_come_up():
+    _, policy, x = bounded(Choose, Linf(0.5))
+    batch = batch_of(policy, x, 0.2)
+    logits, own = policy.net(policy.observed(x)), batch.actions[:, None]
+    margin = (logits.gather(1, own) - logits) / 2
+    weight = (torch.softmax(logits, -1).gather(1, own) - torch.softmax(logits, -1)).clamp(min=0)
+
+    def reached(y):
+        other = policy.net(y)
+        return (weight * (other - other.gather(1, own) + margin).clamp(min=0)).sum(1).mean()
+
+    loss = Radial(kappa=0.0, eps=1.0, form="overlap").policy_loss(policy, batch, 1.0)
+    assert 0 < max(reached(y) for y in points(policy, x, 1.0)) <= loss + 1e-6
+    mixed = Radial(kappa=0.25, eps=1.0, form="overlap").policy_loss(policy, batch, 1.0)
+    torch.testing.assert_close(mixed, 0.25 * batch.surrogate(batch.log_prob).mean() + 0.75 * loss)
+    assert Radial(kappa=0.0, eps=1e-7, form="overlap").policy_loss(policy, batch, 1.0).abs() < 1e-5
+    assert any(
+        part.abs().sum() > 0
+        for part in torch.autograd.grad(loss, [*policy.net.parameters()], allow_unused=True)
+        if part is not None
+    )
+
+
 def test_imitation_adds_the_cross_entropy_to_the_first_victim_to_both_losses():
     _, policy, x = bounded(Choose, Linf(0.1))
     net = nn.Linear(policy.space.shape[0], 3)
@@ -417,6 +440,8 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
         _train(robust=Radial(imitate=1.0))
     with pytest.raises(ThreatError, match="imitate is for discrete actions"):
         _train(env=Reach, robust=Radial(imitate=1.0))
+    with pytest.raises(ThreatError, match="form='overlap' is for discrete actions"):
+        _train(env=Reach, robust=Radial(form="overlap"))
     with pytest.raises(SpaceError, match=r"or images of uint8 \[C, H, W\]"):
         _train(env=Strange, adversary=None, robust=None)
     for wrong in (
@@ -428,8 +453,10 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
     ):
         with pytest.raises(ValueRangeError, match="must be a finite number"):
             Radial(**wrong)
-    with pytest.raises(ValueRangeError, match="form must be 'ratio' or 'log'"):
+    with pytest.raises(ValueRangeError, match="form must be 'ratio', 'log' or 'overlap'"):
         Radial(form="exp")
+    with pytest.raises(ValueRangeError, match=r"imitate goes with form='ratio' or 'log', got 1\.0 with 'overlap'"):
+        Radial(form="overlap", imitate=1.0)
     with pytest.raises(ValueRangeError, match="form must be 'interval' or 'sgld'"):
         SARegularizer(form="crown")
     with pytest.raises(ValueRangeError, match="weight must be a finite number"):
