@@ -181,10 +181,10 @@ class PrioritizedDQN(DQN):
             found, importance = buffer.draw(batch_size, beta)
             data = buffer.transitions(found, self._vec_normalize_env)
             with torch.no_grad():
-                best = self.q_net(data.next_observations).argmax(1, keepdim=True)
-                future = self.q_net_target(data.next_observations).gather(1, best)
+                best = self.q_values(self.q_net, data.next_observations).argmax(1, keepdim=True)
+                future = self.q_values(self.q_net_target, data.next_observations).gather(1, best)
                 target = data.rewards + self.gamma * (1 - data.dones) * future
-            values = self.q_net(data.observations)
+            values = self.q_values(self.q_net, data.observations)
             batch = QBatch(data.observations, values, data.actions[:, 0].long(), target[:, 0])
             loss = torch.as_tensor(importance, device=self.device).dot(self.losses(batch)) / batch_size
             # what zero_grad, backward and clip_grad_norm_ do, in half of their time
@@ -199,6 +199,11 @@ class PrioritizedDQN(DQN):
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/loss", np.mean(losses))
+
+    def q_values(self, net: QNetwork, observations: Tensor) -> Tensor:
+        """Values ``[B, A]`` that are learned, and that targets are made of: those of the network, or its target."""
+        found: Tensor = net(observations)
+        return found
 
     def losses(self, batch: QBatch) -> Tensor:
         """The loss of each transition of a minibatch, ``[B]``."""

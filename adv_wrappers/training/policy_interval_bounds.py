@@ -136,19 +136,12 @@ class BoundedPolicy:
         assert isinstance(statistics, RunningMeanStd)
         return (radius / torch.as_tensor(statistics.var + self.normal.epsilon).sqrt()).float()
 
-    def noisy(self, observations: Array, share: float, raw: bool = False) -> Array:
-        """Observations ``[B, n]`` with Gaussian noise of ``share`` radii of the budget.
-
-        Args:
-            observations: of a rollout, or of the environment where ``raw``.
-            share: how many radii the standard deviation is.
-            raw: which of the two.
-        """
+    def noisy(self, observations: Array, share: float) -> Array:
+        """Observations ``[B, n]`` of the environment with Gaussian noise of ``share`` radii of the budget."""
         if share == 0:
             return observations
         x = torch.as_tensor(observations).float()
-        radius = self.budget.resolve(self.victim).radius(x) if raw else self.radius(x)
-        found: Array = (x + share * radius * torch.randn_like(x)).numpy()
+        found: Array = (x + share * self.budget.resolve(self.victim).radius(x) * torch.randn_like(x)).numpy()
         return found.astype(observations.dtype)
 
     def _differences(self, observations: Tensor, share: float, spec: Tensor) -> Bounds:

@@ -25,16 +25,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
-from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.dqn.policies import QNetwork
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.action_probability_bounds import difference_spec
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
-from adv_wrappers.core.types import Array
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
@@ -44,6 +42,11 @@ from adv_wrappers.utils.check_numbers import check_number
 
 class RobustQMethod(TrainingMethod):
     """How the loss of a Q-network is made robust."""
+
+    def q_values(self, net: QNetwork, observations: Tensor) -> Tensor:
+        """Values ``[B, A]`` that are learned from true observations: those of the network by default."""
+        found: Tensor = net(observations)
+        return found
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         """The loss of each transition ``[B]`` when ``done`` of the training, in [0, 1], is done."""
@@ -153,22 +156,13 @@ class RobustDQN(PrioritizedDQN):
     method: RobustQMethod | None = None
     bounds: BoundedPolicy | None = None
 
+    def q_values(self, net: QNetwork, observations: Tensor) -> Tensor:
+        return super().q_values(net, observations) if self.method is None else self.method.q_values(net, observations)
+
     def losses(self, batch: QBatch) -> Tensor:
         if self.method is None or self.bounds is None:
             return super().losses(batch)
         return self.method.losses(self.bounds, batch, 1 - self._current_progress_remaining)
-
-    def _sample_action(
-        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
-    ) -> tuple[Array, Array]:
-        true = self._last_obs
-        if self.method is not None and self.bounds is not None:
-            done = 1 - self._current_progress_remaining
-            self._last_obs = self.bounds.noisy(np.asarray(true), self.method.noise_share(done))
-        try:
-            return super()._sample_action(learning_starts, action_noise, n_envs)
-        finally:
-            self._last_obs = true
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "method", "bounds"]

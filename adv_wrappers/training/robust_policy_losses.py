@@ -118,10 +118,6 @@ class TrainingMethod(Value):
         """The agent as it is used, and compared at checkpoints: as it is by default."""
         return victim
 
-    def noise_share(self, done: float) -> float:
-        """Gaussian noise on what the agent sees when ``done`` of the training is done, in radii of the budget."""
-        return 0.0
-
 
 class RobustMethod(TrainingMethod):
     """How the loss of a policy is made robust."""
@@ -132,6 +128,10 @@ class RobustMethod(TrainingMethod):
     def make_critic(self, model: OnPolicyAlgorithm) -> nn.Module | None:
         """A critic of the method's own, with its ``optimizer``, which is kept with the model; None by default."""
         return None
+
+    def noise_share(self, done: float) -> float:
+        """Gaussian noise on what rollouts see when ``done`` of the training is done, in radii of the budget."""
+        return 0.0
 
     def learn_from_rollout(self, model: OnPolicyAlgorithm, policy: BoundedPolicy) -> None:
         """What the method learns from a rollout, before the policy does; nothing by default."""

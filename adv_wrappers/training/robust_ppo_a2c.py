@@ -132,6 +132,4 @@ def make_robust(model: BaseAlgorithm, method: RobustMethod | RobustQMethod, boun
     if not method.bounded:
         env = bounds.normal.venv
         assert isinstance(env, AgentVecEnv)
-        env.add_noise = lambda obs: bounds.noisy(
-            obs, method.noise_share(1 - model._current_progress_remaining), raw=True
-        )
+        env.add_noise = lambda obs: bounds.noisy(obs, method.noise_share(1 - model._current_progress_remaining))

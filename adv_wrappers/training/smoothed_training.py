@@ -7,18 +7,20 @@ noise: ``eps`` is sigma, in the units of ``scale``.
 
 - S-PPO, here also A2C (:class:`SmoothedPolicy`): rollouts are made on noisy observations, and the policy learns from
   them by its own loss.
-- S-DQN (:class:`SmoothedDQN`): a denoiser ``D`` stands before the Q-network ``Q``. From a transition whose observation
-  ``s`` gets new noise at every update, ``y = s + N(0, sigma^2)``, both learn by::
+- S-DQN (:class:`SmoothedDQN`): a denoiser ``D`` stands before the Q-network ``Q``. ``Q`` learns from true observations
+  by the loss of DQN, as if there were no noise. From a transition whose observation ``s`` gets new noise at every
+  update, ``y = s + N(0, sigma^2)``, ``D`` learns what ``Q`` needs to see, with the weights of ``Q`` held::
 
-      L = error(Q(D(y), a), B) + reconstruction * mean of ((D(y) - s) / sigma)^2
+      error(Q(D(y), a), B) + reconstruction * mean of ((D(y) - s) / sigma)^2
 
-  with the target ``B`` of DQN at the true next observation, as in the authors' code. The agent explores on noisy
-  observations too.
+  with the target ``B`` of ``Q`` at the true next observation, as in the authors' code. The agent that comes out acts by
+  the most frequent of the best actions for ``vote`` noisy copies of what it sees ("hard randomized smoothing").
 
-Departures: the paper's S-DQN sums the squares over pixels, and begins from a trained agent (``victim=`` does here);
-its denoiser is a convolutional network of images, this one two linear layers that begin as the identity; and its noise
-grows over a third of the training, here over the first half. Its S-PPO acts by the median of the noisy policy's means
-in training too.
+Departures: the paper's S-DQN sums the squares over pixels, and its denoiser is a convolutional network of images, this
+one two linear layers that begin as the identity. It trains ``D`` for a ``Q`` that was trained before and is held; here
+both learn at once, the agent explores through ``D`` without noise, and ``victim=`` begins from a trained ``Q``. The
+paper's noise grows over a third of the training, here over the first half. Its S-PPO acts by the median of the noisy
+policy's means, in training too.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from typing import Any, ClassVar
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.dqn.policies import QNetwork
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
@@ -38,6 +42,7 @@ from adv_wrappers.training.dqn_of_behzadan_and_hsu import QBatch, error
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustQMethod
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
+from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 
@@ -65,15 +70,15 @@ class DenoisingExtractor(BaseFeaturesExtractor):
         return out
 
 
-def smoothed(victim: Victim, within: Budget) -> Smoothed:
-    """A victim with the noise whose standard deviation is the radius of a budget.
+def smoothed(victim: Victim, within: Budget, vote: int = 1) -> Smoothed:
+    """A victim with the noise whose standard deviation is the radius of a budget, and ``vote`` copies of it.
 
     Raises:
         BudgetError: for a budget that is no :class:`Linf`.
     """
     if not isinstance(within, Linf):
         raise BudgetError(f"the radius of Linf is the standard deviation of the noise: {within!r:.80} has none")
-    return Smoothed(victim, within.eps, scale=within.scale)
+    return Smoothed(victim, within.eps, vote, scale=within.scale)
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ class SmoothedDQN(RobustQMethod):
     Args:
         sigma: the share of the noise that is added, a number in [0, 1] or a schedule.
         reconstruction: the weight of the denoiser's squared error, at least 0, a number or a schedule.
+        vote: how many noisy copies of an observation the agent that comes out acts on, at least 1.
 
     Raises:
         ValueRangeError: for numbers out of range.
@@ -121,22 +127,28 @@ class SmoothedDQN(RobustQMethod):
     policy_kwargs: ClassVar[dict[str, Any]] = {"features_extractor_class": DenoisingExtractor}
     sigma: Number = field(default=LinearSchedule(0.0, 1.0, end=0.5))
     reconstruction: Number = 0.1
+    vote: int = 15
 
     def __post_init__(self) -> None:
         check_share("sigma", self.sigma)
         check_weight("reconstruction", self.reconstruction)
+        check_integer("vote", self.vote, 1)
 
     def deployed(self, victim: Victim, within: Budget) -> Victim:
-        return smoothed(victim, within)
+        return smoothed(victim, within, self.vote)
 
-    def noise_share(self, done: float) -> float:
-        return at(self.sigma, done)
+    def q_values(self, net: QNetwork, observations: Tensor) -> Tensor:
+        found: Tensor = net.q_net(observations)  # without the denoiser
+        return found
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
-        net: Any = bounds.model.q_net  # type: ignore[attr-defined]
+        net: QNetwork = bounds.model.q_net  # type: ignore[attr-defined]
         unit = bounds.radius(batch.observations)
-        noisy = batch.observations + self.noise_share(done) * unit * torch.randn_like(batch.observations)
-        values = net(noisy).gather(1, batch.actions[:, None])[:, 0]
-        off = (net.features_extractor(noisy) - batch.observations) / unit
-        found: Tensor = error(values, batch.target) + at(self.reconstruction, done) * off.square().mean(1)
+        noisy = batch.observations + at(self.sigma, done) * unit * torch.randn_like(batch.observations)
+        denoised = net.features_extractor(noisy)
+        held = {name: weight.detach() for name, weight in net.q_net.named_parameters()}
+        values = functional_call(net.q_net, held, denoised).gather(1, batch.actions[:, None])[:, 0]
+        off = ((denoised - batch.observations) / unit).square().mean(1)
+        standard = error(batch.value, batch.target)
+        found: Tensor = standard + error(values, batch.target) + at(self.reconstruction, done) * off
         return found

@@ -26,11 +26,12 @@ from adv_wrappers.campaign import run_suite
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.training.car_dqn import CarDQN
 from adv_wrappers.training.robust_policy_losses import Radial, SARegularizer
+from adv_wrappers.training.smoothed_training import SmoothedDQN
 from adv_wrappers.training.train_agent import train_agent
 
 SHIPPED = Path("benchmarks/reproduce/defences")
 PARTS = ("agents", "attacks", "smoothing")
-EPS, SIGMA, SMOOTHED_SIGMA = 0.05, 0.2, 0.1
+EPS, SIGMA, SMOOTHED_SIGMA, SMOOTHED_DQN_SIGMA = 0.05, 0.2, 0.1, 0.03
 PPO: Mapping[str, Any] = {
     "steps": 200_000, "num_envs": 8, "rewards": "raw", "observations": "raw",
     "settings": {"n_steps": 128, "batch_size": 256, "learning_rate": 1e-3, "gamma": 0.98},
@@ -48,7 +49,7 @@ CARTPOLE: dict[str, Mapping[str, Any]] = {
     "sa-dqn": {**DQN, "robust": "sa"},
     "radial-dqn": {**DQN, "robust": "radial"},
     "car-dqn": {**DQN, "robust": CarDQN(kappa=0.8)},
-    "smoothed-dqn": {**DQN, "robust": "smoothed", "eps": SMOOTHED_SIGMA},
+    "smoothed-dqn": {**DQN, "robust": "smoothed", "eps": SMOOTHED_DQN_SIGMA},
 }
 HOPPERS: dict[str, Mapping[str, Any]] = {
     "sa-ppo": {**HOPPER, "robust": SARegularizer(0.2, THREE_QUARTERS, form="sgld")},
@@ -56,7 +57,6 @@ HOPPERS: dict[str, Mapping[str, Any]] = {
 }
 SMOOTHED: dict[str, Mapping[str, Any]] = {
     "ppo-sigma": {**PPO, "robust": "smoothed", "eps": SIGMA},
-    "dqn-sigma": {**DQN, "robust": "smoothed", "eps": SIGMA},
 }
 ATTACKS = ("noise", "pgd", "apgd", "max-diff", "strong-max-diff", "square", "beam")
 LEARNED = ("robust-sarsa", "sa-rl", "pa-ad")
@@ -106,8 +106,10 @@ class Agent:
     def ref(self) -> str:
         """Of the agent as it is used."""
         card = f"card:{self.folder}"
-        smoothed = self.settings.get("robust") == "smoothed"
-        return f"smoothed:{card}?sigma={self.settings['eps']}" if smoothed else card
+        if self.settings.get("robust") != "smoothed":
+            return card
+        vote = f"&vote={SmoothedDQN().vote}" if self.settings.get("algorithm") == "dqn" else ""
+        return f"smoothed:{card}?sigma={self.settings['eps']}{vote}"
 
     @property
     def eps(self) -> float:
@@ -175,7 +177,7 @@ def measure(results: Results) -> None:
         there = (agent.folder / "card.json").exists()
         for part, kinds, play in (
             ("attacks", (*CARTPOLE, *HOPPERS), lambda agent: attacked(agent, given)),
-            ("smoothing", ("ppo", "dqn", *SMOOTHED), lambda agent: certified(agent, 1000)),
+            ("smoothing", ("ppo", *SMOOTHED), lambda agent: certified(agent, 1000)),
         ):
             found = results.data.setdefault(part, {})
             hopper = agent.env == "Hopper-v5" and part == "smoothing"
@@ -220,9 +222,10 @@ def body(data: Data) -> list[str]:
     header = ["agents", "seeds", "clean", *ATTACKS, "worst", "more than plain", "training, s", "attacks, s"]
     parts = [
         f"Mean returns over the same episodes, {EPS} in raw units at every step; mean over the agents of a kind, with "
-        "their range. The worst is the lowest mean of an agent in its row of attacks. `smoothed` agents act with noise "
-        f"of sigma {SMOOTHED_SIGMA}, and attackers look at the average over draws of their own; the beam search needs "
-        "an agent that does the same at the same place, and leaves them out. Seconds are a processor's.",
+        "their range. The worst is the lowest mean of an agent in its row of attacks. `smoothed` agents of PPO act on "
+        f"one noisy copy, of sigma {SMOOTHED_SIGMA}, of DQN by the vote of {SmoothedDQN().vote} of sigma "
+        f"{SMOOTHED_DQN_SIGMA}. Attackers look at the average over draws of their own; the beam search needs an agent "
+        "that does the same at the same place, and leaves these out. Seconds are a processor's.",
         "## CartPole-v1",
         table(header, lines),
     ]
@@ -240,7 +243,7 @@ def body(data: Data) -> list[str]:
         header = ["agent", "clean", *names[1:], "worst", "training, s", "attacks, s"]
         parts += ["## Hopper-v5, eps 0.075 in the units of the agent's normaliser", table(header, lines), HOPPER_NOTE]
     lines = []
-    for kind in ("ppo", "ppo-sigma", "dqn", "dqn-sigma"):
+    for kind in ("ppo", "ppo-sigma"):
         found_ = seeds_of(data, "smoothing", "cartpole", kind)
         if found_:
             label = f"{kind.removesuffix('-sigma')}, {'trained for the noise' if 'sigma' in kind else 'plain'}"

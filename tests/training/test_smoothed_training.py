@@ -34,29 +34,31 @@ def test_the_denoiser_begins_as_the_identity():
 
 
 def test_the_loss_of_dqn_by_hand():
-    """Without noise it is the loss of DQN; with it the error at the noisy observation, and the reconstruction."""
+    """The loss of DQN, and for the denoiser alone the error at the noisy observation and the reconstruction."""
     denoiser = DenoisingExtractor(adv.load_victim("zoo:cartpole-dqn").observation_space)
     head = torch.nn.Linear(4, 2)
 
     class Net(torch.nn.Module):
-        features_extractor = denoiser
-
-        def forward(self, x):
-            return head(denoiser(x))
+        features_extractor, q_net = denoiser, head
 
     x, target = torch.randn(64, 4), torch.randn(64)
     net, actions = Net(), torch.randint(2, (64,))
     unit = torch.tensor([0.1, 0.2, 0.3, 0.4])
     bounds = SimpleNamespace(model=SimpleNamespace(q_net=net), radius=lambda x: unit)
-    batch = QBatch(x, net(x), actions, target)
-    plain = SmoothedDQN(sigma=0.0).losses(bounds, batch, 1.0)
-    torch.testing.assert_close(plain, error(batch.value, target))
+    method = SmoothedDQN(sigma=0.5, reconstruction=2.0)
+    batch = QBatch(x, method.q_values(net, x), actions, target)
+    torch.testing.assert_close(batch.values, head(x))
     torch.manual_seed(3)
-    found = SmoothedDQN(sigma=0.5, reconstruction=2.0).losses(bounds, batch, 1.0)
+    found = method.losses(bounds, batch, 1.0)
     torch.manual_seed(3)
     noise = torch.randn(64, 4)
     value = head(x + 0.5 * unit * noise).gather(1, actions[:, None])[:, 0]
-    torch.testing.assert_close(found, error(value, target) + 2 * (0.5 * noise).square().mean(1), rtol=1e-4, atol=1e-5)
+    own = error(value, target) + 2 * (0.5 * noise).square().mean(1)
+    torch.testing.assert_close(found, error(batch.value, target) + own, rtol=1e-4, atol=1e-5)
+    mine = torch.autograd.grad(found.sum(), [head.weight, denoiser.net[0].weight], retain_graph=True)
+    plain = torch.autograd.grad(error(batch.value, target).sum(), head.weight, retain_graph=True)[0]
+    torch.testing.assert_close(mine[0], plain)
+    assert mine[1].abs().sum() > 0
 
 
 def test_rollouts_see_noise_of_the_radius_and_the_normaliser_does_not():
@@ -84,11 +86,13 @@ def test_the_result_is_the_smoothed_agent(algorithm, scale, tmp_path):
         "CartPole-v1", eps=0.2, scale=scale, algorithm=algorithm, robust="smoothed", out=tmp_path, **small
     )
     victim = hardened.victim
-    assert isinstance(victim, Smoothed) and victim.sigma == 0.2 and "gwc" not in hardened.record[0]
+    vote = 1 if algorithm == "ppo" else 15
+    assert isinstance(victim, Smoothed) and (victim.sigma, victim.vote) == (0.2, vote)
+    assert "gwc" not in hardened.record[0]
     inner = adv.load_victim(f"card:{tmp_path}")
     assert torch.equal(inner.params(torch.ones(3, 4)), victim.victim.params(torch.ones(3, 4)))
     if scale is None:
-        assert victim.ref == f"smoothed:card:{tmp_path}?sigma=0.2"
+        assert victim.ref == f"smoothed:card:{tmp_path}?sigma=0.2" + ("" if vote == 1 else "&vote=15")
         assert adv.load_victim(victim.ref).fingerprint() == victim.fingerprint()
     report = adv.evaluate(victim, "CartPole-v1", episodes=2)
     assert report.threats[0]["mean_return"] >= 8
@@ -113,3 +117,5 @@ def test_what_cannot_work_is_refused():
             wrong(sigma=2.0)
     with pytest.raises(ValueRangeError, match="reconstruction"):
         SmoothedDQN(reconstruction=-1.0)
+    with pytest.raises(ValueRangeError, match="vote"):
+        SmoothedDQN(vote=0)
