@@ -14,7 +14,8 @@
   the difference of bounds: what two values have in common cancels.
 - SA-DQN adds to ``L`` a weight times ``max(max_i u(Q_i - Q_b), -margin)``, i over the actions other than the best one
   ``b``: no other action's value may come near that of the best. It would do so at eps = 0 too, so it begins where the
-  schedule of eps does.
+  schedule of eps does. ``form="sgld"`` takes the largest ``Q_i - Q_b`` that gradient steps find in place of the bound
+  ``u``, as SA-PPO does; the paper has a convex relaxation and projected gradient descent.
 
 Losses are those of the algorithm (:func:`adv_wrappers.training.dqn_of_behzadan_and_hsu.error`: squares up to 1, then
 lines), where the papers write squares; what is said above holds for every loss that rises with the distance.
@@ -36,8 +37,8 @@ from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
-from adv_wrappers.training.robust_policy_losses import TrainingMethod
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.training.robust_policy_losses import TrainingMethod, langevin_ascent
+from adv_wrappers.utils.check_numbers import check_integer, check_number
 
 
 class RobustQMethod(TrainingMethod):
@@ -95,27 +96,43 @@ class SADQN(RobustQMethod):
         weight: of the hinge in the loss, at least 0, a number or a schedule.
         margin: what the best action's value may be above all others in the box before the hinge is content.
         eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        form: ``"interval"``, an upper bound of what other values reach; or ``"sgld"``, a lower one, by ``steps`` steps
+            as :class:`SARegularizer <adv_wrappers.training.robust_policy_losses.SARegularizer>` takes them.
+        steps: of ``"sgld"``.
+        noise: the standard deviation of its noise, for a gradient of length one.
 
     Raises:
-        ValueRangeError: for numbers out of range.
+        ValueRangeError: for another form, and numbers out of range.
     """
 
     name: ClassVar[str] = "sa-dqn"
     weight: Number = 0.1
     margin: float = 1.0
     eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
+    form: Literal["interval", "sgld"] = "interval"
+    steps: int = 10
+    noise: float = 1e-5
 
     def __post_init__(self) -> None:
         check_weight("weight", self.weight)
         check_number("margin", self.margin, 0)
         check_share("eps", self.eps)
+        check_integer("steps", self.steps, 1)
+        check_number("noise", self.noise, 0)
+        if self.form not in ("interval", "sgld"):
+            raise ValueRangeError(f"form must be 'interval' or 'sgld', got {self.form!r:.80}")
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         standard = error(batch.value, batch.target)
         weight, share = at(self.weight, done), at(self.eps, done)
         if weight == 0 or share == 0:
             return standard
-        return standard + weight * hinge(bounds, batch, *bounds.boxes(batch.observations, share), self.margin)
+        low, high = bounds.boxes(batch.observations, share)
+        if self.form == "interval":
+            return standard + weight * hinge(bounds, batch, low, high, self.margin)
+        best = batch.values.argmax(1)
+        points = langevin_ascent(lambda y: lead(bounds.net(y), best), low, high, self.steps, self.noise)
+        return standard + weight * lead(bounds.net(points), best).clamp(min=-self.margin)
 
 
 def equation_5(bounds: BoundedPolicy, batch: QBatch, low: Tensor, high: Tensor) -> Tensor:
@@ -136,8 +153,13 @@ def overlap(bounds: BoundedPolicy, batch: QBatch, low: Tensor, high: Tensor) -> 
 def hinge(bounds: BoundedPolicy, batch: QBatch, low: Tensor, high: Tensor, margin: float) -> Tensor:
     """The hinge of SA-DQN in boxes ``[B, *S]``, ``[B]``."""
     best = batch.values.argmax(1)
-    own = one_hot(best, batch.values.shape[1]).bool()
-    return _above(bounds, best, low, high).masked_fill(own, -torch.inf).amax(1).clamp(min=-margin)
+    return lead(_above(bounds, best, low, high), best).clamp(min=-margin)
+
+
+def lead(values: Tensor, actions: Tensor) -> Tensor:
+    """How far the largest of the other values ``[B, A]`` lies above that of an action, ``[B]``."""
+    own = one_hot(actions, values.shape[1]).bool()
+    return (values - values.gather(1, actions[:, None])).masked_fill(own, -torch.inf).amax(1)
 
 
 def _above(bounds: BoundedPolicy, actions: Tensor, low: Tensor, high: Tensor) -> Tensor:

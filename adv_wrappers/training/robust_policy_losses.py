@@ -44,7 +44,7 @@ Choices where the papers leave one open, or where this differs:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -261,20 +261,31 @@ class SARegularizer(RobustMethod):
         if self.form == "interval":
             return policy.divergence(batch.observations, share)
         clean = policy.net(policy.observed(batch.observations))
-        points = self._ascend(policy, *policy.boxes(batch.observations, share), clean.detach())
+        held, boxes = clean.detach(), policy.boxes(batch.observations, share)
+        points = langevin_ascent(lambda y: policy.divergence_at(y, held), *boxes, self.steps, self.noise)
         return policy.divergence_at(points, clean)
 
-    def _ascend(self, policy: BoundedPolicy, low: Tensor, high: Tensor, clean: Tensor) -> Tensor:
-        """Points of the boxes with a large divergence from the network's answers ``clean``, ``[B, *S]``."""
-        step = (high - low) / (2 * self.steps)
-        scale = self.noise * (2 / self.steps) ** 0.5
-        y = torch.clamp((low + high) / 2 + torch.randn_like(low).sign() * step, low, high)
-        for i in range(self.steps):
-            y = y.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(policy.divergence_at(y, clean).sum(), y)
-            moved = y + (gradient + scale / (i + 2) * torch.randn_like(y)).sign() * step
-            y = torch.clamp(moved, low, high)
-        return y.detach()
+
+def langevin_ascent(
+    objective: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, steps: int, noise: float
+) -> Tensor:
+    """Points of boxes ``[B, *S]`` at which an objective ``[B]`` is large, by SGLD along signs, as in SA-PPO's code.
+
+    Args:
+        objective: of points ``[B, *S]``, each row for itself.
+        low, high: the boxes; the first points are a step from their middle.
+        steps: of half a width of the box in all.
+        noise: the standard deviation of the noise, for a gradient of length one.
+    """
+    step = (high - low) / (2 * steps)
+    scale = noise * (2 / steps) ** 0.5
+    y = torch.clamp((low + high) / 2 + torch.randn_like(low).sign() * step, low, high)
+    for i in range(steps):
+        y = y.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(objective(y).sum(), y)
+        moved = y + (gradient + scale / (i + 2) * torch.randn_like(y)).sign() * step
+        y = torch.clamp(moved, low, high)
+    return y.detach()
 
 
 PAPER: dict[str, dict[str, object]] = {

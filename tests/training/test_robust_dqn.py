@@ -94,6 +94,22 @@ def test_the_hinge_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_gradient_steps_come_near_the_hinge_of_a_line_and_never_above_its_bound(seed):
+    line = lines([[2.0], [-1.0], [0.0]], [0.0, 1.0, 0.25])
+    straight = made(line, torch.full((1, 1), 0.5), [2], [0.0])
+    for bounds, batch, exact in ((line, straight, True), (*random_batch(seed), False)):
+        bounds.boxes = lambda observations, share: (observations - share, observations + share)
+        standard = error(batch.value, batch.target)
+        most, found = (
+            SADQN(1.0, 10.0, 0.2, form).losses(bounds, batch, 1.0) - standard for form in ("interval", "sgld")
+        )
+        if exact:  # the difference rises by 3, and the first point is a tenth of the radius off
+            torch.testing.assert_close(found, most, rtol=0, atol=3 * 0.02 + 1e-6)
+        before = batch.values.topk(2).values.diff(dim=1)[:, 0]
+        assert (found <= most + 1e-9).all() and (found >= before - 1e-9).all() and (found > before + 0.01).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_without_a_box_the_losses_are_those_of_dqn(seed):
     bounds, batch = random_batch(seed)
     x = batch.observations
@@ -154,7 +170,7 @@ def test_kappa_weighs_the_two_losses():
     torch.testing.assert_close(found, standard + 2 * hinge(bounds, batch, *box, 0.5))
 
 
-@pytest.mark.parametrize("robust", [None, "radial", "sa", RadialDQN(0.5, form="equation-5")])
+@pytest.mark.parametrize("robust", [None, "radial", "sa", SADQN(form="sgld"), RadialDQN(0.5, form="equation-5")])
 def test_dqn_trains_to_a_card(robust, tmp_path):
     hardened = train_agent("CartPole-v1", None, 0.05, 256, "dqn", robust=robust, out=tmp_path, **SMALL)
     assert [row["steps"] for row in hardened.record] == [128, 256]
@@ -164,7 +180,7 @@ def test_dqn_trains_to_a_card(robust, tmp_path):
     card, x = adv.load_victim(f"card:{tmp_path}"), torch.randn(9, 4)
     assert card.kind == "q" and torch.equal(card.params(x), hardened.victim.params(x)) and card.scale is None
     if robust is not None:
-        named = robust if isinstance(robust, RadialDQN) else {"radial": RadialDQN(), "sa": SADQN()}[robust]
+        named = robust if isinstance(robust, RadialDQN | SADQN) else {"radial": RadialDQN(), "sa": SADQN()}[robust]
         within = card.card["training"]["robust"].pop("within")
         assert card.card["training"]["robust"] == named.to_dict() and within["eps"] == 0.05
 
@@ -360,6 +376,8 @@ def test_what_cannot_work(arguments, error, match, tmp_path):
     ("method", "given", "match"),
     [
         (RadialDQN, {"form": "equation-6"}, "form must be 'overlap' or 'equation-5', got 'equation-6'"),
+        (SADQN, {"form": "pgd"}, "form must be 'interval' or 'sgld', got 'pgd'"),
+        (SADQN, {"steps": 0}, "steps"),
         (RadialDQN, {"kappa": 1.5}, "kappa"),
         (RadialDQN, {"eps": LinearSchedule(0.0, 2.0)}, "eps"),
         (SADQN, {"weight": -1.0}, "weight"),
