@@ -19,7 +19,7 @@ from adv_wrappers.evaluation.report import Report, Row, check_minimum
 from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.target_state_distance import Measure
-from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, is_worst_action, worst_action
+from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.torch_threads import one_thread
@@ -142,7 +142,7 @@ def evaluate(
         quantize=quantize,
     )
     victim = _load(victim, device)
-    stacks = [CLEAN_RUN, *(as_threat_stack(item, victim) for item in _listed(threats))]
+    stacks = as_threat_stacks(threats, victim)
     if isinstance(minimum, str) and not any(is_worst_action(stack, victim) for stack in stacks):
         stacks.insert(1, worst_action(victim))
     with closing(Evaluator(victim, Environment.of(env, victim, env_kwargs, make), stacks, how)) as evaluator:
@@ -296,9 +296,3 @@ def _load(victim: Victim | str, device: torch.device | str | None) -> Victim:
     if there.type != victim.device.type:
         raise VictimError(f"this victim lives on {victim.device}, asked for {device}: load it there")
     return victim
-
-
-def _listed(threats: object) -> list[object]:
-    if isinstance(threats, (list, tuple)):
-        return list(threats)
-    return [threats]

@@ -70,6 +70,16 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     return ThreatStack(" + ".join(texts), tuple(aimed), transfer)
 
 
+def as_threat_stacks(threats: object, victim: Victim) -> list[ThreatStack]:
+    """The run without a threat, and then those of one threat, or of every item of a list, aimed at ``victim``.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for what cannot be understood as a threat.
+    """
+    items = threats if isinstance(threats, (list, tuple)) else [threats]
+    return [CLEAN_RUN, *(as_threat_stack(item, victim) for item in items)]
+
+
 def threats_of_environment(venv: AnyVectorEnv, victim: Victim) -> list[str]:
     """The threats that an environment has itself, innermost first, as texts that are aimed at ``victim``.
 
