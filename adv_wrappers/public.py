@@ -129,6 +129,8 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.evaluation.iqm_and_performance_profiles": ("Aggregates",),
     "adv_wrappers.evaluation.beam": ("beam_search",),
     "adv_wrappers.evaluation.curves_from_stored_rows": ("Curves", "curves_of"),
+    "adv_wrappers.evaluation.non_dominated_policies": ("non_dominated",),
+    "adv_wrappers.evaluation.online_policy_selection": ("Exp3IX", "evaluate_adaptive", "select_online"),
     "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.side_by_side_view": ("AttackView",),
     "adv_wrappers.training.resilience_result": ("Resilience", "Robustness"),

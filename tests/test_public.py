@@ -66,6 +66,8 @@ ELSEWHERE = {
     "adv_wrappers.training.train_denoiser": {"train_denoiser"},
     "adv_wrappers.training.resilience_result": {"Resilience", "Robustness"},
     "adv_wrappers.training.train_agent": {"Hardened"},
+    "adv_wrappers.evaluation.non_dominated_policies": {"non_dominated"},
+    "adv_wrappers.evaluation.online_policy_selection": {"Exp3IX", "evaluate_adaptive", "select_online"},
     "adv_wrappers.evaluation.optimal_timing": {"fewest_perturbations", "resilience_profile"},
     "adv_wrappers.victims.purified": {"Purified"},
     "adv_wrappers.victims.saved_dynamics_model": {"load_dynamics"},
