@@ -71,6 +71,7 @@ def crown(
     spec: Tensor | None = None,
     intermediate: Intermediate = "interval",
     refine: int = 0,
+    refine_hidden: int | None = None,
 ) -> Bounds:
     """Bounds ``(low, high)`` on ``module(x)`` for every ``x`` with ``low <= x <= high``, by linear relaxations.
 
@@ -84,8 +85,10 @@ def crown(
             ``[B, M, K]``; bounds are then ``[B, M]``.
         intermediate: bounds on what activation functions take: ``"interval"``, or ``"crown"`` for linear ones
             (full CROWN), tighter and much more work.
-        refine: how often the lines are optimised by Adam, for every bound by itself; with ``"crown"`` also those that
-            hidden neurons are bounded with. Every step is sound, and the best one counts.
+        refine: how often the lines are optimised by Adam, for every bound by itself. Every step is sound, and the best
+            one counts.
+        refine_hidden: the same, with ``"crown"``, of the lines that hidden neurons are bounded with; None for as often.
+            There are two such bounds for every neuron, and each takes as long as one on an output.
 
     Raises:
         VictimError: for a layer without bounds, naming it and the layers that have them.
@@ -103,21 +106,22 @@ def crown(
     """
     if intermediate not in get_args(Intermediate):
         raise ValueRangeError(f"intermediate must be 'interval' or 'crown', got {intermediate!r}")
-    if isinstance(refine, bool) or not isinstance(refine, int) or refine < 0:
-        raise ValueRangeError(f"refine must be a number of steps of at least 0, got {refine!r}")
+    hidden = refine if refine_hidden is None else refine_hidden
+    for name, value in (("refine", refine), ("refine_hidden", hidden)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueRangeError(f"{name} must be a number of steps of at least 0, got {value!r}")
     if not isinstance(low, Tensor) or not isinstance(high, Tensor):
         raise ValueRangeError(f"a box has two float tensors as ends, got {type(low).__name__}")
     check_box(low, high)
     if spec is not None:
         check_spec(spec, low)
-    if refine and torch.is_inference_mode_enabled():  # whose tensors have no gradient
+    if (refine or hidden) and torch.is_inference_mode_enabled():  # whose tensors have no gradient
         with torch.inference_mode(False), torch.no_grad():
-            return crown(
-                module, low.clone(), high.clone(), None if spec is None else spec.clone(), intermediate, refine
-            )
+            own = None if spec is None else spec.clone()
+            return crown(module, low.clone(), high.clone(), own, intermediate, refine, hidden)
     nodes = _split(nodes_in(module, low))
     after = 0 if spec is not None else _elementwise_end(nodes)
-    net = RelaxedNetwork(nodes[: len(nodes) - after], low, high, refine if intermediate == "crown" else None)
+    net = RelaxedNetwork(nodes[: len(nodes) - after], low, high, hidden if intermediate == "crown" else None)
     if spec is None:
         box = net.tightened(len(net.steps) - 1, None, refine)
         for node in nodes[len(nodes) - after :]:  # element by element: bounds on what they take bound them
@@ -493,27 +497,33 @@ def _optimised(steps: Sequence[BoundStep], rows: RowsByValue, count: int) -> Cho
 
     if not numbers:
         return {}
-    best, kept = lower_bounds(steps, rows, choices(numbers)).detach(), list(numbers)
+    best, kept = numbers[0].new_full(numbers[0].shape[:2], -torch.inf), list(numbers)
     first_moments, second_moments = ([torch.zeros_like(number) for number in numbers] for _ in range(2))
+
+    def keep_better(bounds: Tensor) -> None:
+        nonlocal best, kept
+        better = bounds > best
+        best = torch.where(better, bounds, best)
+        kept = [
+            torch.where(better.view(*better.shape, *[1] * (old.dim() - 2)), number, old)
+            for number, old in zip(numbers, kept, strict=True)
+        ]
+
     for i in range(1, count + 1):
         with torch.enable_grad():
             free = [number.requires_grad_() for number in numbers]
-            total = lower_bounds(steps, rows, choices(free)).sum()
-            slopes = torch.autograd.grad(total, free, allow_unused=True, materialize_grads=True)
+            bounds = lower_bounds(steps, rows, choices(free))
+            slopes = torch.autograd.grad(bounds.sum(), free, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
+            keep_better(bounds)
             numbers = []
             for number, slope, m, v in zip(free, slopes, first_moments, second_moments, strict=True):
                 m.lerp_(slope, 0.1)
                 v.lerp_(slope.square(), 0.001)
                 ahead = (m / (1 - 0.9**i)) / ((v / (1 - 0.999**i)).sqrt() + 1e-8)
                 numbers.append((number + RATE * ahead).clamp(0, 1))
-            bounds = lower_bounds(steps, rows, choices(numbers))
-            better = bounds > best
-            best = torch.where(better, bounds, best)
-            kept = [
-                torch.where(better.view(*better.shape, *[1] * (old.dim() - 2)), number, old)
-                for number, old in zip(numbers, kept, strict=True)
-            ]
+    with torch.no_grad():
+        keep_better(lower_bounds(steps, rows, choices(numbers)))
     return choices([number.detach() for number in kept])
 
 

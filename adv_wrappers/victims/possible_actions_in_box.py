@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.bounds.branch_and_bound import decide, largest_at_corners
+from adv_wrappers.bounds.branch_and_bound import decide, largest_at_corners, largest_at_points
 from adv_wrappers.bounds.crown_linear_bounds import Intermediate, crown
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.bounds.interval_rules_by_layer_type import graph_network
@@ -32,6 +32,11 @@ from adv_wrappers.victims.victim import Victim
 
 REFINE = 20  # steps of method="refined"
 ROUNDING_FACTOR = 8  # times the estimate
+_FEW_ACTIONS = 3  # of which all are often played in a box; to look for those of many takes as long as CROWN
+_CHEAPER_FIRST: dict[Method, tuple[Method, ...]] = {
+    "full-crown": ("crown", "full-crown"),
+    "refined": ("crown", "full-crown", "refined"),
+}
 _FROZEN: WeakKeyDictionary[Victim, nn.Module] = WeakKeyDictionary()
 
 
@@ -45,9 +50,10 @@ def possible_actions(
         low, high: raw observations ``[B, *S]`` of the victim's dtype, on its device.
         method: how outputs are bounded. ``interval``: as fast as three evaluations. ``crown``: linear bounds, whose
             relaxations lie in interval bounds of hidden layers. ``full-crown``: those of hidden layers are linear
-            bounds too. ``refined``: slopes are optimised for every difference, in boxes that these leave open and where
-            an action is possible that is not seen to be played at one of some corners. ``bisect``: boxes are split
-            until every action is found or excluded.
+            bounds too, in boxes that ``crown`` leaves open. ``refined``: slopes are optimised for every difference, in
+            boxes that these leave open, too, and where an action is possible that is not seen to be played at one of
+            some points. ``bisect``: boxes are split until every action is found or excluded. No bounds but those of
+            ``interval`` are computed where all of two or three actions are played at some corners.
         within: a box ``[1, *S]`` twice that holds all of these. The victim's rounding errors are then estimated once,
             for this box, which saves a fifth of the time where boxes are many and small.
 
@@ -67,6 +73,10 @@ def possible_actions(
     >>> possible_actions(load_victim("zoo:cartpole-dqn"), x - 0.001, x + 0.001, "crown").tolist()
     [[False, True]]
     """
+    if torch.is_inference_mode_enabled():  # whose tensors have no gradient
+        with torch.inference_mode(False), torch.no_grad():
+            low, high = (end.clone() if isinstance(end, Tensor) else end for end in (low, high))
+            return possible_actions(victim, low, high, method, within)
     if not isinstance(victim.action_space, spaces.Discrete):
         raise VictimError(f"expected a victim with Discrete actions, got {victim!r}")
     count = victim.width
@@ -82,10 +92,12 @@ def possible_actions(
     margin = _margin(victim, net, *widest, spec).expand(len(low), -1)
     possible = torch.ones(len(low), count, dtype=torch.bool, device=low.device)
     left = torch.arange(len(low), device=low.device)  # boxes that go on to tighter bounds
-    for cheaper in ("crown", "full-crown", "refined") if method == "refined" else (method,):
-        if cheaper == "refined" and len(left):  # and not those where each of the actions that are left is played
-            played = largest_at_corners(net, low[left], high[left]).seen
-            left = left[(possible[left] & ~played).any(1)]
+    # bounds of "interval" take no longer than to see which actions are played
+    if method != "interval" and count <= _FEW_ACTIONS:
+        left = left[~largest_at_corners(net, low, high).seen.all(1)]
+    for cheaper in _CHEAPER_FIRST.get(method, (method,)):
+        if cheaper == "refined":
+            left = left[(possible[left] & ~largest_at_points(net, low[left], high[left])).any(1)]
         if not len(left):
             break
         least, most = _bounds(victim, net, low[left], high[left], spec, cheaper, margin[left])
@@ -173,7 +185,7 @@ def _bounds(
             least, most = interval(net, low, high, rows)
         else:
             full: Intermediate = "interval" if method == "crown" else "crown"
-            least, most = crown(net, low, high, rows, full, REFINE if method == "refined" else 0)
+            least, most = crown(net, low, high, rows, full, REFINE if method == "refined" else 0, 0)
     return least - margin, most + margin
 
 

@@ -143,10 +143,11 @@ def test_more_work_makes_tighter_bounds(curve):
     net, shape = net_of("plain", curve, 3)
     low, high = boxes(shape, 3, 50)
     spec = torch.tensor([[1.0, -1.0, 0.0]], dtype=torch.float64)
-    ways = [("interval", 0), ("interval", 15), ("crown", 0), ("crown", 15)]
-    plain, refined, full, best = (crown(net, low, high, spec, *how) for how in ways)
+    ways = [("interval", 0), ("interval", 15), ("crown", 0), ("crown", 15, 0), ("crown", 15)]
+    plain, refined, full, outputs, best = (crown(net, low, high, spec, *how) for how in ways)
     assert (refined[1] <= plain[1] + ROUNDING).all() and (refined[0] >= plain[0] - ROUNDING).all()
-    widths = [(most - least).mean() for least, most in (interval(net, low, high, spec), plain, full, best)]
+    assert (outputs[1] <= full[1] + ROUNDING).all() and (outputs[0] >= full[0] - ROUNDING).all()
+    widths = [(most - least).mean() for least, most in (interval(net, low, high, spec), plain, full, outputs, best)]
     assert widths == sorted(widths, reverse=True) and widths[-1] < 0.75 * widths[0]
 
 
@@ -209,6 +210,8 @@ def test_refusals():
     for refine in (-1, 0.5, True):
         with pytest.raises(ValueRangeError, match="refine must be"):
             crown(net, x, x, refine=refine)
+        with pytest.raises(ValueRangeError, match="refine_hidden must be"):
+            crown(net, x, x, refine_hidden=refine)
     with pytest.raises(ValueRangeError, match="low <= high"):
         crown(net, x + 1, x)
     with pytest.raises(ValueRangeError, match="two float tensors"):

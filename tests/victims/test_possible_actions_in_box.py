@@ -44,19 +44,37 @@ def test_every_action_that_is_played_is_possible(method, radius):
         assert torch.equal(possible, found)
 
 
-def test_optimised_bounds_leave_no_more_than_cheaper_ones_and_are_asked_for_few_boxes(monkeypatch):
+def test_tighter_bounds_leave_no_more_than_cheaper_ones_and_are_asked_for_few_boxes(monkeypatch):
     victim, x = chooser(mlp(4, 3), "q"), randn(200, 4)
-    asked = list[tuple[int, int]]()
+    asked = list[tuple[int, str, int]]()
 
-    def counted(net, low, high, rows, hidden, refine):
-        asked.append((len(low), refine))
-        return crown(net, low, high, rows, hidden, refine)
+    def counted(net, low, high, rows, hidden, refine, refine_hidden):
+        asked.append((len(low), hidden, refine))
+        return crown(net, low, high, rows, hidden, refine, refine_hidden)
 
     monkeypatch.setattr("adv_wrappers.victims.possible_actions_in_box.crown", counted)
     refined, full, plain = (possible_actions(victim, x - 0.2, x + 0.2, m) for m in ("refined", "full-crown", "crown"))
     assert (full | ~refined).all() and (plain | ~refined).all() and refined.sum() < full.sum()
-    rows = [count for count, _ in asked[:3]]
-    assert [steps for _, steps in asked[:3]] == [0, 0, 20] and rows[0] == 200 > rows[1] > rows[2] > 0
+    rows = [count for count, *_ in asked[:3]]
+    assert [how for _, *how in asked[:3]] == [["interval", 0], ["crown", 0], ["crown", 20]]
+    assert 200 > rows[0] > rows[1] > rows[2] > 0
+
+
+@pytest.mark.parametrize("method", ["crown", "full-crown", "refined"])
+def test_bounds_are_not_asked_for_where_all_actions_are_played(method, monkeypatch):
+    monkeypatch.setattr("adv_wrappers.victims.possible_actions_in_box.crown", None)
+    net = nn.Linear(4, 2).double()
+    net.weight.data, net.bias.data = torch.eye(2, 4).double(), torch.zeros(2).double()
+    x = randn(5, 4)
+    assert possible_actions(chooser(net, actions=2), x - 5, x + 5, method).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_inference_mode_changes_nothing(method):
+    victim, x = chooser(mlp(4, 3), "q"), randn(30, 4)
+    with torch.inference_mode():
+        found = possible_actions(victim, x - 0.2, x + 0.2, method)
+    assert torch.equal(found, possible_actions(chooser(mlp(4, 3), "q"), x - 0.2, x + 0.2, method))
 
 
 @pytest.mark.parametrize("method", METHODS)
