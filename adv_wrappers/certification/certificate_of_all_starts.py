@@ -14,6 +14,12 @@ beside the budget; an action then is taken from the hull of those parts in which
 The smallest reward so far is kept for every box. The search stops at any time: what the boxes have earned then, and
 what every rest of an episode earns at least, is certified. It starts with few boxes at once, and goes on with more, as
 many as what is left of the time, or of the number of boxes, seems to allow.
+
+Bounds on the network that are tighter than CROWN's take longer, so that fewer boxes are followed in the same time. They
+pay where more boxes certify no more, since CROWN's allow actions that nothing brings about however small the boxes are.
+So searches for agents with discrete actions begin with CROWN's bounds for ``"full-crown"``, ``"refined"`` and
+``"bisect"`` too, and a round that certifies no more than those before is followed by one with the next tighter bounds,
+and as many boxes as the best round so far had.
 """
 
 from __future__ import annotations
@@ -49,6 +55,10 @@ _FIRST, _OF_SECONDS, _OF_BOXES = 1000, 200, 0.01
 _POWER = 1.15  # the number of boxes that a round steps grows by about this power of how many it follows at once
 _FASTER = 2.0  # more boxes are stepped a second where there are more of them
 _LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one round to the next
+# where tighter bounds may follow and there is time to grow by more than the first, by the second, which leaves time for
+# another round
+_FOR_TWO_ROUNDS, _OF_TWO_ROUNDS = 12.0, 4.0
+_FROM_CROWN: tuple[Method, ...] = ("crown", "full-crown", "refined", "bisect")
 # the scale of the first cells, by how much that of the next ones is larger, and that of the last
 _FINEST, _COARSER, _COARSEST = 1 / 512, 1.5, 16.0
 _CUTS = 32  # into how many pieces boxes are cut at most, for each that is followed at once
@@ -158,6 +168,9 @@ class StateBoxSearch:
             )
         self.dynamics = dynamics_of(env)
         self.box_actions = BoxActions(victim, env, budget.resolve(victim), self.dynamics, method)
+        stepwise = method in _FROM_CROWN and self.box_actions.count > 0
+        self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if stepwise else (method,)
+        self.box_actions.method = self._methods[0]
         self._most = integer("most_at_once", most_at_once, 1)
         self.slopes = self._slopes()
 
@@ -199,40 +212,58 @@ class StateBoxSearch:
             check_number("budget_s", budget_s, 0)
         deadline = Deadline(budget_s)
         # without a limit: the first step of the first round is always followed
-        self.box_actions.batches = TimedBatches(Deadline(None), _ROWS)
+        self.box_actions.method, self.box_actions.batches = self._methods[0], TimedBatches(Deadline(None), _ROWS)
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
         best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
         scale = _OF_MANY if (low < high).any() else None
-        at_once: int | None = max(int(first), 1) if scale is None else self._most
+        at_once, level = max(int(first), 1) if scale is None else self._most, 0
+        most_gained = at_once, scale  # of the last round that raised the return
         with one_thread():
-            while at_once is not None:
+            while True:
+                if self.box_actions.method != self._methods[level]:  # with which a box takes another time
+                    self.box_actions.method = self._methods[level]
+                    self.box_actions.batches = TimedBatches(deadline, _ROWS)
                 before, room = deadline.left, None if left is None else left - boxes
                 found = SearchRound(self, at_once, low, high, deadline, room, scale)
                 found.run()
                 boxes, rounds = boxes + found.stepped, rounds + 1
-                if found.lower > best.lower:
+                raised = found.lower > best.lower
+                if raised:
                     best = StateBoxCertificate(found.lower, found.steps, 0, 0, found.finished, low, high)
+                    most_gained = at_once, scale
                 if found.crowded and rounds == 1:  # even the largest cells are too many
-                    scale, at_once = None, max(int(first), 1)
+                    at_once, scale = most_gained = max(int(first), 1), None
                     continue
-                if found.stopped or best.lower >= self.dynamics.most:
-                    break
-                if scale is not None:
-                    scale /= 2
-                    if scale < _FINEST_OF_MANY:
-                        break
-                    continue
-                if not found.coarsened:
+                used_up = (found.stopped and not found.crowded) or (left is not None and boxes >= left)
+                if used_up or best.lower >= self.dynamics.most:
                     break
                 spent = before - deadline.left if budget_s is not None else 0.0
                 affordable = _FASTER * deadline.left * found.stepped / max(spent, 1e-9)
                 affordable = min(affordable, math.inf if left is None else left - boxes)
-                at_once = _next_at_once(at_once, found.stepped, affordable, self._most)
+                more = self._more(found, at_once, scale, affordable)
+                if level + 1 < len(self._methods) and (more is None or not raised):
+                    (at_once, scale), level = most_gained, level + 1
+                elif more is not None:
+                    at_once, scale = more
+                else:
+                    break
         return StateBoxCertificate(best.lower, best.steps, boxes, rounds, best.finished, low, high)
 
+    def _more(
+        self, found: SearchRound, at_once: int, scale: float | None, affordable: float
+    ) -> tuple[int, float | None] | None:
+        """How many boxes at once, and cells of which scale, follow a round's; None where there are no more."""
+        if scale is not None:
+            return None if found.crowded or scale / 2 < _FINEST_OF_MANY else (at_once, scale / 2)
+        if not found.coarsened:
+            return None
+        tightest = self.box_actions.method == self._methods[-1]
+        more = _next_at_once(at_once, found.stepped, affordable, self._most, tightest)
+        return None if more is None else (more, None)
 
-def _next_at_once(at_once: int, stepped: int, affordable: float, most: int) -> int | None:
+
+def _next_at_once(at_once: int, stepped: int, affordable: float, most: int, tightest: bool = True) -> int | None:
     """How many boxes the next round follows at once, so that it steps about those that may still be; None for none.
 
     Args:
@@ -240,8 +271,11 @@ def _next_at_once(at_once: int, stepped: int, affordable: float, most: int) -> i
         stepped: how many it stepped.
         affordable: how many may still be stepped.
         most: at once.
+        tightest: whether no tighter bounds may follow, for which boxes are left otherwise where there are enough.
     """
     factor = min((max(affordable, 0) / stepped) ** (1 / _POWER), _MOST_MORE, most / at_once)
+    if not tightest and factor > _FOR_TWO_ROUNDS:
+        factor = _OF_TWO_ROUNDS
     return None if factor < _LEAST_MORE else int(at_once * factor)
 
 
@@ -576,6 +610,7 @@ class BoxActions:
         method: as for :func:`adv_wrappers.victims.possible_actions_in_box.possible_actions`.
 
     Attributes:
+        method: the same, which may be changed.
         batches: of how many boxes :meth:`possible` computes at once, and when it stops.
         count: the number of actions; 0 for continuous ones.
         start: the first action.
@@ -587,12 +622,8 @@ class BoxActions:
             raise VictimError(f"expected a victim for {space} -> {actions}, got {victim!r}")
         self.count = int(actions.n) if isinstance(actions, spaces.Discrete) else 0
         self.start = int(actions.start) if isinstance(actions, spaces.Discrete) else 0
-        self._boxes, self._dynamics, self._method, self._victim = (
-            ObservationBoxes(space, budget),
-            dynamics,
-            method,
-            victim,
-        )
+        self.method: Method = method
+        self._boxes, self._dynamics, self._victim = ObservationBoxes(space, budget), dynamics, victim
         self.batches = TimedBatches(Deadline(None), _ROWS)
         self._eps: Floats | None = None
         net = params_network(victim)  # before anything is computed
@@ -619,14 +650,14 @@ class BoxActions:
             hull = first.amin(0, keepdim=True), last.amax(0, keepdim=True)
             found = possible_actions(self._victim, first, last, "interval", hull)
             unsure = found.sum(1) > 1  # the rest is decided by the cheapest bounds
-            if self._method != "interval" and unsure.any():
-                found[unsure] &= possible_actions(self._victim, first[unsure], last[unsure], self._method, hull)
+            if self.method != "interval" and unsure.any():
+                found[unsure] &= possible_actions(self._victim, first[unsure], last[unsure], self.method, hull)
             parts.append(found)
         return torch.cat(parts).cpu().numpy()
 
     def bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """Bounds on continuous actions in boxes ``[N, D]``, ``[N, 1]`` twice."""
-        parts = [action_bounds(self._victim, *box, self._method) for box in self._inputs(low, high)]
+        parts = [action_bounds(self._victim, *box, self.method) for box in self._inputs(low, high)]
         least, most = (torch.cat(ends).double().cpu().numpy() for ends in zip(*parts, strict=True))
         return least, most
 

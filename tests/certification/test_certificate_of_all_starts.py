@@ -175,9 +175,51 @@ def test_the_next_round_follows_as_many_boxes_as_what_is_left_allows():
     assert 2000 < some[0] < some[1] < some[2] == 32_000
     assert _next_at_once(1000, 20_000, np.inf, 10**4) == 10_000
     assert _next_at_once(1000, 20_000, np.inf, 1500) is None
+    left = [_next_at_once(1000, 20_000, affordable, 10**5, tightest=False) for affordable in (200_000, 10**6)]
+    assert left == [some[1], 4000]  # room for another round where there is enough for two
     search, start = StateBoxSearch(upright(), gym.make("CartPole-v1"), 0.2, method="interval"), np.zeros(4)
     few, many = (search.run(start, start, None, boxes) for boxes in (100, 50_000))
     assert few.lower < many.lower and few.rounds < many.rounds and many.boxes < 60_000
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """What the rounds of searches were and certified: their bounds, how many boxes at once, and the return."""
+    run, found = SearchRound.run, list[tuple[str, int, float]]()
+
+    def noted(self):
+        run(self)
+        found.append((self.search.box_actions.method, self._most, self.lower))
+
+    monkeypatch.setattr(SearchRound, "run", noted)
+    return found
+
+
+def test_tighter_bounds_follow_where_more_boxes_raise_nothing(rounds):
+    """Whatever the number of boxes, CROWN certifies 10 steps of this agent."""
+    env = gym.make("CartPole-v1")
+    env.reset(seed=0)
+    plain, refined = (StateBoxSearch("zoo:cartpole-dqn", env, 0.05, method=how) for how in ("crown", "refined"))
+    start = plain.dynamics.state()
+    assert plain.run(start, start, None, 5000).lower == 10 and {how for how, *_ in rounds} == {"crown"}
+    rounds.clear()
+    assert refined.run(start, start, None, 5000).lower > 10
+    assert rounds[:3] == [("crown", 50, 10), ("crown", 200, 10), ("full-crown", 50, 10)]
+    assert rounds[3][:2] == ("refined", 50) and rounds[3][2] > 10
+    rounds.clear()
+    refined.run(start, start, None, 100)
+    assert rounds[0][0] == "crown"
+
+
+def test_a_search_that_more_boxes_raise_keeps_the_fastest_bounds(rounds):
+    env = gym.make("CartPole-v1")
+    env.reset(seed=0)
+    lower = []
+    for method in ("crown", "refined"):
+        search = StateBoxSearch(upright(), env, 0.1, method=method)
+        start = search.dynamics.state()
+        lower.append(search.run(start, start, None, 3000).lower)
+    assert lower[0] == lower[1] and rounds[:2] == rounds[2:4] and rounds[0][2] < rounds[1][2]
 
 
 def test_the_other_reward_of_cartpole():
