@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,24 @@ from adv_wrappers.agent_report.play_rows_until_deadline import OutOfTime, TrialP
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
-from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.presets import as_threat
-from adv_wrappers.standing.budget_table import chosen_budget, fitted_budget
+from adv_wrappers.standing.budget_table import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.victims import environment_of, load_victim
+from adv_wrappers.victims.victim import Victim
 
 ENTRY_FILE = "entry.json"  # in the folder of an agent, beside its rows
 EPISODES, FEWER = 10, 2  # of states, and of images
 ATTACKS = ("noise", "max-diff", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted")
 _RANGE_SEEDS = 3  # clean episodes apart from the scored ones, by which an agent's own unit is checked
-_CERTIFIED_SHARE = 0.15  # of the time
+_RANGE_SHARE, _CERTIFIED_SHARE = 0.05, 0.15  # of the time that is left
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
 
 
@@ -83,9 +86,7 @@ def add_submission(
     agent = load_victim(victim)
     if agent.card is None:
         raise ValueRangeError(f"agents of a standing are cards, card:FOLDER or zoo:NAME, got {victim!r:.80}: save_card")
-    own = str(agent.card.get("licence") or "")
-    if not (licence or own) or (licence and own and licence != own):
-        raise ValueRangeError(f"a submission needs the licence of its weights: its card says {own!r}, got {licence!r}")
+    licence = _licence(agent.card, licence)
     id, kwargs = environment_of(agent.card)
     environment = Environment(env or id, env_kwargs if env_kwargs is not None else kwargs or None).for_victim(agent)
     chosen = chosen_budget(environment.name, eps, scale)
@@ -93,30 +94,28 @@ def add_submission(
     if known and known["victim"]["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
     deadline = Deadline(limit)
-    ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), 0.05 * limit)
-    budget = fitted_budget(chosen, agent, ranges)
-    episodes = Episodes(FEWER if ranges.image else EPISODES, seed)
+    opened = _opened(agent, environment, chosen, seed, limit)
     entry: dict[str, Any] = {
         "schema": 1,
         "name": name,
-        "licence": licence or own,
+        "licence": licence,
         "claim": claim,
         "environment": json_value(environment.described),
         "budget": str(chosen),
         "given_budget": [eps, scale],
         "victim": {**agent.described(), "ref": None},
         **what_card_says(agent.card),
-        "episodes": episodes.count,
+        "episodes": opened.episodes.count,
         "seed": seed,
     }
     attacks = {name: row for name, row in known.get("attacks", {}).items() if row.get("added")}
     left_out = dict[str, str]()
-    with closing(TrialPlayer(agent, environment, episodes, deadline, folder)) as player:
+    with closing(opened.player(deadline, folder)) as player:
         tell(f"{name}: no attack")
         clean = player.play_clean()
         entry |= {"clean": _figures(clean), "attacks": attacks, "left_out": left_out, "certificate": None}
-        entry |= _certified(agent, environment, budget, episodes, deadline, ranges.image)
-        setting = AttackSetting(agent, environment, budget, episodes=episodes.count, episode_seed=seed)
+        entry |= _certified(opened, deadline)
+        setting = opened.setting()
         entries, reasons = entries_that_apply(ATTACKS, setting)
         left_out |= reasons
         for one in entries:
@@ -170,15 +169,14 @@ def add_attack(
     deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
     described = entry["environment"]
     environment = Environment(str(described["id"]), described.get("kwargs") or None).for_victim(agent)
-    ranges = observed_ranges(agent, environment, draw_seeds(entry["seed"] + 1, _RANGE_SEEDS), 0.05 * deadline.left)
     eps, scale = entry["given_budget"]
     chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
-    within = fitted_budget(chosen, agent, ranges)
+    opened = _opened(agent, environment, chosen, entry["seed"], deadline.left, entry["episodes"])
+    within, name = opened.budget, label or threat
     attack = as_threat(threat) if threat.startswith("learned:") else as_threat(threat, within=within)
     if attack.on != "observation" or attack.budget != within:
         raise ValueRangeError(f"attacks of the standing are on observations, within {within}, got {threat!r:.200}")
-    episodes, name = Episodes(entry["episodes"], entry["seed"]), label or threat
-    with closing(TrialPlayer(agent, environment, episodes, deadline, folder)) as player:
+    with closing(opened.player(deadline, folder)) as player:
         player.play_clean()
         tell(f"{entry['name']}: {name}")
         try:
@@ -242,15 +240,68 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(card:)\S*/", r"\1", text)
 
 
-def _certified(
-    agent: Any, environment: Environment, budget: Any, episodes: Episodes, deadline: Deadline, image: bool
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _OpenedAgent:
+    """An agent in its environment, with the budget and the episodes of all its rows.
+
+    Attributes:
+        image: whether its observations are images.
+    """
+
+    victim: Victim
+    environment: Environment
+    budget: Linf
+    episodes: Episodes
+    image: bool
+
+    def player(self, deadline: Deadline, folder: Path) -> TrialPlayer:
+        """What plays its rows, and keeps them in a folder."""
+        return TrialPlayer(self.victim, self.environment, self.episodes, deadline, folder)
+
+    def setting(self) -> AttackSetting:
+        """What its attacks are made for."""
+        count, seed = self.episodes.count, self.episodes.seed
+        return AttackSetting(self.victim, self.environment, self.budget, episodes=count, episode_seed=seed)
+
+
+def _opened(
+    agent: Victim, environment: Environment, chosen: StandingBudget, seed: int, seconds: float, count: int | None = None
+) -> _OpenedAgent:
+    """Play a few clean episodes, by which the budget is fitted and the number of episodes chosen.
+
+    Args:
+        seconds: that are left for all, of which these take a share.
+        count: of episodes; None takes that of the standing.
+    """
+    ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), _RANGE_SHARE * seconds)
+    budget = fitted_budget(chosen, agent, ranges)
+    episodes = Episodes(count or (FEWER if ranges.image else EPISODES), seed)
+    return _OpenedAgent(agent, environment, budget, episodes, ranges.image)
+
+
+def _licence(card: Mapping[str, Any], given: str | None) -> str:
+    """The licence of a card's weights, or the one that is given where the card names none."""
+    own = str(card.get("licence") or "")
+    if not own and not given:
+        raise ValueRangeError(
+            Message("a submission needs the licence of its weights, which its card does not name: give ",
+                    Argument("licence", ...))
+        )  # fmt: skip
+    if own and given and own != given:
+        raise ValueRangeError(
+            Message(f"the card says that the licence of its weights is {own!r:.80}, got ", Argument("licence", given))
+        )
+    return own or str(given)
+
+
+def _certified(opened: _OpenedAgent, deadline: Deadline) -> dict[str, Any]:
     """The certified mean return of the episodes, or why there is none."""
-    if image:
+    if opened.image:
         return {"no_certificate": "of images it takes hours: adv-wrappers certify"}
-    each = max(_CERTIFIED_SHARE * deadline.left / episodes.count, 0.01)
+    count, seed = opened.episodes.count, opened.episodes.seed
+    each = max(_CERTIFIED_SHARE * deadline.left / count, 0.01)
     try:
-        found = certify(agent, environment, None, episodes.count, episodes.seed, budget_s=each, within=budget)
+        found = certify(opened.victim, opened.environment, None, count, seed, budget_s=each, within=opened.budget)
     except AdvWrappersError as error:
         return {"no_certificate": _without_folders(str(error))}
     if math.isnan(found.lower):

@@ -28,3 +28,5 @@ def test_errors_are_one_line(tmp_path):
     assert done.exit_code == 2 and "holds no agent of a standing" in done.output
     done = call("add", "zoo:cartpole-dqn", "--store", tmp_path, "--eps", 0.2)
     assert done.exit_code == 2 and "all attacked at --eps 0.05, got --eps 0.2" in done.output
+    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path, "--licence", "Apache-2.0")
+    assert done.exit_code == 2 and "is 'MIT', got --licence Apache-2.0" in done.output

@@ -80,8 +80,13 @@ def test_a_folder_of_other_weights_is_refused(measured):
 
 
 def test_what_is_no_submission_is_refused(tmp_path):
-    with pytest.raises(ValueRangeError, match="licence"):
+    with pytest.raises(ValueRangeError, match=r"is 'MIT', got licence='Apache-2\.0'"):
         add_submission("zoo:cartpole-dqn", tmp_path / "a", name="a", licence="Apache-2.0")
+    card = shutil.copytree(ZOO / "cartpole-dqn", tmp_path / "card")
+    about = json.loads((card / "card.json").read_text())
+    (card / "card.json").write_text(json.dumps({**about, "licence": ""}))
+    with pytest.raises(ValueRangeError, match="does not name: give licence="):
+        add_submission(f"card:{card}", tmp_path / "a", name="a")
     with pytest.raises(ValueRangeError, match="name of an agent"):
         add_submission("zoo:cartpole-dqn", tmp_path / "a", name="../a")
     with pytest.raises(BudgetError, match="all attacked at eps"):
