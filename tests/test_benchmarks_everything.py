@@ -114,7 +114,7 @@ def test_agents_have_the_budgets_of_the_pages(script):
         ("davide-qbert-ppo", "QbertNoFrameskip-v4"): "eps=1",
     }
     assert {key: script.Agent(key[0], "", key[1]).budget for key in budgets} == budgets
-    with pytest.raises(SystemExit, match="no budget is known for Pendulum-v1"):
+    with pytest.raises(SystemExit, match="the standing has no budget for Pendulum-v1"):
         _ = script.Agent("a", "", "Pendulum-v1").budget
 
 
@@ -144,7 +144,7 @@ def test_suites_are_played_once_and_only_finished_ones_are_on_the_page(script, m
     assert len(lines) == 1 and lines[0].startswith("| zoo:cartpole-a2c | eps=0.05 | 500 ")
     assert "| `beam` of certificates: 40.7 " in lines[0] and "Not played: zoo:cartpole-dqn" in page
     agent = next(agent for agent in script.agents_of(None) if agent.name == "zoo:cartpole-a2c")
-    monkeypatch.setitem(script.BUDGETS, "CartPole-v1", "eps=0.2")
+    monkeypatch.setitem(script.OTHER_BUDGETS, "zoo:cartpole-a2c", "eps=0.2")
     assert agent.finished(tmp_path / "work") is None  # it is of another budget
     with pytest.raises(SystemExit, match="failed: zoo:cartpole-a2c"):
         main("--only", "zoo:cartpole-a2c")

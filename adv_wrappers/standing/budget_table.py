@@ -41,6 +41,18 @@ class StandingBudget:
     def __str__(self) -> str:
         return f"{self.eps:g} {self.words}"
 
+    @property
+    def arguments(self) -> str:
+        """As arguments of a threat.
+
+        >>> budget_of_environment("MountainCar-v0").arguments
+        'eps=0.05,scale=0.9;0.07'
+        """
+        if self.scale is None:
+            return f"eps={self.eps:g}"
+        scale = ";".join(f"{unit:g}" for unit in self.scale) if isinstance(self.scale, tuple) else self.scale
+        return f"eps={self.eps:g},scale={scale}"
+
 
 _STD, _RAW = "standard deviations", "in raw units"
 BUDGETS: dict[str, StandingBudget] = {

@@ -31,28 +31,18 @@ from typing import Any
 from figures import Figure, of_row, table
 from model_based import ROWS, model_of
 from page import RESULTS, Data, Page, Results
-from published import HALF, PublishedRow, ball, counted, published
+from published import PublishedRow, ball, counted, published
 
 from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
 from adv_wrappers.campaign.attacks_made_per_cell import budget_of
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.standing.budget_table import budget_of_environment
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim_references import zoo_names
 
 PARTS = ("rows", "page")
 CLASSIC = ("CartPole-v1", "MountainCar-v0")
 IMAGES = "NoFrameskip-v4"
-BUDGETS = {  # by environment, as most rows of the pages have it
-    "CartPole-v1": ball(0.05), "MountainCar-v0": ball(0.05, HALF),
-    "InvertedPendulum-v4": ball(0.3, "victim"), "Reacher-v4": ball(1.5, "victim"),
-    "Hopper-v4": ball(0.075, "victim"), "Hopper-v5": ball(0.075, "victim"),
-    "Walker2d-v4": ball(0.05, "victim"), "Walker2d-v5": ball(0.05, "victim"),
-    "HalfCheetah-v4": ball(0.15, "victim"), "Ant-v4": ball(0.15, "victim"),
-    "dm_control/cartpole-balance-v0": ball(0.2), "dm_control/cartpole-swingup-v0": ball(0.1),
-    "dm_control/walker-stand-v0": ball(0.2), "dm_control/walker-walk-v0": ball(0.2),
-    "dm_control/fish-upright-v0": ball(0.2),
-    IMAGES: ball(1),  # one grey level: less than one is no change of an image of bytes
-}  # fmt: skip
 OTHER_BUDGETS = {  # of agents that the pages have at other budgets, by the beginning of their names
     "zoo-cartpole": ball(0.1), "saddpg-ant": ball(0.2, "victim"),
 }  # fmt: skip
@@ -82,11 +72,12 @@ class Agent:
 
     @property
     def budget(self) -> str:
-        """The budget of the pages, as arguments of a threat; ``SystemExit`` for an environment that none has."""
-        key = IMAGES if self.env.endswith(IMAGES) else self.env
-        if key not in BUDGETS:
-            raise SystemExit(f"{self.name}: no budget is known for {self.env}; give it one in BUDGETS")
-        return next((ball for begin, ball in OTHER_BUDGETS.items() if self.name.startswith(begin)), BUDGETS[key])
+        """That of the standing, or of the pages, as arguments of a threat; ``SystemExit`` where there is none."""
+        known = budget_of_environment(self.env)
+        if known is None:
+            raise SystemExit(f"{self.name}: the standing has no budget for {self.env}; give it one in its BUDGETS")
+        others = (ball for begin, ball in OTHER_BUDGETS.items() if self.name.startswith(begin))
+        return next(others, known.arguments)
 
     def folder(self, work: Path) -> Path:
         """The folder of its suite; ``zoo:NAME`` and a card called ``zoo-NAME`` have different ones."""

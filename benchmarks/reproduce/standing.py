@@ -23,7 +23,7 @@ from page import AGAIN, RESULTS, Data, Page, Results, load, prose
 
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.return_statistics import mean_interval
-from adv_wrappers.standing.budget_table import BUDGETS, StandingBudget
+from adv_wrappers.standing.budget_table import budget_of_environment
 from adv_wrappers.standing.measure_submission import add_submission, ranked, read_entries
 from adv_wrappers.standing.standing_table import standing_table
 from adv_wrappers.victims import environment_of, load_victim
@@ -62,11 +62,11 @@ def claim_of(card: dict[str, Any]) -> str:
 
 def elsewhere(entry: dict[str, Any]) -> dict[str, Any]:
     """What other pages have of an agent of the same name, environment and budget: attacks that take hours, by name."""
-    name, budget = entry["name"], BUDGETS.get(entry["environment"]["id"].partition("-v")[0])
+    name, budget = entry["name"], budget_of_environment(entry["environment"]["id"])
     found = {}
     suites = load(RESULTS / "everything.json").get("agents", {})
     suite = suites.get(f"zoo:{name}", suites.get(name))
-    if suite is not None and budget is not None and suite["budget"] == budget_text(budget):
+    if suite is not None and budget is not None and suite["budget"] == budget.arguments:
         found[f"{suite['worst']}, everything"] = {**suite["figure"], "seconds": 0.0}
     for page in ("hardened", "defences"):
         data = load(RESULTS / f"{page}.json")
@@ -76,12 +76,6 @@ def elsewhere(entry: dict[str, Any]) -> dict[str, Any]:
                 low, high = mean_interval(row["returns"])
                 found[f"{attack}, {page}"] = {"mean": row["mean_return"], "low": low, "high": high, "seconds": 0.0}
     return found
-
-
-def budget_text(budget: StandingBudget) -> str:
-    """A budget as the suite's page names it."""
-    scale = budget.scale if isinstance(budget.scale, str | None) else ";".join(f"{one:g}" for one in budget.scale)
-    return f"eps={budget.eps:g}" + ("" if scale is None else f",scale={scale}")
 
 
 def measure(results: Results) -> None:

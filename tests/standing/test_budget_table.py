@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import BudgetError
+from adv_wrappers.presets import parse_threat
 from adv_wrappers.standing.budget_table import budget_of_environment, check_unit, chosen_budget
 
 
@@ -12,6 +14,12 @@ def test_versions_of_an_environment_share_a_budget():
     assert budget_of_environment("Hopper-v4") == budget_of_environment("Hopper-v5") is not None
     assert budget_of_environment("ALE/Pong-v5") == budget_of_environment("PongNoFrameskip-v4") is not None
     assert budget_of_environment("LunarLander-v3") is None
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "MountainCar-v0", "Hopper-v5", "ALE/Pong-v5"])
+def test_a_budget_as_arguments_is_the_budget_of_a_threat(env):
+    budget = budget_of_environment(env)
+    assert parse_threat(f"noise:{budget.arguments}").budget == Linf(budget.eps, budget.scale)
 
 
 def test_another_eps_or_scale_than_the_tables_is_refused():
