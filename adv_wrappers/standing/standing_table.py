@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from adv_wrappers.evaluation.return_statistics import footnotes, marked
 from adv_wrappers.standing.measure_submission import ATTACKS, strongest
 
 HEAD = (
@@ -24,6 +25,7 @@ def standing_table(entries: Sequence[Mapping[str, Any]]) -> list[str]:
             f"## {env}",
             f"Budget: {rows[0]['budget']}. {rows[0]['episodes']} episodes of seed {rows[0]['seed']}.",
             "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines),
+            *(f"{note}." for note in figure_footnotes(rows)),
         ]
     why = _reasons(entries)
     return [*parts, *(["## Why cells say none", "\n".join(why)] if why else [])]
@@ -49,9 +51,19 @@ def _line(entry: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
+def figure_footnotes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the mark of intervals that are none of 95% means, of the figures that a table shows of these entries."""
+    shown = list[dict[str, Any]]()
+    for entry in entries:
+        worst, noise = strongest(entry), entry["attacks"].get("noise")
+        figures = [entry["clean"], *([noise] if noise else []), *([worst[1]] if worst else [])]
+        shown += [{"episodes": entry["episodes"], **one} for one in figures]  # figures of other pages say how many
+    return footnotes(shown)
+
+
 def _mean(figures: Mapping[str, Any]) -> str:
-    mark = " (no interval of 95%)" if figures.get("caveat") else ""
-    return f"{figures['mean']:.4g} [{figures['low']:.4g}, {figures['high']:.4g}]{mark}"
+    interval = f"[{figures['low']:.4g}, {figures['high']:.4g}]"
+    return f"{figures['mean']:.4g} {marked(interval, figures)}"
 
 
 def _cell(text: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 from page import AGAIN, RESULTS, Data, Page, Results, load, prose
 
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.return_statistics import mean_interval
+from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
 from adv_wrappers.standing.budget_table import budget_of_environment
 from adv_wrappers.standing.measure_submission import add_submission, ranked, read_entries
 from adv_wrappers.standing.standing_table import standing_table
@@ -67,15 +67,27 @@ def elsewhere(entry: dict[str, Any]) -> dict[str, Any]:
     suites = load(RESULTS / "everything.json").get("agents", {})
     suite = suites.get(f"zoo:{name}", suites.get(name))
     if suite is not None and budget is not None and suite["budget"] == budget.arguments:
-        found[f"{suite['worst']}, everything"] = {**suite["figure"], "seconds": 0.0}
+        found[f"{suite['worst']}, everything"] = {
+            **suite["figure"], "caveat": known_caveat(suite["figure"]), "seconds": 0.0,
+        }  # fmt: skip
     for page in ("hardened", "defences"):
         data = load(RESULTS / f"{page}.json")
         rows = data.get("agents", data.get("attacks", {})).get(name, {}).get("rows", {})
         for attack, row in rows.items():
             if attack not in ("none", "noise"):
-                low, high = mean_interval(row["returns"])
-                found[f"{attack}, {page}"] = {"mean": row["mean_return"], "low": low, "high": high, "seconds": 0.0}
+                returns = row["returns"]
+                low, high = mean_interval(returns)
+                found[f"{attack}, {page}"] = {
+                    "mean": row["mean_return"], "low": low, "high": high, "caveat": caveat(returns),
+                    "episodes": len(returns), "seconds": 0.0,
+                }  # fmt: skip
     return found
+
+
+def known_caveat(figure: dict[str, Any]) -> str | None:
+    """Why the interval of a figure whose returns were not kept is none of 95%: they are equal, or few."""
+    returns = [figure["mean"]] * figure["episodes"] if figure["std"] == 0 else range(figure["episodes"])
+    return caveat(returns)
 
 
 def measure(results: Results) -> None:

@@ -29,6 +29,19 @@ def test_an_agent_counts_for_its_strongest_attack():
     assert "- No certificate of a: no bounds" in text
 
 
+def test_what_is_no_interval_is_marked_and_explained_once_a_table():
+    noise = {**entry()["clean"], "caveat": "all 10 returns are equal"}
+    elsewhere = {"beam, everything": {**noise, "mean": 1.0, "caveat": "fewer than 10 episodes", "episodes": 5}}
+    rows = [entry(clean=noise), entry(name="b", clean=noise), entry(name="c", elsewhere=elsewhere)]
+    table, *notes = standing_table(rows)[3:6]
+    assert table.count("10 † [9, 11]") == 2 and table.count("†") == 3 and "1 † [9, 11] | `beam, everything`" in table
+    assert [note.split(":")[0] for note in notes] == [
+        "† no interval of 95% (all returns are equal, or all but 3 or fewer)",
+        "† no interval of 95% (fewer than 10 episodes)",
+    ]
+    assert "†" not in "".join(standing_table([entry()]))
+
+
 def test_words_of_a_submission_break_no_cell():
     text = standing_table([entry(claim="9|9 <b>\nnew")])[3]
     assert all(line.count("|") == len(HEAD) + 1 for line in text.splitlines())
