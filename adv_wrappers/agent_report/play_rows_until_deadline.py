@@ -26,7 +26,7 @@ from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims.victim import Victim
 
 _TIMED_STEPS, _TIMED_SECONDS = 20, 0.5  # of a threat that is timed before it is played
-_ROOM = 1.25  # a row may take so much longer than estimated
+ROOM = 1.25  # a row may take so much longer than estimated
 
 
 class OutOfTime(Exception):
@@ -171,16 +171,21 @@ class TrialPlayer:
 
     def has_time_for(self, seconds: float) -> bool:
         """Whether a row that is said to take so long fits into the time that is left."""
-        return seconds * _ROOM <= self.deadline.left - self.reserve
+        return seconds * ROOM <= self.deadline.left - self.reserve
 
     def leave_out(self, threat: str, why: str, seconds: float) -> None:
         """Note what does not fit."""
         self.left_out.append(TrialLeftOut(threat, why, seconds))
 
-    def price(self, attack: str, budget: Budget | None) -> float:
-        """About how many seconds a row under an attack takes."""
+    def price(self, attack: str | ThreatModel, budget: Budget | None, label: str = "") -> float:
+        """About how many seconds a row under an attack takes; the arguments are those of :meth:`play`."""
         with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
-            return self._price(evaluator, attack)
+            return self._price(evaluator, attack if isinstance(attack, str) else label)
+
+    def is_kept(self, attack: str | ThreatModel, budget: Budget | None) -> bool:
+        """Whether the folder holds the row under an attack, so that it is not played again."""
+        with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
+            return 1 in kept_rows(evaluator, self.out)
 
     def report(self) -> Report:
         """All rows, with the warnings of a report."""

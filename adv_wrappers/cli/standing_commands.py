@@ -10,6 +10,7 @@ from adv_wrappers.cli.common_options import ENV_KWARGS, FOLDER, SCALE, SEED, Env
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main
+from adv_wrappers.cli.print_table_or_json import print_table
 
 
 @main.group("standing")
@@ -31,6 +32,7 @@ def standing_() -> None:
     "--minutes", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
 )
 @SEED
+@click.option("--dry-run", is_flag=True, help="play the clean run and time each attack, and say what all would take")
 def add_(
     victim: str,
     store: Path,
@@ -43,11 +45,18 @@ def add_(
     scale: str | None,
     minutes: float,
     seed: int,
+    dry_run: bool,
 ) -> None:
     """Measure the agent of a card, or go on with it; the table counts the lowest mean of all its attacks."""
-    from adv_wrappers.standing.measure_submission import add_submission, strongest
+    from adv_wrappers.standing.measure_submission import Submission, add_submission, strongest
+    from adv_wrappers.standing.submission_cost import submission_cost
 
     name = name or Path(victim.partition(":")[2]).name
+    if dry_run:
+        given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs)
+        cost = submission_cost(given, store / name, minutes)
+        print_table(cost.table(minutes), (), notes=cost.notes())
+        return
     with resumable(store / name):
         entry = add_submission(
             victim,

@@ -32,6 +32,7 @@ from adv_wrappers.standing.budget_table import StandingBudget, chosen_budget, fi
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.split_and_parse_text import duration
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim import Victim
 
@@ -39,8 +40,47 @@ ENTRY_FILE = "entry.json"  # in the folder of an agent, beside its rows
 EPISODES, FEWER = 10, 2  # of states, and of images
 ATTACKS = ("noise", "max-diff", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted")
 _RANGE_SEEDS = 3  # clean episodes apart from the scored ones, by which an agent's own unit is checked
-_RANGE_SHARE, _CERTIFIED_SHARE = 0.05, 0.15  # of the time that is left
+RANGE_SHARE, CERTIFIED_SHARE = 0.05, 0.15  # of the time that is left
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """An agent that is to join a standing; the arguments of :func:`add_submission` of these names."""
+
+    victim: str
+    name: str
+    licence: str | None = None
+    claim: str = ""
+    env: str | None = None
+    eps: float | None = None
+    scale: Scale = None
+    seed: int = 0
+    env_kwargs: EnvKwargs | None = None
+
+
+@dataclass(frozen=True)
+class OpenedAgent:
+    """An agent in its environment, with the budget and the episodes of all its rows.
+
+    Attributes:
+        image: whether its observations are images.
+    """
+
+    victim: Victim
+    environment: Environment
+    budget: Linf
+    episodes: Episodes
+    image: bool
+
+    def player(self, deadline: Deadline, folder: Path) -> TrialPlayer:
+        """What plays its rows, and keeps them in a folder."""
+        return TrialPlayer(self.victim, self.environment, self.episodes, deadline, folder)
+
+    def setting(self) -> AttackSetting:
+        """What its attacks are made for."""
+        count, seed = self.episodes.count, self.episodes.seed
+        return AttackSetting(self.victim, self.environment, self.budget, episodes=count, episode_seed=seed)
 
 
 @holding
@@ -69,7 +109,7 @@ def add_submission(
         claim: what its authors say of it, in their words.
         env, env_kwargs: its environment; None is that of its card.
         eps, scale: the budget, for an environment that the table of budgets does not have.
-        minutes: of wall clock, above 0: attacks that do not fit are named with their price.
+        minutes: of wall clock, above 0: attacks that do not fit are left out, with the seconds that they take.
         seed: of the episodes.
         tell: called with a sentence whenever something else begins.
 
@@ -80,40 +120,17 @@ def add_submission(
         AdvWrappersError: one of its kinds, before anything is attacked: for a reference that is no card, no licence, a
             budget other than the table's, a unit of the agent's own that is too small, and a folder of other weights.
     """
-    if _NAME.fullmatch(name) is None:
-        raise ValueRangeError(f"the name of an agent has letters, digits and any of . _ + -, got {name!r:.80}")
-    limit, folder = 60 * number("minutes", minutes, 0.01, 1e5), Path(out)
-    agent = load_victim(victim)
-    if agent.card is None:
-        raise ValueRangeError(f"agents of a standing are cards, card:FOLDER or zoo:NAME, got {victim!r:.80}: save_card")
-    licence = _licence(agent.card, licence)
-    id, kwargs = environment_of(agent.card)
-    environment = Environment(env or id, env_kwargs if env_kwargs is not None else kwargs or None).for_victim(agent)
-    chosen = chosen_budget(environment.name, eps, scale)
-    known = _read(folder)
-    if known and known["victim"]["fingerprint"] != agent.fingerprint():
-        raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
-    deadline = Deadline(limit)
-    opened = _opened(agent, environment, chosen, seed, limit)
-    entry: dict[str, Any] = {
-        "schema": 1,
-        "name": name,
-        "licence": licence,
-        "claim": claim,
-        "environment": json_value(environment.described),
-        "budget": str(chosen),
-        "given_budget": [eps, scale],
-        "victim": {**agent.described(), "ref": None},
-        **what_card_says(agent.card),
-        "episodes": opened.episodes.count,
-        "seed": seed,
-    }
+    deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
+    folder, given = Path(out), Submission(victim, name, licence, claim, env, eps, scale, seed, env_kwargs)
+    opened, entry = open_submission(given, folder, deadline.left)
+    known = read_entry(folder)
     attacks = {name: row for name, row in known.get("attacks", {}).items() if row.get("added")}
-    left_out = dict[str, str]()
+    left_out, left_out_seconds = dict[str, str](), dict[str, float]()
     with closing(opened.player(deadline, folder)) as player:
         tell(f"{name}: no attack")
         clean = player.play_clean()
-        entry |= {"clean": _figures(clean), "attacks": attacks, "left_out": left_out, "certificate": None}
+        entry |= {"clean": _figures(clean), "attacks": attacks, "left_out": left_out}
+        entry |= {"left_out_seconds": left_out_seconds, "certificate": None}
         entry |= _certified(opened, deadline)
         setting = opened.setting()
         entries, reasons = entries_that_apply(ATTACKS, setting)
@@ -125,7 +142,8 @@ def add_submission(
                 attacks[one.name] = _figures(row)
                 left_out.pop(one.name, None)
             except OutOfTime:
-                left_out[one.name] = f"about {player.left_out[-1].seconds:.0f} s, more than was left"
+                left_out_seconds[one.name] = player.left_out[-1].seconds
+                left_out[one.name] = f"about {duration(left_out_seconds[one.name])}, more than was left"
             except AdvWrappersError as error:
                 left_out[one.name] = str(error)
             _write(folder, entry, player)
@@ -133,6 +151,7 @@ def add_submission(
     return entry
 
 
+@holding
 def add_attack(
     victim: str,
     out: str | Path,
@@ -163,7 +182,7 @@ def add_attack(
             one that does not fit into the time, before it is played.
     """
     folder, agent = Path(out), load_victim(victim)
-    entry = _read(folder)
+    entry = read_entry(folder)
     if not entry or agent.card is None or entry["victim"]["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} does not hold {victim}: adv-wrappers standing add comes first")
     deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
@@ -183,7 +202,7 @@ def add_attack(
             row = player.play(attack, None, "the standing", label=name).row
         except OutOfTime as error:
             raise ValueRangeError(
-                f"{name} takes about {player.left_out[-1].seconds:.0f} s: give more minutes"
+                f"{name} takes about {duration(player.left_out[-1].seconds)}: give more minutes"
             ) from error
         entry["attacks"][name] = {**_figures(row), "added": True}
         _write(folder, entry, player)
@@ -240,43 +259,65 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(card:)\S*/", r"\1", text)
 
 
-@dataclass(frozen=True)
-class _OpenedAgent:
-    """An agent in its environment, with the budget and the episodes of all its rows.
+def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[OpenedAgent, dict[str, Any]]:
+    """Check a submission, and play the few clean episodes by which its budget is fitted.
 
-    Attributes:
-        image: whether its observations are images.
+    Args:
+        given: the submission.
+        folder: of the standing, that the agent has or gets.
+        seconds: of wall clock that are given for all its rows, of which these episodes take a share.
+
+    Returns:
+        The agent with its episodes, and the entry as far as it is known without any row.
+
+    Raises:
+        AdvWrappersError: as :func:`add_submission` does.
     """
-
-    victim: Victim
-    environment: Environment
-    budget: Linf
-    episodes: Episodes
-    image: bool
-
-    def player(self, deadline: Deadline, folder: Path) -> TrialPlayer:
-        """What plays its rows, and keeps them in a folder."""
-        return TrialPlayer(self.victim, self.environment, self.episodes, deadline, folder)
-
-    def setting(self) -> AttackSetting:
-        """What its attacks are made for."""
-        count, seed = self.episodes.count, self.episodes.seed
-        return AttackSetting(self.victim, self.environment, self.budget, episodes=count, episode_seed=seed)
+    if _NAME.fullmatch(given.name) is None:
+        raise ValueRangeError(f"the name of an agent has letters, digits and any of . _ + -, got {given.name!r:.80}")
+    agent = load_victim(given.victim)
+    if agent.card is None:
+        raise ValueRangeError(
+            f"agents of a standing are cards, card:FOLDER or zoo:NAME, got {given.victim!r:.80}: save_card"
+        )
+    licence = _licence(agent.card, given.licence)
+    id, own = environment_of(agent.card)
+    kwargs = given.env_kwargs if given.env_kwargs is not None else own or None
+    environment = Environment(given.env or id, kwargs).for_victim(agent)
+    chosen = chosen_budget(environment.name, given.eps, given.scale)
+    known = read_entry(folder)
+    if known and known["victim"]["fingerprint"] != agent.fingerprint():
+        raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
+    opened = _opened(agent, environment, chosen, given.seed, seconds)
+    entry: dict[str, Any] = {
+        "schema": 1,
+        "name": given.name,
+        "licence": licence,
+        "claim": given.claim,
+        "environment": json_value(environment.described),
+        "budget": str(chosen),
+        "given_budget": [given.eps, given.scale],
+        "victim": {**agent.described(), "ref": None},
+        **what_card_says(agent.card),
+        "episodes": opened.episodes.count,
+        "seed": given.seed,
+    }
+    return opened, entry
 
 
 def _opened(
     agent: Victim, environment: Environment, chosen: StandingBudget, seed: int, seconds: float, count: int | None = None
-) -> _OpenedAgent:
+) -> OpenedAgent:
     """Play a few clean episodes, by which the budget is fitted and the number of episodes chosen.
 
     Args:
         seconds: that are left for all, of which these take a share.
         count: of episodes; None takes that of the standing.
     """
-    ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), _RANGE_SHARE * seconds)
+    ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), RANGE_SHARE * seconds)
     budget = fitted_budget(chosen, agent, ranges)
     episodes = Episodes(count or (FEWER if ranges.image else EPISODES), seed)
-    return _OpenedAgent(agent, environment, budget, episodes, ranges.image)
+    return OpenedAgent(agent, environment, budget, episodes, ranges.image)
 
 
 def _licence(card: Mapping[str, Any], given: str | None) -> str:
@@ -294,12 +335,12 @@ def _licence(card: Mapping[str, Any], given: str | None) -> str:
     return own or str(given)
 
 
-def _certified(opened: _OpenedAgent, deadline: Deadline) -> dict[str, Any]:
+def _certified(opened: OpenedAgent, deadline: Deadline) -> dict[str, Any]:
     """The certified mean return of the episodes, or why there is none."""
     if opened.image:
         return {"no_certificate": "of images it takes hours: adv-wrappers certify"}
     count, seed = opened.episodes.count, opened.episodes.seed
-    each = max(_CERTIFIED_SHARE * deadline.left / count, 0.01)
+    each = max(CERTIFIED_SHARE * deadline.left / count, 0.01)
     try:
         found = certify(opened.victim, opened.environment, None, count, seed, budget_s=each, within=opened.budget)
     except AdvWrappersError as error:
@@ -315,7 +356,8 @@ def _write(folder: Path, entry: dict[str, Any], player: TrialPlayer) -> None:
     write(folder / ENTRY_FILE, (json.dumps(entry, indent=1, allow_nan=False) + "\n").encode())
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def read_entry(folder: Path) -> dict[str, Any]:
+    """The entry of an agent's folder, empty where there is none; :class:`ValueRangeError` for one that is damaged."""
     path = folder / ENTRY_FILE
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
@@ -329,7 +371,7 @@ def read_entries(store: str | Path) -> list[dict[str, Any]]:
     Raises:
         ValueRangeError: for a folder without any, and an entry that cannot be read.
     """
-    found = [entry for path in sorted(Path(store).glob(f"*/{ENTRY_FILE}")) if (entry := _read(path.parent))]
+    found = [entry for path in sorted(Path(store).glob(f"*/{ENTRY_FILE}")) if (entry := read_entry(path.parent))]
     if not found:
         raise ValueRangeError(f"{store} holds no agent of a standing: adv-wrappers standing add")
     return ranked(found)

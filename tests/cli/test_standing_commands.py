@@ -23,6 +23,13 @@ def test_an_agent_is_added_and_the_table_is_built(tmp_path):
     assert (tmp_path / "out" / "agents" / "cartpole-dqn.html").is_file()
 
 
+def test_a_dry_run_says_what_attacks_take_and_adds_nothing(tmp_path):
+    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path, "--env-kwargs", "max_episode_steps=20", "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "in 2 minutes" in done.output and " minutes play all of them" in done.output
+    assert not [*tmp_path.glob("*/entry.json")]
+
+
 def test_errors_are_one_line(tmp_path):
     done = call("build", tmp_path, "--out", tmp_path / "out")
     assert done.exit_code == 2 and "holds no agent of a standing" in done.output

@@ -12,6 +12,7 @@ import adv_wrappers
 from adv_wrappers.errors import BudgetError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
     ENTRY_FILE,
+    Submission,
     add_attack,
     add_submission,
     ranked,
@@ -19,6 +20,7 @@ from adv_wrappers.standing.measure_submission import (
     strongest,
     what_card_says,
 )
+from adv_wrappers.standing.submission_cost import submission_cost
 
 ZOO = Path(adv_wrappers.__file__).parent / "zoo"
 
@@ -53,6 +55,21 @@ def test_another_call_plays_no_row_again(measured):
     again = add(store / "dqn")
     assert again["clean"] == entry["clean"]
     assert {name: again["attacks"].get(name) for name in entry["attacks"]} == entry["attacks"]
+
+
+def test_rows_that_are_there_are_none_to_be_paid_for(measured):
+    store, _ = measured
+    (entry,) = read_entries(store)  # as it is now
+    cost = submission_cost(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), store / "dqn")
+    assert {*cost.kept} == {*entry["attacks"]} - {"mine"}
+    assert {*cost.attacks} == {*entry["left_out_seconds"]}
+
+
+def test_what_does_not_fit_is_left_out_with_its_seconds(tmp_path):
+    entry = add_submission("zoo:cartpole-dqn", tmp_path / "dqn", name="dqn", minutes=0.01)
+    assert entry["left_out_seconds"]["strong-max-diff"] > 0.01 * 60
+    assert {*entry["left_out_seconds"]} <= {*entry["left_out"]}
+    assert entry["left_out"]["strong-max-diff"].endswith(", more than was left")
 
 
 def test_an_attack_of_ones_own_can_only_lower(measured):
