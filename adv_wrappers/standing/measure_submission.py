@@ -369,12 +369,16 @@ def read_entries(store: str | Path) -> list[dict[str, Any]]:
     """The entries of a standing, by environment, and in each the highest mean under the strongest attack first.
 
     Raises:
-        ValueRangeError: for a folder without any, and an entry that cannot be read.
+        ValueRangeError: for a folder without any, an entry that cannot be read, and one of another name than its
+            folder, by which pages are named.
     """
-    found = [entry for path in sorted(Path(store).glob(f"*/{ENTRY_FILE}")) if (entry := read_entry(path.parent))]
+    found = {path.parent: read_entry(path.parent) for path in sorted(Path(store).glob(f"*/{ENTRY_FILE}"))}
     if not found:
         raise ValueRangeError(f"{store} holds no agent of a standing: adv-wrappers standing add")
-    return ranked(found)
+    for folder, entry in found.items():
+        if entry.get("name") != folder.name or _NAME.fullmatch(folder.name) is None:
+            raise ValueRangeError(f"expected the entry of an agent called {folder.name}, got {entry.get('name')!r:.80}")
+    return ranked([*found.values()])
 
 
 def ranked(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -112,6 +112,14 @@ def test_what_is_no_submission_is_refused(tmp_path):
         read_entries(tmp_path)
 
 
+@pytest.mark.parametrize(("folder", "name"), [("a", "../../a"), ("a", 3), ("a b", "a b")])
+def test_an_entry_of_another_name_than_its_folder_is_refused(tmp_path, folder, name):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / ENTRY_FILE).write_text(json.dumps({"name": name}))
+    with pytest.raises(ValueRangeError, match=f"an agent called {folder}, got"):
+        read_entries(tmp_path)
+
+
 def test_a_small_unit_of_a_card_is_refused(tmp_path):
     pytest.importorskip("mujoco")
     card = shutil.copytree(ZOO / "hopper-ppo", tmp_path / "card")
