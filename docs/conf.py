@@ -65,7 +65,7 @@ def lacking(module):  # snippets of libraries that are not installed, or lack wh
 
 html_theme = "furo"
 html_title = f"adv_wrappers {release}"
-html_static_path = ["_static"]
+html_static_path = ["_static", "results/standing.html"]
 html_css_files = ["wide.css"]
 html_copy_source = False
 
@@ -76,9 +76,11 @@ def inline(text: str) -> str:
     out = []
     for piece in pieces:
         link = re.fullmatch(r"\[([^\]]+)\]\(([^)]+)\)", piece)
-        page = re.fullmatch(r"(?:results/)?(\w+)\.md", link[2]) if link else None
-        if link and page:
+        page = re.fullmatch(r"(?:results/)?(\w+)\.(md|html)", link[2]) if link else None
+        if link and page and page[2] == "md":
             out.append(f":doc:`{link[1]} </_generated/results/{page[1]}>`")
+        elif link and page:  # a page that Sphinx takes as it is, beside a result
+            out.append(f"`{link[1]} <../../_static/{page[1]}.html>`__")
         elif link:
             out.append(f"`{link[1]} <{link[2]}>`__")
         elif re.fullmatch(r"`[^`]+`", piece):

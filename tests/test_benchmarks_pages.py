@@ -16,6 +16,11 @@ PAGES = sorted(path.stem for path in RESULTS.glob("*.json"))
 SCRIPTS = {"daylight_bankheist": "daylight"}  # a script has the name of its page, but for one that has two
 
 
+def content(page: Path) -> str:
+    """What a page of HTML shows."""
+    return page.read_text(encoding="utf-8").partition("<main")[2].partition("</main>")[0]
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_its_script_makes_of_its_rows(name, tmp_path):
     pytest.importorskip("stable_baselines3")
@@ -25,6 +30,8 @@ def test_a_page_is_what_its_script_makes_of_its_rows(name, tmp_path):
         pages[name].write(tmp_path)
     text = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
     assert text == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    for path in tmp_path.glob("*.html"):  # whose style is that of reports, and may be older
+        assert content(path) == content(RESULTS / path.name)
     pictures = {path.name for path in tmp_path.glob("*.png")}
     assert pictures == {*re.findall(r"\]\(([a-z0-9_]+\.png)\)", text)} and pictures <= {*os.listdir(RESULTS)}
 

@@ -209,7 +209,7 @@ def _page(first: AgentSections, second: AgentSections) -> bytes:
         sentence=_sentence(both, labels),
         clean=rows[0],
         only=only,
-        figures=Figures([*first.rows, *second.rows]),
+        figures=Figures.of_rows([*first.rows, *second.rows]),
         footnotes=_footnotes(rows),
         protocol=_protocols(first, second),
     )

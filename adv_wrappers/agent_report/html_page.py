@@ -203,7 +203,9 @@ def render(template: str, **values: Any) -> bytes:
     environment.filters["svg"] = lambda chart: Markup(chart)  # of svg_charts.py, which escapes
     environment.filters["kind"] = lambda row: _KINDS[row.kind]
     environment.filters["eps"] = eps_text
-    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(re.split(r"(?<=[,:])(?=[\w-]+=)", str(text)))
+    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(
+        re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=/)", str(text))
+    )
     environment.tests["mean"] = lambda value: isinstance(value, MeanWithInterval)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = environment.get_template(template).render(
@@ -213,12 +215,22 @@ def render(template: str, **values: Any) -> bytes:
 
 
 class Figures:
-    """How the returns of one report are written: all with as many decimals, so that columns of them align."""
+    """How returns that belong together are written: all with as many decimals, so that columns of them align.
 
-    def __init__(self, rows: Sequence[AttackRow]) -> None:
-        largest = max((abs(row.row[key]) for row in rows for key in ("mean_return", "min", "max")), default=1.0)
-        self.few = all(int(row.row["episodes"]) < LEAST_EPISODES for row in rows)  # for an interval of 95%
+    Args:
+        largest: of their magnitudes.
+        few: whether none of them has episodes enough for an interval of 95%.
+    """
+
+    def __init__(self, largest: float, few: bool = False) -> None:
+        self.few = few
         self._decimals = 0 if largest >= 10_000 else 1 if largest >= 20 else 2 if largest >= 1 else 4
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[AttackRow]) -> Figures:
+        """Those of a report."""
+        largest = max((abs(row.row[key]) for row in rows for key in ("mean_return", "min", "max")), default=1.0)
+        return cls(largest, all(int(row.row["episodes"]) < LEAST_EPISODES for row in rows))
 
     def number(self, value: float | None) -> str:
         """A return; a dash where there is none."""
@@ -240,7 +252,7 @@ def share(value: float | None) -> str:
 
 def _overview_line(agent: AgentSections, in_full: bool) -> dict[str, Any]:
     worst = min(agent.attacked, key=lambda row: float(row.row["mean_return"]), default=None)
-    return {"agent": agent, "worst": worst, "in_full": in_full, "figures": Figures(agent.rows)}
+    return {"agent": agent, "worst": worst, "in_full": in_full, "figures": Figures.of_rows(agent.rows)}
 
 
 def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
@@ -258,7 +270,7 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "id": id,
         "agent": agent,
         "verdict": said,
-        "figures": Figures(agent.rows),
+        "figures": Figures.of_rows(agent.rows),
         "share": share,
         "with_labels": lambda text: _with_labels(text, agent),
         "charts": charts,

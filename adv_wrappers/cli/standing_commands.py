@@ -110,16 +110,20 @@ def attack_(victim: str, store: Path, name: str | None, threat: str, label: str 
 
 @standing_.command("build")
 @click.argument("store", type=FOLDER)
-@click.option("--out", required=True, type=FOLDER, help="for standing.md, and a page of every agent in agents")
+@click.option("--out", required=True, type=FOLDER, help="for standing.html and standing.md, and the pages of agents")
 def build_(store: Path, out: Path) -> None:
-    """Make the table of all agents of STORE, and the report's page of each."""
-    from adv_wrappers.agent_report.html_page import write_page
+    """Make the table of all agents of STORE, as a page and in Markdown, and the report's page of each."""
+    from adv_wrappers.agent_report.html_page import check_target, write_page
     from adv_wrappers.standing.measure_submission import read_entries
+    from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
     from adv_wrappers.standing.standing_table import standing_table
     from adv_wrappers.utils.files import write
 
-    entries = read_entries(store)
-    for entry in entries:
-        write_page(store / entry["name"], out / "agents" / f"{entry['name']}.html")
+    entries, page = read_entries(store), out / STANDING_PAGE
+    check_target(page)
+    pages = {entry["name"]: f"agents/{entry['name']}.html" for entry in entries}
+    for name, path in pages.items():
+        write_page(store / name, out / path)
+    write(page, standing_page(entries, pages))
     write(out / "standing.md", ("\n\n".join(["# Standing", *standing_table(entries)]) + "\n").encode())
-    click.echo(f"wrote {out / 'standing.md'} and {len(entries)} pages in {out / 'agents'}")
+    click.echo(f"wrote {page}, {out / 'standing.md'} and {len(entries)} pages in {out / 'agents'}")

@@ -27,7 +27,8 @@ def standing_table(entries: Sequence[Mapping[str, Any]]) -> list[str]:
             "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines),
             *(f"{note}." for note in figure_footnotes(rows)),
         ]
-    why = _reasons(entries)
+    reasons = without_certificate(entries)
+    why = [f"- No certificate of {', '.join(names)}: {_cell(reason)}" for reason, names in reasons.items()]
     return [*parts, *(["## Why cells say none", "\n".join(why)] if why else [])]
 
 
@@ -61,6 +62,15 @@ def figure_footnotes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return footnotes(shown)
 
 
+def without_certificate(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """By the reason why there is none, the names of the agents that have no certificate."""
+    found = dict[str, list[str]]()
+    for entry in entries:
+        if not entry.get("certificate") and entry.get("no_certificate"):
+            found.setdefault(str(entry["no_certificate"]), []).append(str(entry["name"]))
+    return found
+
+
 def _mean(figures: Mapping[str, Any]) -> str:
     interval = f"[{figures['low']:.4g}, {figures['high']:.4g}]"
     return f"{figures['mean']:.4g} {marked(interval, figures)}"
@@ -69,12 +79,3 @@ def _mean(figures: Mapping[str, Any]) -> str:
 def _cell(text: str) -> str:
     """A cell of a table: a submission's own words break neither the table nor the page."""
     return " ".join(str(text).replace("|", "/").replace("<", "(").replace(">", ")").split()) or "none"
-
-
-def _reasons(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """By reason, the agents that have no certificate."""
-    found = dict[str, list[str]]()
-    for entry in entries:
-        if not entry.get("certificate") and entry.get("no_certificate"):
-            found.setdefault(_cell(entry["no_certificate"]), []).append(str(entry["name"]))
-    return [f"- No certificate of {', '.join(names)}: {why}" for why, names in found.items()]

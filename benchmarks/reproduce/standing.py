@@ -19,12 +19,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from page import AGAIN, RESULTS, Data, Page, Results, load, prose
+from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
 from adv_wrappers.standing.budget_table import budget_of_environment
 from adv_wrappers.standing.measure_submission import add_submission, ranked, read_entries
+from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
 from adv_wrappers.standing.standing_table import standing_table
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim_references import zoo_names
@@ -111,10 +112,22 @@ def measure(results: Results) -> None:
     results.keep()
 
 
+def entries_of(data: Data) -> list[dict[str, Any]]:
+    """The entries with what other pages have of their agents, in their order."""
+    return ranked([{**entry, "elsewhere": elsewhere(entry)} for entry in data["entries"]])
+
+
 def body(data: Data) -> list[str]:
     """The page."""
-    entries = [{**entry, "elsewhere": elsewhere(entry)} for entry in data["entries"]]
-    return [*prose(__doc__, 3), *standing_table(ranked(entries))]
+    link = f"[One table of all of them]({STANDING_PAGE}) sorts and filters."
+    return [*prose(__doc__, 3), link, *standing_table(entries_of(data))]
+
+
+def draw(data: Data, folder: Path) -> None:
+    """The table that sorts and filters, beside the page; in the documentation it lies in a folder of its own."""
+    lent = 'An attack with the name of a page beside it, as in "beam, everything", was played for that page of results.'
+    page = standing_page(entries_of(data), rules="../standing.html", notes=[lent])
+    write(folder / STANDING_PAGE, page.decode())
 
 
 PAGE = Page(
@@ -123,6 +136,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    draw,
     options={
         "--victims": {"type": Path, "help": "folder of cards"},
         "--work": {"type": Path, "help": "folder of the rows"},

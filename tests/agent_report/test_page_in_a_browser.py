@@ -1,4 +1,4 @@
-"""The page in Chromium: no error, nothing too wide, it sorts, filters, prints, and an audit of accessibility passes.
+"""Pages in Chromium: no error, nothing too wide, it sorts, filters, prints, and an audit of accessibility passes.
 
 CONTRIBUTING.md says how to install the browser and axe-core; what is missing is skipped.
 """
@@ -15,6 +15,8 @@ import pytest
 
 from adv_wrappers.agent_report.html_comparison import compare_pages
 from adv_wrappers.agent_report.html_page import write_page
+from adv_wrappers.standing.standing_page import standing_page
+from tests.standing.test_standing_table import entry
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 AXE = [
@@ -43,9 +45,14 @@ def browser():
         found.close()
 
 
+def mean_of(mean):
+    """Figures of a run without an interval of 95%."""
+    return {"mean": mean, "low": mean - 1, "high": mean + 1, "caveat": "few", "seconds": 1.0}
+
+
 @pytest.fixture(scope="module")
 def pages(played, tmp_path_factory):
-    """A report with everything on it, and a comparison, as addresses."""
+    """A report with everything on it, a comparison, and a standing, as addresses."""
     folder = shutil.copytree(played, tmp_path_factory.mktemp("browser") / "cartpole")
     names = ("position", "speed", "angle", "turn")
     choices = {
@@ -57,7 +64,14 @@ def pages(played, tmp_path_factory):
     (folder / "choices.json").write_text(json.dumps(choices))
     for part in ("evaluation", "fresh"):
         shutil.copytree(played, folder / "suite" / part)
+    agents = [
+        entry(name=name, environment={"id": env}, claim=f"{name} claim", clean=mean_of(mean))
+        for name, env, mean in (("first", "E-v1", 30.0), ("second", "E-v1", 4.0), ("third", "F-v1", 200.0))
+    ]
+    standing = folder / "standing.html"
+    standing.write_bytes(standing_page(agents, {"first": "report.html"}))
     return {
+        "standing": standing.as_uri(),
         "report": write_page(folder, folder / "report.html").as_uri(),
         "comparison": compare_pages(folder, played, folder / "both.html").as_uri(),
         "several": write_page(folder / "suite", folder / "several.html").as_uri(),
@@ -143,6 +157,36 @@ def test_the_table_is_short_until_it_is_asked_for_more_or_filtered(opened):
     assert len(names(page)) == 17
 
 
+@pytest.mark.parametrize(("width", "scheme"), WINDOWS)
+def test_a_standing_fits_its_window(opened, width, scheme):
+    page = opened("standing", width, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    table = page.evaluate(
+        "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth])(document.querySelector('.scroll'))"
+    )
+    assert table[0] <= table[1] <= width
+    assert page.locator("tbody tr").first.locator("th").inner_text().startswith("first")
+
+
+def test_a_standing_sorts_filters_and_leads_to_agents(opened):
+    page = opened("standing")
+    names = lambda: [text.split()[0] for text in page.locator("tbody tr:visible th").all_text_contents()]  # noqa: E731
+    said = page.locator("form.filter output")
+    assert names() == ["first", "second", "third"] and said.text_content() == "3 of 3 agents"
+    head = page.get_by_role("columnheader", name="no attack")
+    head.get_by_role("button").click()
+    assert names() == ["second", "first", "third"] and head.get_attribute("aria-sort") == "ascending"
+    page.keyboard.press("Enter")
+    assert names() == ["third", "first", "second"] and head.get_attribute("aria-sort") == "descending"
+    page.locator("form.filter select").select_option("E-v1")
+    assert names() == ["first", "second"]
+    page.get_by_label("Find").fill("SECOND claim")
+    assert names() == ["second"] and said.text_content() == "1 of 3 agents"
+    page.get_by_label("Find").fill("")
+    page.get_by_role("link", name="first").click()
+    page.wait_for_url("**/report.html")
+
+
 def test_one_of_several_reports_is_shown(opened):
     page = opened("several")
     shown = page.locator("article.agent:visible")
@@ -176,7 +220,14 @@ def test_the_page_prints_with_all_of_its_numbers(opened):
 @pytest.mark.skipif(not AXE, reason="no axe-core: npm install axe-core, or AXE_CORE=/path/to/axe.min.js")
 @pytest.mark.parametrize(
     ("name", "width", "scheme"),
-    [("report", 1440, "light"), ("report", 390, "dark"), ("comparison", 1440, "dark"), ("several", 1440, "light")],
+    [
+        ("report", 1440, "light"),
+        ("report", 390, "dark"),
+        ("comparison", 1440, "dark"),
+        ("several", 1440, "light"),
+        ("standing", 1440, "light"),
+        ("standing", 390, "dark"),
+    ],
 )
 def test_an_audit_of_accessibility_finds_nothing(opened, name, width, scheme):
     page = opened(name, width, scheme)

@@ -21,6 +21,11 @@ def test_an_agent_is_added_and_the_table_is_built(tmp_path):
     assert done.exit_code == 0, done.output
     assert "| cartpole-dqn | 20 " in (tmp_path / "out" / "standing.md").read_text()
     assert (tmp_path / "out" / "agents" / "cartpole-dqn.html").is_file()
+    page = (tmp_path / "out" / "standing.html").read_text()
+    assert '<a href="agents/cartpole-dqn.html">cartpole-dqn</a>' in page
+    (tmp_path / "out" / "standing.html").write_text("notes of somebody")
+    done = call("build", tmp_path / "store", "--out", tmp_path / "out")
+    assert done.exit_code == 2 and "no page of adv_wrappers" in done.output
 
 
 def test_a_dry_run_says_what_attacks_take_and_adds_nothing(tmp_path):

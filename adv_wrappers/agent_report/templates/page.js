@@ -33,8 +33,10 @@
     const [input, select, output] = ["input", "select", "output"].map((name) => form.querySelector(name));
     const rows = Array.from(table.tBodies[0].rows);
     const more = form.parentElement.querySelector("button.more");
-    let whole = rows.length <= 15;
-    more.addEventListener("click", () => {
+    const things = form.dataset.things || "runs";
+    const searched = (row) => (table.classList.contains("searched-whole") ? row : row.cells[0]).textContent;
+    let whole = !more || rows.length <= 15;
+    more?.addEventListener("click", () => {
       const first = table.querySelector("tr.beyond");
       whole = true;
       apply();
@@ -45,19 +47,21 @@
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       let count = 0;
       for (const row of rows) {
-        const text = row.cells[0].textContent.toLowerCase();
+        const text = searched(row).toLowerCase();
         const fits = words.every((word) => text.includes(word));
         const chosen = select ? select.value : "";
-        const kept = chosen === "focus" ? "focus" in row.dataset : !chosen || row.dataset.kind === chosen;
+        const kept = !chosen || row.dataset.kind === chosen || (chosen === "focus" && "focus" in row.dataset);
         row.hidden = !fits || !kept;
         count += !row.hidden;
       }
       const short = !whole && !words.length && count > 15;
       let place = 0;
       for (const row of table.tBodies[0].rows) row.classList.toggle("beyond", short && !row.hidden && ++place > 12);
-      more.hidden = !short;
-      more.textContent = `Show all ${count} runs`;
-      output.textContent = `${short ? 12 : count} of ${rows.length} runs`;
+      if (more) {
+        more.hidden = !short;
+        more.textContent = `Show all ${count} ${things}`;
+      }
+      output.textContent = `${short ? 12 : count} of ${rows.length} ${things}`;
     };
     table.addEventListener("sorted", apply);
     form.addEventListener("input", apply);
