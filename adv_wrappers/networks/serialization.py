@@ -336,7 +336,7 @@ def copy_of(layers: Iterable[nn.Module]) -> nn.Sequential:
 
 
 def output_shape(layers: Iterable[nn.Module], shape: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """Shape of what layers make of one input of ``shape``, found without computing anything.
+    """Shape of what layers make of one input of ``shape``, found without computing anything; of an LSTM, of one step.
 
     Raises:
         CardError: for layers that do not fit each other or the shape, and where any of them would answer with more than
@@ -352,6 +352,7 @@ def output_shape(layers: Iterable[nn.Module], shape: tuple[int, ...], most: int)
             raise CardError(
                 f"{layer} does not take what comes before it, {tuple(x.shape[1:])}: {error!s:.200}"
             ) from error
+        x = x[0] if isinstance(layer, nn.LSTM) else x  # beside it the state
         if not isinstance(x, Tensor):
             raise CardError(f"{layer} does not answer with one tensor")
         if x[0].numel() > most:

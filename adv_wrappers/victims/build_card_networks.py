@@ -17,7 +17,14 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.graph import flattened
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Normalize, mean_over_quantiles
-from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue, zero_state
+from adv_wrappers.networks.recurrent import (
+    GaussianLSTM,
+    LSTMPath,
+    LSTMValue,
+    RecurrentActor,
+    RecurrentValue,
+    zero_state,
+)
 from adv_wrappers.networks.serialization import build, output_shape
 from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.victims.victim import OutputKind
@@ -240,6 +247,8 @@ def _layers(
     if "value" in built:
         nets.value = nn.Sequential(normalise, built["value"])
         outputs("value", nets.value, shape)
+    if any(isinstance(layer, nn.LSTM) for part in built.values() for layer in part):
+        _make_recurrent(nets, normalise, built, weights.where)
     for name in ("critic", "robust_sarsa"):
         if name in built:
             if len(shape) != 1 or output in ("q", "logits"):
@@ -247,6 +256,28 @@ def _layers(
             outputs(name, built[name], (shape[0] + nets.actions,))
             setattr(nets, name, ActionValue(normalise, built[name]))
     return nets
+
+
+def _make_recurrent(nets: VictimNetworks, normalise: nn.Module, built: Mapping[str, nn.Sequential], where: str) -> None:
+    """Give networks with an LSTM in their lists of layers the state of one."""
+    split = dict[str, tuple[nn.Sequential, nn.LSTM | None, nn.Sequential]]()
+    for name, net in built.items():
+        layers = list(net)
+        found = [(i, layer) for i, layer in enumerate(layers) if isinstance(layer, nn.LSTM)]
+        most = 1 if name in ("policy", "value") else 0
+        if len(found) > most:
+            raise CardError(f"{where}: {name} may have {most} lstm among its layers, got {len(found)}")
+        at, only = found[0] if found else (-1, None)
+        split[name] = nn.Sequential(normalise, *layers[: max(at, 0)]), only, nn.Sequential(*layers[at + 1 :])
+    features, lstm, head = split["policy"]
+    if lstm is None:
+        raise CardError(f"{where}: value has an lstm among its layers, and policy has none")
+    before, own, valued = split.get("value", (None, None, None))
+    nets.net = RecurrentActor(features, lstm, head, None if before is None or own is None else (before, own))
+    if before is not None and valued is not None:
+        nets.value = RecurrentValue(before, own, None, valued, own is not None)
+    shapes = [(each.num_layers, each.hidden_size) for each in (lstm, own) if each is not None for _ in "hc"]
+    nets.initial_state = functools.partial(zero_state, shapes)
 
 
 _Maker = Callable[[Weights, NetworkSection, nn.Module, tuple[int, ...], int], VictimNetworks]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card_format import Section, write_card
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Normalize
-from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath
+from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
 from adv_wrappers.networks.serialization import describe, kinds
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.victims.build_card_networks import STRIDES, mlp_of
@@ -52,7 +52,7 @@ def save_card(
         folder: for ``card.json`` and ``weights.safetensors``, each written at once or not at all.
         victim: a victim; or a module, with ``observation_space``, ``action_space`` and ``kind`` as
             :func:`from_module` takes them. Cards hold layers in a row, of a ``Sequential`` or of a class whose
-            ``forward`` applies them one after the other, and the recurrent networks of other cards.
+            ``forward`` applies them one after the other; and of recurrent victims those of RecurrentPPO, and of cards.
         environment: id, or id and keyword arguments, as ``gym.make`` takes them.
         observation: of a module that takes normalised observations: ``mean`` and ``std`` (numbers or lists), and
             optionally ``epsilon`` (added to ``std``) and ``clip``. A victim's own are part of it.
@@ -135,7 +135,8 @@ def _parts(victim: Victim) -> tuple[Section, dict[str, Tensor]]:
         raise VictimError(
             "a card cannot say that actions are scaled from [-1, 1] to the box, as those of SAC and TD3 are"
         )
-    network, weights, rule = _recurrent(victim) if victim.recurrent else _feed_forward(victim)
+    of_paths = isinstance(getattr(victim, "net", None), GaussianLSTM)
+    network, weights, rule = _gaussian_lstm(victim) if of_paths else _layers_or_kind(victim)
     action: Section = {"select": victim.select}
     bounds: Section = {}
     if isinstance(acted, spaces.Box):
@@ -175,7 +176,7 @@ def _observation(victim: Victim, rule: Normalize | None) -> tuple[Section, Secti
 Written = tuple[Section, dict[str, Tensor]]  # the section ``network``, and the weights by name
 
 
-def _feed_forward(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:
+def _layers_or_kind(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:
     parts, rule = _networks(victim)
     written = _mlps(victim, parts) or _nature_cnn(victim, parts) or _lists_of_layers(victim, parts)
     return *written, rule
@@ -195,11 +196,12 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
         of_actions = isinstance(net, ActionValue)
         inner = net.net if isinstance(net, ActionValue) else net
         beside = of_actions or name in ("policy", "value")
-        layers = layers_in_order(inner, pairs=name == "policy") if isinstance(inner, nn.Module) and beside else None
+        layers = _layers_of(inner, victim.recurrent, name == "policy") if beside else None
         if not layers:
+            remember = ", of a recurrent victim with one LSTM among them" if victim.recurrent else ""
             raise VictimError(
-                f"a card holds networks of layers in a row ({', '.join(kinds())}), and critics of those on observation "
-                f"and action side by side, got {net!s:.300}"
+                f"a card holds networks of layers in a row ({', '.join(kinds())}){remember}, and critics of those on "
+                f"observation and action side by side, got {net!s:.300}"
             )
         first = net.normalise if isinstance(net, ActionValue) else layers[0]
         rules.append(first if isinstance(first, Normalize) and first.mean.dim() <= 1 else None)
@@ -215,6 +217,16 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
         name: layers if layers[0] is not other else layers[1:]
         for (name, layers), other in zip(parts.items(), rules, strict=True)
     }, rule
+
+
+def _layers_of(net: object, recurrent: bool, pairs: bool) -> list[nn.Module] | None:
+    """The layers of a network one after the other; None where it is no sequence of layers that can be written."""
+    if isinstance(net, (RecurrentActor, RecurrentValue)):
+        parts = net.parts
+    else:  # another network with a state is no sequence, whatever a trace without a state would find
+        parts = [net] if isinstance(net, nn.Module) and not recurrent else []
+    found = [layers_in_order(part, pairs) for part in parts]
+    return None if None in found else [layer for layers in found if layers is not None for layer in layers]
 
 
 def _same(a: nn.Module, b: nn.Module) -> bool:
@@ -282,10 +294,9 @@ def _lists_of_layers(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Wr
     return network, weights
 
 
-def _recurrent(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:
+def _gaussian_lstm(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:
     net = getattr(victim, "net", None)
-    if not isinstance(net, GaussianLSTM):
-        raise VictimError("of recurrent victims a card holds those that came from a card")
+    assert isinstance(net, GaussianLSTM)
     weights: dict[str, Tensor] = {"log_std": net.tail.log_std.detach().reshape(-1)}
     for name, path in (("policy", net.policy), ("value", net.value)):
         weights |= {} if path is None else _path(name, path)
@@ -309,7 +320,9 @@ def _compare(victim: Victim, read: Victim) -> None:
     wave = torch.linspace(-50, 50, 3 * math.prod(shape), dtype=torch.float64).sin() * 3
     x = (wave if len(shape) == 1 else (wave + 3) * 42).to(victim.dtype).reshape(3, *shape)
     for scale in (1.0, 100.0 if len(shape) == 1 else 1.0):  # so that actions are clipped, too
-        states = victim.initial_state(3), read.initial_state(3)
-        ours, theirs = victim.params(x * scale, states[0]), read.params(x * scale, states[1])
-        if not torch.equal(ours, theirs) or not torch.equal(victim.mode(ours), read.mode(theirs)):
-            raise VictimError(f"a card cannot say what {victim!r} computes: what it says answers otherwise")
+        states = [each.initial_state(3) for each in (victim, read)]
+        for _ in range(2 if victim.recurrent else 1):  # at the second step the state is no longer that of the start
+            ours, theirs = (each.params(x * scale, at) for each, at in zip((victim, read), states, strict=True))
+            if not torch.equal(ours, theirs) or not torch.equal(victim.mode(ours), read.mode(theirs)):
+                raise VictimError(f"a card cannot say what {victim!r} computes: what it says answers otherwise")
+            states = [each.advance(x * scale, at) for each, at in zip((victim, read), states, strict=True)]

@@ -24,7 +24,7 @@ from adv_wrappers.networks.layers_torch_lacks import (
     TwoLogits,
     mean_over_quantiles,
 )
-from adv_wrappers.networks.recurrent import LSTMState, lstm_step, zero_state
+from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue, zero_state
 from adv_wrappers.victims.build_card_networks import VictimNetworks
 from adv_wrappers.victims.module import is_batch_renorm
 from adv_wrappers.victims.sb3_vecnormalize_file import check_statistics
@@ -100,48 +100,6 @@ class QuantileMeanCritic(Critics):
 
     def forward(self, obs: Any, act: Tensor) -> Tensor:
         return self.answers(obs, act).mean(-1)
-
-
-class RecurrentActor(nn.Module):
-    """RecurrentPPO's actor; state ``(h, c)`` of the actor, then of the critic if it has its own, ``[B, layers, H]``."""
-
-    def __init__(
-        self, features: nn.Module, lstm: nn.LSTM, head: nn.Module, critic: tuple[nn.Module, nn.LSTM] | None
-    ) -> None:
-        super().__init__()
-        self.features, self.lstm, self.head = features, lstm, head
-        self.critic = nn.ModuleList(critic or [])
-
-    def forward(self, obs: Any, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        """Parameters at ``obs``, and the state as it came."""
-        return self.head(lstm_step(self.lstm, self.features(obs), *state[:2])[0]), state
-
-    def advance(self, obs: Any, state: LSTMState) -> LSTMState:
-        """The state after acting on ``obs``."""
-        new: LSTMState = lstm_step(self.lstm, self.features(obs), *state[:2])[1:]
-        if len(self.critic):
-            features, lstm = self.critic
-            assert isinstance(lstm, nn.LSTM)
-            new += lstm_step(lstm, features(obs), *state[2:])[1:]
-        return new
-
-
-class RecurrentValue(nn.Module):
-    """RecurrentPPO's value: of its own LSTM, of the actor's, or of none."""
-
-    def __init__(
-        self, features: nn.Module, lstm: nn.LSTM | None, plain: nn.Module | None, head: nn.Module, own: bool
-    ) -> None:
-        super().__init__()
-        self.features, self.lstm, self.plain, self.head, self.own = features, lstm, plain, head, own
-
-    def forward(self, obs: Any, state: LSTMState) -> Any:
-        x = self.features(obs)
-        if self.lstm is not None:
-            x = lstm_step(self.lstm, x, *(state[2:] if self.own else state[:2]))[0]
-        elif self.plain is not None:
-            x = self.plain(x)
-        return self.head(x)
 
 
 _LAYERS = "stable_baselines3.common.torch_layers."

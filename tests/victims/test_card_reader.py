@@ -168,13 +168,17 @@ def test_deterministic_actor_and_its_critics(tmp_path):
     assert victim.scale.tolist() == [1, 2, 3, 4, 0]
 
 
+def torch_lstm(weights, prefix, inputs, layers=1):
+    """``torch.nn.LSTM`` of the weights that are named ``prefix.*``, float64."""
+    module = torch.nn.LSTM(inputs, HID, layers, batch_first=True).double()
+    module.load_state_dict({k.removeprefix(f"{prefix}."): v for k, v in weights.items() if k.startswith(prefix + ".")})
+    return module
+
+
 def test_lstm_is_torchs(tmp_path):
     folder, w = write(tmp_path, "gaussian-lstm")
     victim, rows = load_card(folder, dtype=torch.float64), 3
-    reference = {}
-    for prefix in ("policy", "value"):
-        reference[prefix] = torch.nn.LSTM(3, HID, batch_first=True).double()
-        reference[prefix].load_state_dict({k.split(".")[-1]: v for k, v in w.items() if k.startswith(prefix + ".lstm")})
+    reference = {prefix: torch_lstm(w, f"{prefix}.lstm", 3) for prefix in ("policy", "value")}
     sequence = torch.stack([observations(rows) for _ in range(4)], 1)
     expected = {}
     for prefix, module in reference.items():
@@ -192,6 +196,76 @@ def test_lstm_is_torchs(tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(before, state, strict=True))
         assert all(leaf.shape == (rows, HID) for leaf in after)
         state = after
+
+
+RECURRENT = {
+    "kind": "layers",
+    "output": "logits",
+    "policy": [{"kind": "linear"}, {"kind": "relu"}, {"kind": "lstm"}, {"kind": "linear"}],
+    "value": [{"kind": "lstm"}, {"kind": "tanh"}, {"kind": "linear"}],
+}
+
+
+def recurrent(tmp_path, **network):
+    """The folder of a card whose policy has an LSTM of two layers, and its weights."""
+    policy = torch.nn.LSTM(4, HID, 2).state_dict()
+    value = torch.nn.LSTM(OBS, HID).state_dict()
+    weights = linear("policy.0", OBS, 4) | {f"policy.2.{k}": v for k, v in policy.items()} | linear("policy.3", HID, 3)
+    weights |= {f"value.0.{k}": v for k, v in value.items()} | linear("value.2", HID, 1)
+    change = {"network": RECURRENT | network, "spaces": {"observation": {"shape": [OBS]}}}
+    return write(tmp_path, "layers", tensors=lambda _: weights, card=lambda card: card | change)
+
+
+def test_lists_of_layers_with_an_lstm(tmp_path):
+    folder, w = recurrent(tmp_path)
+    victim, rows = load_card(folder, dtype=torch.float64), 3
+    w = {name: weight.double() for name, weight in w.items()}
+    sequence = torch.stack([observations(rows) for _ in range(4)], 1)
+    seen = functional.linear(normalised(sequence), w["policy.0.weight"], w["policy.0.bias"]).relu()
+    params = functional.linear(torch_lstm(w, "policy.2", 4, 2)(seen)[0], w["policy.3.weight"], w["policy.3.bias"])
+    valued = torch_lstm(w, "value.0", OBS)(normalised(sequence))[0].tanh()
+    values = functional.linear(valued, w["value.2.weight"], w["value.2.bias"])
+    state = victim.initial_state(rows)
+    assert victim.recurrent and [tuple(leaf.shape) for leaf in state] == [(3, 2, HID)] * 2 + [(3, 1, HID)] * 2
+    for t in range(4):
+        torch.testing.assert_close(victim.params(sequence[:, t], state), params[:, t].detach())
+        torch.testing.assert_close(victim.value(sequence[:, t], state), values[:, t, 0].detach())
+        state = victim.advance(sequence[:, t], state)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ({"policy": RECURRENT["policy"][1:]}, "policy.1.weight"),
+        (
+            {"policy": [{"kind": "linear"}, {"kind": "lstm"}, {"kind": "relu"}, {"kind": "linear"}]},
+            "policy.1.weight_hh",
+        ),
+        ({"policy": [{"kind": "relu"}] * 2 + RECURRENT["policy"][2:]}, "Expected 4, got 5"),
+        ({"value": [{"kind": "lstm"}]}, "value must answer with one number"),
+    ],
+)
+def test_wrong_lists_of_layers_with_an_lstm(network, message, tmp_path):
+    with pytest.raises(CardError, match=message):
+        load_card(recurrent(tmp_path, **network)[0])
+
+
+def test_a_list_of_layers_has_one_lstm_and_only_beside_one_of_the_policy(tmp_path):
+    tensors = {f"{i}.{k}": v for i in (0, 1) for k, v in torch.nn.LSTM((OBS, HID)[i], HID).state_dict().items()}
+    two = {f"policy.{k}": v for k, v in tensors.items()} | linear("policy.2", HID, 3)
+    plain = linear("policy.0", OBS, 3)
+    value = {f"value.{k}": v for k, v in tensors.items() if k[0] == "0"} | linear("value.1", HID, 1)
+    last = [{"kind": "lstm"}, {"kind": "linear"}]
+    for number, (weights, network, message) in enumerate((
+        (two, {"policy": [{"kind": "lstm"}, *last]}, r"policy may have 1 lstm .* got 2"),
+        (plain | value, {"policy": [{"kind": "linear"}], "value": last}, "value has an lstm .* and policy has none"),
+    )):  # fmt: skip
+        about = {"kind": "layers", "output": "logits", **network}
+        change = {"network": about, "spaces": {"observation": {"shape": [OBS]}}}
+        folder = tmp_path / str(number)
+        write(folder, "layers", tensors=lambda _, w=weights: w, card=lambda card, c=change: card | c)
+        with pytest.raises(CardError, match=message):
+            load_card(folder)
 
 
 def test_cnn(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -268,6 +269,51 @@ def test_arguments(tmp_path):
     ):
         with pytest.raises(error, match=message):
             adv.save_card(tmp_path, *given, **{"environment": "Any-v0"} | more)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("critic", ["lstm of its own", "shared lstm", "no lstm"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_recurrent_agents_of_sb3_contrib(critic, env, tmp_path):
+    """Both play the same episode, state by state, also where the card writes a shared LSTM twice."""
+    contrib = pytest.importorskip("sb3_contrib")
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    one = gym.make(env)
+    own, shared = critic == "lstm of its own", critic == "shared lstm"
+    kwargs = {"lstm_hidden_size": 6, "n_lstm_layers": 2, "net_arch": {"pi": [5], "vf": []}}
+    kwargs |= {"enable_critic_lstm": own, "shared_lstm": shared}
+    model = contrib.RecurrentPPO("MlpLstmPolicy", one, n_steps=8, batch_size=8, device="cpu", policy_kwargs=kwargs)
+    normal = VecNormalize(model.get_env())
+    normal.obs_rms.mean, normal.obs_rms.var = normal.obs_rms.mean + 0.3, normal.obs_rms.var * 4
+    victim = adv.from_sb3(model, vec_normalize=normal)
+    card = adv.save_card(tmp_path / "a", victim, environment=env)
+    assert card.recurrent and torch.equal(card.scale, victim.scale) and card.card["network"]["kind"] == "layers"
+    again = adv.save_card(tmp_path / "b", card, environment=env)
+    states = [each.initial_state(5) for each in (victim, card, again)]
+    for _ in range(3):
+        x = torch.randn(5, *one.observation_space.shape)
+        params, values, actions = (
+            [getattr(each, what)(x, state) for each, state in zip((victim, card, again), states, strict=True)]
+            for what in ("params", "value", "play")
+        )
+        for first, *others in (params, values, actions):
+            assert all(torch.equal(first, other) for other in others)
+        states = [each.advance(x, state) for each, state in zip((victim, card, again), states, strict=True)]
+    assert again.fingerprint() == card.fingerprint()
+
+
+class Counting(nn.Module):
+    """A recurrent network that is no sequence: its state is the number of steps."""
+
+    def forward(self, x, state=None):
+        return x[:, :3] + (0 if state is None else state), 0 if state is None else state + 1
+
+
+def test_other_recurrent_victims_are_refused(tmp_path):
+    victim = adv.from_module(Counting(), OBS, DISCRETE, "q", initial_state=lambda rows: torch.zeros(rows, 1))
+    with pytest.raises(VictimError, match="of a recurrent victim with one LSTM among them"):
+        adv.save_card(tmp_path, victim, environment="Any-v0")
     assert not list(tmp_path.iterdir())
 
 
