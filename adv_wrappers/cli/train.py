@@ -217,7 +217,9 @@ def train_adversary_(
 )  # fmt: skip
 @STATS
 @TRUST
-@click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="of the agent: ppo, a2c, or dqn")
+@click.option(
+    "--algorithm", default="ppo", show_default=True, metavar="NAME", help="of the agent: ppo, a2c, dqn or recurrent-ppo"
+)
 @click.option(
     "--adversary", metavar="NAME",
     help="pa-ad, sa-rl or forces, which learn too, a threat such as max-diff or dynamics-noise:at=mass, or none  "

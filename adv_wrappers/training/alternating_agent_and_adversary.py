@@ -2,11 +2,16 @@
 
 The agent is outside of the layer that perturbs, and its normaliser outside of the agent's environments::
 
-    environments -> layer (true observations in, perturbed ones out) -> VecNormalize -> PPO, A2C or DQN
+    environments -> layer (true observations in, perturbed ones out) -> VecNormalize -> PPO, A2C, DQN or RecurrentPPO
 
 The normaliser holds the statistics of the true observations and changes between rollouts only; then the budget (where
 it is counted in units of the normaliser) and the live victim (whose first layer the normaliser is) change with it. So
 at every step the agent acts with the very numbers that the adversary attacks and the budget is counted in.
+
+A recurrent agent has its state in three places. In its own phase RecurrentPPO carries it from step to step, and the
+layer (its session) another one, from the same perturbed observations and by the live victim: what an attack looks at is
+the state that the agent acts with. In the adversary's phase the policy runner of the adversary's environments has it.
+All begin at zero with an episode. When the networks change, states go on from what the old ones made of the episode.
 """
 
 from __future__ import annotations
@@ -199,6 +204,10 @@ class AgentTrainer:
             assert isinstance(self.normal.obs_rms, HeldStatistics)
             self.normal.obs_rms.take_in(seen)
             update_normaliser(self.victim, self.normal)
+            if self.victim.recurrent:
+                # The agent has its last observation in the old units. Its state would go on from these, that of the
+                # live victim from the new ones, and they would differ to the end of the episode.
+                self.model._last_obs = self.normal.normalize_obs(self.normal.get_original_obs())
         seen.clear()
         for layer in self.layers:
             assert self.within is not None

@@ -1,4 +1,4 @@
-"""Algorithms of Stable-Baselines3 with settings of a user's: what they take, and errors that say so."""
+"""Algorithms of Stable-Baselines3 and sb3-contrib with settings of a user's: what they take, and errors that say so."""
 
 from __future__ import annotations
 
@@ -15,15 +15,28 @@ from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN
 from adv_wrappers.utils.check_numbers import check_number
 
 ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
+RECURRENT = "recurrent-ppo"
+AGENT_ALGORITHMS = (*ALGORITHMS, RECURRENT)  # adversaries learn by the others alone
 _OWN = {"policy", "env", "seed", "device", "tensorboard_log", "_init_setup_model"}  # which trainings set themselves
 _NO_NAMES = {"self", "args", "kwargs", "settings"}
 _SHARES = ("gamma", "gae_lambda")
 Model = TypeVar("Model", bound=BaseAlgorithm)
 
 
+def algorithm_class(algorithm: str) -> type[BaseAlgorithm]:
+    """The class of an algorithm of ``AGENT_ALGORITHMS``; :class:`ThreatError` where its library is not installed."""
+    if algorithm != RECURRENT:
+        return ALGORITHMS[algorithm]
+    try:
+        from sb3_contrib import RecurrentPPO
+    except ImportError as error:
+        raise ThreatError(f"{RECURRENT} is sb3-contrib's, which is not installed: {error}") from error
+    return RecurrentPPO
+
+
 def setting_names(algorithm: str) -> set[str]:
     """The names of the settings of an algorithm, beside those that a training sets itself."""
-    bases = [base for base in ALGORITHMS[algorithm].__mro__ if issubclass(base, BaseAlgorithm)]
+    bases = [base for base in algorithm_class(algorithm).__mro__ if issubclass(base, BaseAlgorithm)]
     return {name for base in bases for name in inspect.signature(base).parameters} - _OWN - _NO_NAMES
 
 
@@ -31,12 +44,12 @@ def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
     """Raise :class:`ThreatError` unless an algorithm takes these settings, beside those that a training sets itself.
 
     Args:
-        algorithm: a name of ``ALGORITHMS``.
+        algorithm: a name of ``AGENT_ALGORITHMS``.
         settings: by name.
     """
     if not isinstance(settings, Mapping):
         raise ThreatError(f"settings are a dictionary, got {settings!r:.80}")
-    kind, known = ALGORITHMS[algorithm], setting_names(algorithm)
+    kind, known = algorithm_class(algorithm), setting_names(algorithm)
     if taken := sorted({*settings} & _OWN):
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
     if unknown := sorted({*settings} - known):

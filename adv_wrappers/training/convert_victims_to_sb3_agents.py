@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize
+from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.training.sb3_image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
 from adv_wrappers.victims import Victim, from_sb3, save_card
@@ -51,13 +52,37 @@ class MLPPolicy:
         return end.log_std.detach().reshape(-1) if isinstance(end, AppendLogStd) else None
 
 
-def networks_of_agent(victim: Victim) -> MLPPolicy | ImageNetworks:
-    """The parts of a victim that an agent can be made of: an MLP on observations ``[n]``, or convolutions on images.
+@dataclass(frozen=True)
+class RecurrentPolicy:
+    """The networks of an agent of RecurrentPPO: an LSTM, and another one of the state value.
+
+    Attributes:
+        normalise: the normaliser of observations, or None.
+        lstm: the LSTM that the policy sees observations through.
+        value_lstm: that of the state value, of the same size; None where the victim has no value.
+        heads: the MLPs behind the two.
+    """
+
+    normalise: Normalize | None
+    lstm: nn.LSTM
+    value_lstm: nn.LSTM | None
+    heads: MLPPolicy
+
+
+AgentNetworks = MLPPolicy | RecurrentPolicy | ImageNetworks
+
+
+def networks_of_agent(victim: Victim) -> AgentNetworks:
+    """The parts of a victim that an agent can be made of.
+
+    An MLP on observations ``[n]``, of a recurrent victim with an LSTM before it, or convolutions on images.
 
     Raises:
         VictimError: for other victims.
     """
-    return image_networks_of(victim) if is_stack(victim.observation_space) else mlp_policy_of(victim)
+    if is_stack(victim.observation_space):
+        return image_networks_of(victim)
+    return recurrent_policy_of(victim) if victim.recurrent else mlp_policy_of(victim)
 
 
 def mlp_policy_of(victim: Victim) -> MLPPolicy:
@@ -90,6 +115,64 @@ def _q_network(net: nn.Module) -> MLPPolicy:
     return MLPPolicy(found, None, norms)
 
 
+def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
+    """The parts of a recurrent victim: of RecurrentPPO, of its card, or of a ``gaussian-lstm`` card.
+
+    A value that shares the policy's LSTM gets one of its own with the same weights. The linear layer before the LSTM of
+    a ``gaussian-lstm`` card becomes one with the LSTM's own first layer, so that answers differ by rounding.
+
+    Raises:
+        VictimError: for other victims; for layers other than a normaliser before the LSTM, or other than Linear with
+            tanh or ReLU between behind it; and for a state value without an LSTM, or with one of another size.
+    """
+    space, net, valued = victim.observation_space, getattr(victim, "net", None), getattr(victim, "value_net", None)
+    if (
+        not isinstance(net, (RecurrentActor, GaussianLSTM))
+        or not isinstance(space, spaces.Box)
+        or len(space.shape) != 1
+    ):
+        raise VictimError(f"expected an agent of RecurrentPPO on observations [n], or a card of one, got {victim!r}")
+    if isinstance(net, GaussianLSTM):
+        rule = _normaliser_before_lstm(net.normalise)
+        lstm, head = _lstm_of_path(net.policy), MLP(None, (net.policy.head,), None, net.tail)
+        value_lstm = None if net.value is None else _lstm_of_path(net.value)
+        value = None if net.value is None else MLP(None, (net.value.head,), None, None)
+    else:
+        rule, lstm, head = _normaliser_before_lstm(net.features), net.lstm, _mlp(net.head)
+        value_lstm = value = None
+        if isinstance(valued, RecurrentValue):
+            if valued.lstm is None:
+                raise VictimError("expected a state value with an LSTM, its own or the policy's, this one has none")
+            value_lstm, value = valued.lstm, _mlp(valued.head)
+            _normaliser_before_lstm(valued.features)
+    sizes = {(each.num_layers, each.hidden_size) for each in (lstm, value_lstm) if each is not None}
+    if len(sizes) > 1:
+        raise VictimError(f"expected LSTMs of one size for policy and value, got {lstm} and {value_lstm}")
+    if value is not None and {head.activation, value.activation} >= {"relu", "tanh"}:
+        raise VictimError("expected one activation behind the LSTMs of policy and value, got relu and tanh")
+    return RecurrentPolicy(rule, lstm, value_lstm, MLPPolicy(head, value))
+
+
+def _normaliser_before_lstm(features: nn.Module) -> Normalize | None:
+    found = layers_in_order(features)
+    layers = [features] if found is None else [layer for layer in found if not isinstance(layer, nn.Flatten)]
+    rule = layers[0] if layers else None
+    if len(layers) > 1 or not (rule is None or isinstance(rule, Normalize)):
+        raise VictimError(f"expected a normaliser or nothing before the LSTM, got {features}")
+    return rule
+
+
+@torch.no_grad()
+def _lstm_of_path(path: LSTMPath) -> nn.LSTM:
+    """The LSTM that computes what a linear layer and an LSTM behind it do."""
+    cell, embed = path.cell, path.embed
+    lstm = nn.LSTM(embed.in_features, cell.hidden_size, device="meta")
+    weights = {"weight_ih": cell.weight_ih @ embed.weight, "bias_ih": cell.bias_ih + cell.weight_ih @ embed.bias}
+    for name, weight in (weights | {"weight_hh": cell.weight_hh, "bias_hh": cell.bias_hh}).items():
+        setattr(lstm, f"{name}_l0", nn.Parameter(weight, requires_grad=False))
+    return lstm
+
+
 def _mlp(net: nn.Module) -> MLP:
     found = mlp_of(layers_in_order(net, pairs=True) or [])
     if found is None or isinstance(found.end, nn.Tanh):
@@ -97,22 +180,31 @@ def _mlp(net: nn.Module) -> MLP:
     return found
 
 
-def policy_kwargs_of(parts: MLPPolicy | ImageNetworks) -> dict[str, Any]:
+def policy_kwargs_of(parts: AgentNetworks) -> dict[str, Any]:
     """The ``policy_kwargs`` of SB3's actor-critic policies for networks of the same sizes."""
     if isinstance(parts, ImageNetworks):
         return parts.policy_kwargs
+    if isinstance(parts, RecurrentPolicy):
+        sizes = {"lstm_hidden_size": parts.lstm.hidden_size, "n_lstm_layers": parts.lstm.num_layers}
+        return {**sizes, **policy_kwargs_of(parts.heads)}
     hidden, value = parts.policy.hidden, parts.policy if parts.value is None else parts.value
     activation = ACTIVATIONS[parts.policy.activation or "tanh"]
     return {"net_arch": {"pi": hidden, "vf": value.hidden}, "activation_fn": activation}
 
 
 @torch.no_grad()
-def load_weights(policy: ActorCriticPolicy, parts: MLPPolicy | ImageNetworks) -> None:
+def load_weights(policy: ActorCriticPolicy, parts: AgentNetworks) -> None:
     """Write the weights of a victim into an SB3 actor-critic policy made with :func:`policy_kwargs_of`."""
     if isinstance(parts, ImageNetworks):
         assert isinstance(policy, ImagePolicy)
         parts.load_into(policy)
         return
+    if isinstance(parts, RecurrentPolicy):
+        recurrent: Any = policy
+        recurrent.lstm_actor.load_state_dict(parts.lstm.state_dict())
+        if parts.value_lstm is not None:
+            recurrent.lstm_critic.load_state_dict(parts.value_lstm.state_dict())
+        parts = parts.heads
     extractor: Any = policy.mlp_extractor
     pairs: list[tuple[Any, Any, MLP]] = [(extractor.policy_net, policy.action_net, parts.policy)]
     if parts.value is not None:
@@ -177,7 +269,8 @@ def save_agent(folder: str | Path, victim: Victim, environment: tuple[str, Mappi
 
     Args:
         folder: the card's folder.
-        victim: an agent of PPO, A2C or DQN on observations ``[n]`` or images, or another with such networks.
+        victim: an agent of PPO, A2C or DQN on observations ``[n]`` or images, of RecurrentPPO on observations ``[n]``,
+            or another with such networks.
         environment: the environment's id and keyword arguments.
         **about: further sections of the card, such as ``training`` and ``measured``.
 

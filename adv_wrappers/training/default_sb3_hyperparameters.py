@@ -70,7 +70,7 @@ def agent_settings(algorithm: str, rows: int, images: bool, given: AlgorithmSett
     """Settings of an agent's algorithm.
 
     Args:
-        algorithm: ``"ppo"``, ``"a2c"`` or ``"dqn"``.
+        algorithm: ``"ppo"``, ``"a2c"``, ``"dqn"``, or ``"recurrent-ppo"``, whose settings are those of PPO.
         rows: the number of environments.
         images: whether observations are images.
         given: settings that take precedence.

@@ -24,6 +24,10 @@ layers of 64 with tanh, rewards and observations normalised. A2C's: 16 steps eac
 100 000 transitions that are drawn evenly, an update of 128 of them every 8 steps, a new target network every 400,
 exploration that falls to 5% within the first tenth, rate 2e-3, two layers of 64 with ReLU; observations as they are,
 since the values of its target network would move with a normaliser.
+
+RecurrentPPO's settings are those of PPO. Actions and state value have an LSTM of 64 each (the size in ATLA's code, and
+in the RL Zoo's settings for CartPole without velocities) and a layer of 64 with tanh behind it. A minibatch is made of
+sequences, as sb3-contrib cuts them: gradients go back to the beginning of the rollout, the episode or the minibatch.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
     AlternatingTraining,
     Schedule,
 )
-from adv_wrappers.training.check_sb3_settings import ALGORITHMS
+from adv_wrappers.training.check_sb3_settings import AGENT_ALGORITHMS
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv, make_vector
@@ -160,19 +164,21 @@ def train_agent(
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself; not needed by a threat that
             has its own. ``scale="victim"`` is the agent's own unit, which changes with its normaliser.
         steps: the agent's steps, summed over all environments.
-        algorithm: the agent's algorithm, ``"ppo"``, ``"a2c"`` or, for discrete actions, ``"dqn"``; adversaries learn
-            with PPO. DQN's replay buffer is not kept in ``out``: a training that resumes fills it first.
+        algorithm: the agent's algorithm, ``"ppo"``, ``"a2c"``, for discrete actions ``"dqn"``, or for recurrent agents
+            on observations ``[n]`` ``"recurrent-ppo"`` (of sb3-contrib); adversaries learn with PPO. DQN's replay
+            buffer is not kept in ``out``: a training that resumes fills it first.
         num_envs: the number of environments of either side, attacked as one batch.
         seed: seeds all randomness of the training.
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
-            layers (of DQN, with or without layer normalisation behind the hidden ones), or of convolutions and linear
-            layers where it sees images. Its normaliser stays as it is (or missing). None starts from scratch.
+            layers (of DQN, with or without layer normalisation behind the hidden ones; of RecurrentPPO behind an LSTM),
+            or of convolutions and linear layers where it sees images. Its normaliser stays as it is (or missing). None
+            starts from scratch.
         robust: how the loss is made robust against every perturbation in the budget: ``"radial"``, ``"sa"``, or
             ``"wocar"``, or :class:`Radial`, :class:`SARegularizer` or :class:`Wocar` for other settings; for DQN
             ``"radial"``, ``"sa"`` or ``"car"`` (:class:`RadialDQN`, :class:`SADQN`, :class:`CarDQN`). ``"smoothed"``
             (:class:`SmoothedPolicy`, :class:`SmoothedDQN`) trains for randomized smoothing instead: eps is then the
             standard deviation of the noise. The budget is :class:`Linf`, of images in grey levels (a paper's 1/255 is
-            1). None is the algorithm's own loss.
+            1). Recurrent agents have none: no bounds go through an LSTM. None is the algorithm's own loss.
         rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
             signs, or ``"raw"``.
         observations: what a policy from scratch sees: observations ``"normalized"`` by their mean and spread, or
@@ -208,8 +214,8 @@ def train_agent(
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
     processes = check_processes(workers, env_workers, 2)
-    if algorithm not in ALGORITHMS:
-        known = " or ".join(map(repr, ALGORITHMS))
+    if algorithm not in AGENT_ALGORITHMS:
+        known = " or ".join(map(repr, AGENT_ALGORITHMS))
         raise ThreatError(Message(Argument("algorithm"), f" must be {known}, got {algorithm!r}"))
     check_counts(num_envs=num_envs)
     given = {} if settings is None else settings

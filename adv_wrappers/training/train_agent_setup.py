@@ -35,10 +35,12 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
     SnapshotAdversary,
     hold_statistics,
 )
-from adv_wrappers.training.check_sb3_settings import ALGORITHMS, made_model
+from adv_wrappers.training.check_sb3_settings import RECURRENT, algorithm_class, made_model
 from adv_wrappers.training.checkpoints import restore_model
 from adv_wrappers.training.convert_victims_to_sb3_agents import (
+    AgentNetworks,
     MLPPolicy,
+    RecurrentPolicy,
     load_q_weights,
     load_weights,
     policy_kwargs_of,
@@ -52,7 +54,7 @@ from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
 from adv_wrappers.training.robust_methods import POLICY_METHODS, Q_METHODS
 from adv_wrappers.training.robust_policy_losses import RobustMethod
 from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO, RobustUpdates
-from adv_wrappers.training.sb3_image_policy import ImageNetworks, ImagePolicy, image_policy_kwargs, is_stack
+from adv_wrappers.training.sb3_image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed
 from adv_wrappers.training.training_settings import Training
@@ -61,7 +63,6 @@ from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
-AgentNetworks = MLPPolicy | ImageNetworks
 ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN]] = {
     "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN,
 }  # fmt: skip
@@ -138,10 +139,19 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> Robus
     """The method that ``robust=`` of :func:`adv_wrappers.train_agent` describes: a name, a value, or None.
 
     Raises:
-        ThreatError: for another, one for other algorithms, and without a budget.
+        ThreatError: for another, one for other algorithms, and without a budget; and for any of recurrent agents.
     """
     if robust is None:
         return None
+    if algorithm == RECURRENT:
+        raise ThreatError(
+            Message(
+                Argument("robust", ...),
+                f" is not for {RECURRENT}: there are no bounds through an LSTM, and smoothing is for agents without a "
+                "hidden state. Train against an adversary, such as ",
+                Argument("adversary", "pa-ad"),
+            )
+        )
     named: Mapping[str, type[RobustMethod | RobustQMethod]] = Q_METHODS if algorithm == "dqn" else POLICY_METHODS
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
     if not isinstance(found, RobustQMethod if algorithm == "dqn" else RobustMethod):
@@ -157,7 +167,8 @@ def initial_victim(victim: Any, algorithm: str) -> Victim | None:
     """The victim that the agent's training starts from: an SB3 model, a reference, a victim, or None.
 
     Raises:
-        VictimError: for a victim that is no agent of the algorithm: without Q-values for DQN, with them for the others.
+        VictimError: for a victim that is no agent of the algorithm: without Q-values for DQN, with them for the others;
+            recurrent for other algorithms than RecurrentPPO, and feed-forward for that one.
     """
     if victim is None:
         return None
@@ -166,6 +177,13 @@ def initial_victim(victim: Any, algorithm: str) -> Victim | None:
     kinds, expected = (("q",), "DQN") if algorithm == "dqn" else (("logits", "gaussian"), "PPO or A2C")
     if found.kind not in kinds:
         raise VictimError(f"expected an agent of {expected} to begin from, got one of kind {found.kind!r}")
+    if found.recurrent and algorithm != RECURRENT:
+        trains = Argument("algorithm", RECURRENT)
+        raise VictimError(
+            Message(f"{algorithm} trains feed-forward agents, got a recurrent victim: ", trains, " is for it")
+        )
+    if algorithm == RECURRENT and not found.recurrent:
+        raise VictimError(f"{RECURRENT} begins from a recurrent victim, got a feed-forward one: {found!r}")
     return found
 
 
@@ -186,6 +204,10 @@ def check_spaces(make_env: Callable[[], gym.Env[Any, Any]], initial: Victim | No
     if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
         expected = f" takes actions Discrete(n) from 0, or Box [n], got {actions}"
         raise SpaceError(Message(Words("train_agent", "train-agent"), expected))
+    if algorithm == RECURRENT and is_stack(observations):
+        raise SpaceError(
+            f"{RECURRENT} takes observations of float [n], got {observations}: use ppo on stacks of frames"
+        )
     if algorithm == "dqn" and not from_zero:
         raise SpaceError(f"dqn chooses among discrete actions, and this environment has {actions}: use ppo or a2c")
     if initial is not None:
@@ -208,7 +230,7 @@ def algorithm_settings(
     """The given settings of an agent's algorithm, completed with the defaults and the networks.
 
     Args:
-        algorithm: ``"ppo"``, ``"a2c"`` or ``"dqn"``.
+        algorithm: ``"ppo"``, ``"a2c"``, ``"dqn"`` or ``"recurrent-ppo"``.
         rows: the number of environments.
         given: settings that take precedence.
         parts: the networks that the agent starts from; None for new ones.
@@ -216,14 +238,19 @@ def algorithm_settings(
         robust: the method of a robust loss, which may have networks of its own.
     """
     kwargs: dict[str, Any]
-    if parts is not None:
-        kwargs = q_policy_kwargs_of(parts) if algorithm == "dqn" else policy_kwargs_of(parts)
+    if parts is not None and algorithm == "dqn":
+        assert not isinstance(parts, RecurrentPolicy)
+        kwargs = q_policy_kwargs_of(parts)
+    elif parts is not None:
+        kwargs = policy_kwargs_of(parts)
     elif images:
         kwargs = image_policy_kwargs()
+    elif algorithm == RECURRENT:
+        kwargs = {"lstm_hidden_size": 64, "net_arch": [64], "activation_fn": torch.nn.Tanh}
     else:
         kwargs = {"net_arch": [64, 64], **({} if algorithm == "dqn" else {"activation_fn": torch.nn.Tanh})}
     if algorithm != "a2c":
-        kwargs["optimizer_kwargs"] = {"fused": True, **({"eps": 1e-5} if algorithm == "ppo" else {})}
+        kwargs["optimizer_kwargs"] = {"fused": True, **({} if algorithm == "dqn" else {"eps": 1e-5})}
     own = {**kwargs, **({} if robust is None else robust.policy_kwargs), **given.get("policy_kwargs", {})}
     return {**agent_settings(algorithm, rows, images, given), "policy_kwargs": own}
 
@@ -256,7 +283,7 @@ def make_agent(
     norm = not images and (normalize and algorithm != "dqn" if parts is None else parts.normalise is not None)
     inner = AgentVecEnv(env, clip_rewards=rewards == "clipped")
     normal = VecNormalize(inner, norm_obs=norm, norm_reward=rewards == "normalized", gamma=settings["gamma"])
-    if isinstance(parts, MLPPolicy) and parts.normalise is not None:
+    if isinstance(parts, (MLPPolicy, RecurrentPolicy)) and parts.normalise is not None:
         std = parts.normalise.std.double().numpy()
         statistics: Any = normal.obs_rms
         statistics.mean, statistics.var = parts.normalise.mean.double().numpy(), std**2 - normal.epsilon
@@ -264,10 +291,11 @@ def make_agent(
     hold_statistics(normal, fixed=parts is not None)
     norms = isinstance(parts, MLPPolicy) and bool(parts.norms)
     q_policy = LayerNormQPolicy if norms else DQNPolicy
-    policy = q_policy if algorithm == "dqn" else ImagePolicy if images else "MlpPolicy"
+    flat = "MlpLstmPolicy" if algorithm == RECURRENT else "MlpPolicy"
+    policy = q_policy if algorithm == "dqn" else ImagePolicy if images else flat
     own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
     arguments = {"policy": policy, "env": normal, **own}
-    kind = ALGORITHMS[algorithm] if robust is None else ROBUST_ALGORITHMS[algorithm]
+    kind = algorithm_class(algorithm) if robust is None else ROBUST_ALGORITHMS[algorithm]
     model = made_model(kind, arguments, settings)
     if isinstance(model, RobustUpdates) and isinstance(robust, RobustMethod):
         model.method_critic = robust.make_critic(model)
@@ -275,7 +303,8 @@ def make_agent(
         restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
         if isinstance(model, PrioritizedDQN):
             model.refill()
-    elif parts is not None and isinstance(model, PrioritizedDQN):
+    elif isinstance(model, PrioritizedDQN) and parts is not None:
+        assert not isinstance(parts, RecurrentPolicy)
         load_q_weights(model.policy, parts)
     elif parts is not None:
         assert isinstance(model.policy, ActorCriticPolicy)

@@ -46,7 +46,7 @@ def train_opponent(
     Args:
         env, agent, others, env_kwargs: as for :class:`adv_wrappers.SingleAgentEnv`. The victim is among the others.
         steps: environment steps, summed over all environments.
-        algorithm: ``"ppo"``, ``"a2c"`` or, for discrete actions, ``"dqn"``.
+        algorithm: ``"ppo"``, ``"a2c"``, ``"recurrent-ppo"`` or, for discrete actions, ``"dqn"``.
         num_envs: the number of environments.
         seed: seeds all randomness of the training.
         zero_sum_with: the name of the victim's agent, for an opponent that earns what the victim loses; or None, for

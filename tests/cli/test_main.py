@@ -60,7 +60,10 @@ def invoke(*words: str):
         (AGENT, "'pa-ad' needs a budget: --eps"),
         ([*AGENT, "--eps", "-1"], "--eps must be a finite number from 0"),
         ([*AGENT, "--robust", "sa"], "--robust sa needs a budget: --eps"),
-        ([*AGENT, "--eps", "1", "--algorithm", "trpo"], "--algorithm must be 'ppo' or 'a2c' or 'dqn', got 'trpo'"),
+        (
+            [*AGENT, "--eps", "1", "--algorithm", "trpo"],
+            "--algorithm must be 'ppo' or 'a2c' or 'dqn' or 'recurrent-ppo', got",
+        ),
         ([*AGENT, "--eps", "1", "--adversary", "nobody"], "unknown adversary 'nobody': expected 'pa-ad', 'sa-rl', an"),
         ([*AGENT, "--adversary", "nobody"], "shift) or none"),
         (["train-agent", "FrozenLake-v1", "--adversary", "none", "--out", "o"], "train-agent takes observations of"),

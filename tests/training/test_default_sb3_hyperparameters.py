@@ -36,6 +36,11 @@ def test_batches_divide_a_rollout(rows, steps):
         assert rows * steps % found["batch_size"] == 0 and found["n_steps"] == steps
 
 
+def test_a_recurrent_agent_learns_as_one_of_ppo():
+    for given in ({}, {"n_steps": 24}):
+        assert agent_settings("recurrent-ppo", 4, False, given) == agent_settings("ppo", 4, False, given)
+
+
 def test_an_agent_of_dqn_learns_once_in_eight_steps():
     for rows in (1, 2, 8, 16):
         found = agent_settings("dqn", rows, False, {})

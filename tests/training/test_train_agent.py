@@ -45,6 +45,9 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+RECURRENT = {"algorithm": "recurrent-ppo"}
+
+
 class Slope(gym.Env):
     """Five features of very different spread that drift; going along the first one pays; eight steps an episode."""
 
@@ -431,6 +434,11 @@ class _OnActions(SARL):
         ({"victim": "zoo:pong-ppo"}, VictimError, "for observation space"),
         ({"victim": 3}, VictimError, "a victim is a Victim"),
         ({"env": "Pendulum-v1", "adversary": "min-best"}, VictimError, "use max-diff"),
+        ({**RECURRENT, "robust": "sa"}, ThreatError, "robust= is not for recurrent-ppo: there are no bounds through"),
+        ({**RECURRENT, "robust": "smoothed"}, ThreatError, "smoothing is for agents without a hidden state"),
+        ({**RECURRENT, "victim": "zoo:cartpole-ppo"}, VictimError, "from a recurrent victim, got a feed-forward one"),
+        ({**RECURRENT, "env": "tests/Frames-v0", "eps": 1}, SpaceError, "use ppo on stacks of frames"),
+        ({**RECURRENT, "settings": {"n_stepps": 3}}, ThreatError, "RecurrentPPO: .*n_stepps"),
     ],
 )
 def test_what_cannot_work(arguments, error, match, tmp_path):
@@ -440,8 +448,43 @@ def test_what_cannot_work(arguments, error, match, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_recurrent_agents_are_refused():
+def test_recurrent_agents_are_those_of_recurrent_ppo():
     contrib = pytest.importorskip("sb3_contrib")
     model = contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", device="cpu", n_steps=8, batch_size=8)
-    with pytest.raises(VictimError, match="got a recurrent victim"):
+    with pytest.raises(VictimError, match="got a recurrent victim: algorithm='recurrent-ppo' is for it"):
         train_agent("CartPole-v1", "sa-rl", 0.05, 100, victim=model)
+
+
+@pytest.mark.parametrize("adversary", [None, "noise", "min-best:steps=1"])
+def test_a_recurrent_agent_is_trained_as_others_are(adversary):
+    pytest.importorskip("sb3_contrib")
+    short = {**SMALL, "num_envs": 2, "env_kwargs": {"max_episode_steps": 20}}
+    hardened = train_agent("CartPole-v1", adversary, 0.05, 64, "recurrent-ppo", **short)
+    assert hardened.victim.recurrent and [row["steps"] for row in hardened.record] == [32, 64]
+    threats = [] if hardened.threat is None else [hardened.threat]
+    report = adv.evaluate(hardened.victim, "CartPole-v1", threats, episodes=2, env_kwargs=short["env_kwargs"])
+    assert len(report.threats) == 1 + len(threats) == 1 + (adversary is not None)
+
+
+def test_a_recurrent_training_goes_on_and_its_card_is_the_agent(tmp_path):
+    """From weights and statistics alone: the states of its LSTMs begin anew with new episodes."""
+    contrib = pytest.importorskip("sb3_contrib")
+    short = {**SMALL, "num_envs": 2, "phase": 32, "env_kwargs": {"max_episode_steps": 20}, "out": tmp_path}
+    arguments = ("CartPole-v1", "pa-ad", 0.05, 96, "recurrent-ppo")
+    with pytest.raises(_Killed):
+        train_agent(*arguments, progress=_Kill(48), **short)
+    first = json.loads((tmp_path / "state.json").read_text())["record"]
+    hardened = train_agent(*arguments, **short)
+    assert [*hardened.record][:1] == first and hardened.record[-1]["adversary_steps"] >= 96
+    place = tmp_path / f"checkpoint-{hardened.record[hardened.best]['steps']}"
+    kept, normal = json.loads((place / "normaliser.json").read_text()), VecNormalize(make_vec_env("CartPole-v1", 1))
+    normal.obs_rms.mean, normal.obs_rms.var = (np.array(kept["observation"][part]) for part in ("mean", "var"))
+    from_zip = adv.from_sb3(contrib.RecurrentPPO.load(place / "agent.zip"), vec_normalize=normal)
+    every = [from_zip, hardened.victim, adv.load_victim(f"card:{tmp_path}")]
+    states = [one.initial_state(8) for one in every]
+    for _ in range(3):
+        x = torch.randn(8, 4)
+        for answer in ("params", "value"):
+            own, *others = (getattr(one, answer)(x, at) for one, at in zip(every, states, strict=True))
+            assert all(torch.equal(own, other) for other in others)
+        states = [one.advance(x, at) for one, at in zip(every, states, strict=True)]
