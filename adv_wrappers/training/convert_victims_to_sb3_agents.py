@@ -34,11 +34,29 @@ class MLPPolicy:
         policy: the network of the actions, with the normaliser of observations and the log standard deviation.
         value: the network of the state value, or None.
         norms: of a Q-network, the layer normalisations behind its hidden layers, as many, or none.
+
+    Raises:
+        VictimError: for different activations in the two networks, which no policy of SB3 has.
     """
 
     policy: MLP
     value: MLP | None
     norms: tuple[nn.LayerNorm, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self._activations) > 1:
+            found = " and ".join(self._activations)
+            raise VictimError(f"expected one activation in the networks of actions and state value, got {found}")
+
+    @property
+    def _activations(self) -> list[str]:
+        found = {mlp.activation for mlp in (self.policy, self.value) if mlp is not None and mlp.activation is not None}
+        return sorted(found)
+
+    @property
+    def activation(self) -> str | None:
+        """``"tanh"`` or ``"relu"``; None where there are no hidden layers."""
+        return next(iter(self._activations), None)
 
     @property
     def normalise(self) -> Normalize | None:
@@ -123,7 +141,8 @@ def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
 
     Raises:
         VictimError: for other victims; for layers other than a normaliser before the LSTM, or other than Linear with
-            tanh or ReLU between behind it; and for a state value without an LSTM, or with one of another size.
+            tanh or ReLU between behind it; for a state value without an LSTM, or with one of another size; and for
+            different activations.
     """
     space, net, valued = victim.observation_space, getattr(victim, "net", None), getattr(victim, "value_net", None)
     if (
@@ -148,8 +167,8 @@ def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
     sizes = {(each.num_layers, each.hidden_size) for each in (lstm, value_lstm) if each is not None}
     if len(sizes) > 1:
         raise VictimError(f"expected LSTMs of one size for policy and value, got {lstm} and {value_lstm}")
-    if value is not None and {head.activation, value.activation} >= {"relu", "tanh"}:
-        raise VictimError("expected one activation behind the LSTMs of policy and value, got relu and tanh")
+    if any(mlp is not None and mlp.normalize is not None for mlp in (head, value)):
+        raise VictimError(f"expected linear layers behind the LSTM, got a normaliser: {net}")
     return RecurrentPolicy(rule, lstm, value_lstm, MLPPolicy(head, value))
 
 
@@ -188,7 +207,7 @@ def policy_kwargs_of(parts: AgentNetworks) -> dict[str, Any]:
         sizes = {"lstm_hidden_size": parts.lstm.hidden_size, "n_lstm_layers": parts.lstm.num_layers}
         return {**sizes, **policy_kwargs_of(parts.heads)}
     hidden, value = parts.policy.hidden, parts.policy if parts.value is None else parts.value
-    activation = ACTIVATIONS[parts.policy.activation or "tanh"]
+    activation = ACTIVATIONS[parts.activation or "tanh"]
     return {"net_arch": {"pi": hidden, "vf": value.hidden}, "activation_fn": activation}
 
 

@@ -87,6 +87,20 @@ def test_an_agent_of_a_gaussian_lstm_card(value):
     same_episode(victim, found, value, rtol=1e-4, atol=1e-6)
 
 
+def test_the_activation_of_a_value_beside_a_policy_without_hidden_layers():
+    net, value = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    parts = networks_of_agent(adv.from_module(net, OBS, spaces.Discrete(2), "logits", value=value))
+    assert policy_kwargs_of(parts) == {"net_arch": {"pi": [], "vf": [4]}, "activation_fn": nn.ReLU}
+    value[1] = nn.Tanh()
+    other = adv.from_module(
+        nn.Sequential(*value[:1], nn.ReLU(), nn.Linear(4, 2)), OBS, spaces.Discrete(2), "logits", value=value
+    )
+    with pytest.raises(
+        VictimError, match="one activation in the networks of actions and state value, got relu and tanh"
+    ):
+        networks_of_agent(other)
+
+
 class Plain(nn.Module):
     """A recurrent network of another kind."""
 
@@ -106,6 +120,18 @@ def behind_a_layer():
     return victim
 
 
+def of_two_activations():
+    victim = adv.from_sb3(model(lstm_hidden_size=3, net_arch=[4]))
+    victim.value_net.head[1] = nn.ReLU()
+    return victim
+
+
+def with_a_normaliser_behind():
+    victim = adv.from_sb3(model(lstm_hidden_size=3))
+    victim.net.head = nn.Sequential(Normalize(torch.zeros(3), torch.ones(3)), victim.net.head)
+    return victim
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
@@ -115,6 +141,8 @@ def behind_a_layer():
         (lambda: adv.from_sb3(model(activation_fn=nn.ELU)), "linear layers with tanh or ReLU"),
         (of_other_sizes, "LSTMs of one size"),
         (behind_a_layer, "a normaliser or nothing before the LSTM"),
+        (of_two_activations, "one activation in the networks of actions and state value, got relu and tanh"),
+        (with_a_normaliser_behind, "linear layers behind the LSTM, got a normaliser"),
     ],
 )  # fmt: skip
 def test_what_no_recurrent_agent_is_made_of(made, message):
