@@ -46,10 +46,10 @@ from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, 
 from adv_wrappers.training.convert_victims_to_sb3_agents import update_normaliser
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
-from adv_wrappers.training.robust_policy_losses import TrainingMethod
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.score_checkpoints import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import check_counts
+from adv_wrappers.training.training_method import TrainingMethod
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.utils.check_numbers import check_number
 from adv_wrappers.victims import Victim, from_sb3

@@ -37,7 +37,8 @@ from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
-from adv_wrappers.training.robust_policy_losses import TrainingMethod, langevin_ascent
+from adv_wrappers.training.robust_policy_losses import langevin_ascent
+from adv_wrappers.training.training_method import TrainingMethod
 from adv_wrappers.utils.check_numbers import check_integer, check_number
 
 

@@ -44,16 +44,14 @@ Choices where the papers leave one open, or where this differs:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor, nn
 
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.schedules_over_training import (
     LinearSchedule,
     Number,
@@ -64,8 +62,8 @@ from adv_wrappers.core.schedules_over_training import (
 )
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
+from adv_wrappers.training.training_method import TrainingMethod
 from adv_wrappers.utils.check_numbers import check_integer, check_number
-from adv_wrappers.victims.victim import Victim
 
 
 @dataclass
@@ -101,22 +99,6 @@ class PolicyBatch:
             return torch.zeros_like(log_prob, dtype=torch.bool)
         ratio = (log_prob - self.old_log_prob).exp()
         return torch.where(self.advantages >= 0, ratio > 1 + self.clip, ratio < 1 - self.clip)
-
-
-class TrainingMethod(Value):
-    """What a robust training has besides its loss.
-
-    Attributes:
-        bounded: whether the loss is one over the budget's box, under which checkpoints are then compared.
-        policy_kwargs: of the policy of Stable-Baselines3, for a network of the method's own.
-    """
-
-    bounded: ClassVar[bool] = True
-    policy_kwargs: ClassVar[Mapping[str, Any]] = {}
-
-    def deployed(self, victim: Victim, within: Budget) -> Victim:
-        """The agent as it is used, and compared at checkpoints: as it is by default."""
-        return victim
 
 
 class RobustMethod(TrainingMethod):

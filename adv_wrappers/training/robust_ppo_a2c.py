@@ -18,7 +18,6 @@ from torch import nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bound_propagation import interval
-from adv_wrappers.errors import SpaceError
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
@@ -114,12 +113,9 @@ def make_robust(model: BaseAlgorithm, method: RobustMethod | RobustQMethod, boun
     Raises:
         VictimError: for a policy with a layer that has no bounds.
         ThreatError: for a method that needs what is not there.
-        SpaceError: for noise on images.
     """
     if isinstance(method, RobustMethod):
         method.check(bounds)
-    if not method.bounded and len(bounds.space.shape) != 1:
-        raise SpaceError(f"{method.name} adds noise to observations [n] of floats, got {bounds.space}")
     space = bounds.space
     point = torch.as_tensor(np.clip(np.zeros(space.shape), space.low, space.high), dtype=torch.float32)[None]
     interval(bounds.net, point, point)

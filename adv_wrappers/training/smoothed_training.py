@@ -94,6 +94,7 @@ class SmoothedPolicy(RobustMethod):
 
     name: ClassVar[str] = "smoothed"
     bounded: ClassVar[bool] = False
+    images: ClassVar[bool] = False
     sigma: Number = field(default=LinearSchedule(0.0, 1.0, end=0.5))
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class SmoothedDQN(RobustQMethod):
 
     name: ClassVar[str] = "smoothed-dqn"
     bounded: ClassVar[bool] = False
+    images: ClassVar[bool] = False
     policy_kwargs: ClassVar[dict[str, Any]] = {"features_extractor_class": DenoisingExtractor}
     sigma: Number = field(default=LinearSchedule(0.0, 1.0, end=0.5))
     reconstruction: Number = 0.1

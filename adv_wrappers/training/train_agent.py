@@ -246,7 +246,7 @@ def train_agent(
     environment = Environment.of(env, initial, env_kwargs, make)
     functions = () if spec.threat is None else functions_of(spec.threat)
     warn_of_unknown(out, None, environment, *functions)
-    images = check_spaces(environment, initial, algorithm)
+    images = check_spaces(environment, initial, algorithm, method)
     training = replace(training, settings=algorithm_settings(algorithm, num_envs, given, parts, images, method))
     opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
     about = {

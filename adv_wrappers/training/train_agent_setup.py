@@ -57,6 +57,7 @@ from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO, RobustUpd
 from adv_wrappers.training.sb3_image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed
+from adv_wrappers.training.training_method import TrainingMethod
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -187,11 +188,17 @@ def initial_victim(victim: Any, algorithm: str) -> Victim | None:
     return found
 
 
-def check_spaces(make_env: Callable[[], gym.Env[Any, Any]], initial: Victim | None, algorithm: str) -> bool:
+def check_spaces(
+    make_env: Callable[[], gym.Env[Any, Any]],
+    initial: Victim | None,
+    algorithm: str,
+    method: TrainingMethod | None = None,
+) -> bool:
     """Whether observations are images.
 
     Raises:
-        SpaceError: unless an agent of the algorithm, or the ``initial`` one, can be trained in this environment.
+        SpaceError: unless an agent of the algorithm, or the ``initial`` one, can be trained in this environment by the
+            method.
     """
     env = make_env()
     observations, actions = env.observation_space, env.action_space
@@ -210,6 +217,10 @@ def check_spaces(make_env: Callable[[], gym.Env[Any, Any]], initial: Victim | No
         )
     if algorithm == "dqn" and not from_zero:
         raise SpaceError(f"dqn chooses among discrete actions, and this environment has {actions}: use ppo or a2c")
+    if method is not None and not method.images and is_stack(observations):
+        raise SpaceError(
+            Message(Argument("robust", method.name), f" takes observations of float [n], got {observations}")
+        )
     if initial is not None:
         fits(initial, observations, actions)
     return is_stack(observations)

@@ -43,7 +43,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_weight
-from adv_wrappers.errors import SpaceError
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod, SARegularizer
 from adv_wrappers.utils.check_numbers import check_integer, check_number
@@ -129,6 +128,7 @@ class Wocar(RobustMethod):
     """
 
     name: ClassVar[str] = "wocar"
+    images: ClassVar[bool] = False
     critic_weight: Number = field(default=LinearSchedule(0.0, 0.8))
     regularizer: SARegularizer = field(default=SARegularizer(0.2, LinearSchedule(0.0, 1.0, end=0.75), "sgld"))
     importance: bool = True
@@ -144,8 +144,7 @@ class Wocar(RobustMethod):
 
     def make_critic(self, model: OnPolicyAlgorithm) -> WorstAttackCritic:
         inputs, actions = model.observation_space, model.action_space
-        if inputs.shape is None or len(inputs.shape) != 1:
-            raise SpaceError(f"wocar learns a critic of observations [n], got {inputs}")
+        assert inputs.shape is not None
         discrete = isinstance(actions, spaces.Discrete)
         count = int(actions.n) if isinstance(actions, spaces.Discrete) else int(np.prod(actions.shape or ()))
         return WorstAttackCritic(inputs.shape[0], count, discrete, self.rate)

@@ -47,9 +47,9 @@ CARTPOLE: dict[str, Mapping[str, Any]] = {
     "wocar-ppo": {**PPO, "robust": "wocar"},
     "smoothed-ppo": {**PPO, "robust": "smoothed", "eps": SMOOTHED_SIGMA},
     "dqn": DQN,
-    "sa-dqn": {**DQN, "robust": "sa"},
+    "sa-dqn": {**DQN, "robust": "sa", "checks": 48},
     "radial-dqn": {**DQN, "robust": "radial"},
-    "car-dqn": {**DQN, "robust": CarDQN(kappa=0.8)},
+    "car-dqn": {**DQN, "robust": CarDQN(kappa=0.8), "checks": 48},
     "smoothed-dqn": {**DQN, "robust": "smoothed", "eps": SMOOTHED_DQN_SIGMA},
 }
 HOPPERS: dict[str, Mapping[str, Any]] = {

@@ -108,7 +108,7 @@ def test_dqn_begins_as_a_victim_behind_the_identity():
 
 
 def test_what_cannot_work_is_refused():
-    with pytest.raises(SpaceError, match=r"smoothed adds noise to observations \[n\] of floats"):
+    with pytest.raises(SpaceError, match=r"robust='smoothed' takes observations of float \[n\]"):
         train_agent(Pictures, eps=1, robust="smoothed", **SMALL)
     with pytest.raises(BudgetError, match="standard deviation of the noise"):
         smoothed(adv.load_victim("zoo:cartpole-dqn"), L2(0.1))

@@ -147,7 +147,7 @@ def test_it_trains_and_goes_on_with_its_critic(env, tmp_path):
 
 
 def test_what_cannot_work_is_refused():
-    with pytest.raises(SpaceError, match=r"wocar learns a critic of observations \[n\]"):
+    with pytest.raises(SpaceError, match=r"robust='wocar' takes observations of float \[n\]"):
         train_agent(Pictures, eps=1, robust="wocar", **SMALL)
     with pytest.raises(ThreatError, match="robust must be 'radial' or 'sa' or 'car' or 'smoothed'"):
         train_agent("CartPole-v1", eps=0.05, robust="wocar", algorithm="dqn", steps=64)

@@ -1,0 +1,28 @@
+"""What ``train_agent(robust=...)`` knows of every method, whatever algorithm learns by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.victims.victim import Victim
+
+
+class TrainingMethod(Value):
+    """What a robust training has besides its loss.
+
+    Attributes:
+        bounded: whether the loss is one over the budget's box, under which checkpoints are then compared.
+        images: whether it takes images, or observations ``[n]`` alone.
+        policy_kwargs: of the policy of Stable-Baselines3, for a network of the method's own.
+    """
+
+    bounded: ClassVar[bool] = True
+    images: ClassVar[bool] = True
+    policy_kwargs: ClassVar[Mapping[str, Any]] = {}
+
+    def deployed(self, victim: Victim, within: Budget) -> Victim:
+        """The agent as it is used, and compared at checkpoints: as it is by default."""
+        return victim
