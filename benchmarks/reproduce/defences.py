@@ -49,7 +49,7 @@ CARTPOLE: dict[str, Mapping[str, Any]] = {
     "dqn": DQN,
     "sa-dqn": {**DQN, "robust": "sa", "checks": 48},
     "radial-dqn": {**DQN, "robust": "radial"},
-    "car-dqn": {**DQN, "robust": CarDQN(kappa=0.95), "checks": 48},
+    "car-dqn": {**DQN, "robust": CarDQN(kappa=0.8)},
     "smoothed-dqn": {**DQN, "robust": "smoothed", "eps": SMOOTHED_DQN_SIGMA},
 }
 HOPPERS: dict[str, Mapping[str, Any]] = {
