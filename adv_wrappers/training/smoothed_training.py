@@ -150,7 +150,8 @@ class SmoothedDQN(RobustQMethod):
         denoised = net.features_extractor(noisy)
         held = {name: weight.detach() for name, weight in net.q_net.named_parameters()}
         values = functional_call(net.q_net, held, denoised).gather(1, batch.actions[:, None])[:, 0]
-        off = ((denoised - batch.observations) / unit).square().mean(1)
+        # a feature without noise has nothing to reconstruct, and no unit
+        off = ((denoised - batch.observations) / unit.where(unit > 0, torch.inf)).square().mean(1)
         standard = error(batch.value, batch.target)
         found: Tensor = standard + error(values, batch.target) + at(self.reconstruction, done) * off
         return found
