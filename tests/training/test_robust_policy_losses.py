@@ -28,7 +28,7 @@ from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSche
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, update_normaliser
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy, image_bounds
-from adv_wrappers.training.robust_policy_losses import PAPER, PolicyBatch, Radial, SARegularizer
+from adv_wrappers.training.robust_policy_losses import PAPER, PolicyBatch, Radial, SARegularizer, langevin_ascent
 from adv_wrappers.training.robust_ppo_a2c import make_robust
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.train_agent import train_agent
@@ -150,7 +150,7 @@ def test_log_probabilities_and_divergences_stay_within_their_bounds(env, share):
         )
     assert (reached <= most + 1e-4).all() and (reached > 1e-5).all()
     own = policy.net(policy.observed(x)).detach()
-    step = SARegularizer(form="sgld", steps=5)._ascend(policy, *policy.boxes(x, share), own)
+    step = langevin_ascent(lambda y: policy.divergence_at(y, own), *policy.boxes(x, share), steps=5, noise=1e-5)
     ascended = policy.divergence_at(step, own)
     assert (ascended <= most + 1e-4).all() and ascended.mean() > 0.5 * reached.mean()  # which is of 40 points
 
