@@ -52,26 +52,13 @@ def add_(
     from adv_wrappers.standing.submission_cost import submission_cost
 
     name = name or Path(victim.partition(":")[2]).name
+    given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs)
     if dry_run:
-        given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs)
         cost = submission_cost(given, store / name, minutes)
         print_table(cost.table(minutes), (), notes=cost.notes())
         return
     with resumable(store / name):
-        entry = add_submission(
-            victim,
-            store / name,
-            name=name,
-            licence=licence,
-            claim=claim,
-            env=env,
-            eps=eps,
-            scale=parse_scale(scale),
-            minutes=minutes,
-            seed=seed,
-            env_kwargs=env_kwargs,
-            tell=lambda sentence: click.echo(f"  {sentence}", err=True),
-        )
+        entry = add_submission(given, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))
     worst = strongest(entry)
     left = f"{worst[0]} leaves {worst[1]['mean']:.4g}" if worst else "no attack fitted into the time"
     click.echo(f"{name}: {entry['clean']['mean']:.4g} without an attack, {left}")

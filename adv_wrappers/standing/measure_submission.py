@@ -46,7 +46,17 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
 
 @dataclass(frozen=True)
 class Submission:
-    """An agent that is to join a standing; the arguments of :func:`add_submission` of these names."""
+    """An agent that is to join a standing.
+
+    Args:
+        victim: its reference, ``card:FOLDER`` or ``zoo:NAME``: agents of the standing are cards.
+        name: by which the standing calls it.
+        licence: of its weights; None takes that of its card.
+        claim: what its authors say of it, in their words.
+        env, env_kwargs: its environment; None is that of its card.
+        eps, scale: the budget, for an environment that the table of budgets does not have.
+        seed: of the episodes.
+    """
 
     victim: str
     name: str
@@ -85,32 +95,14 @@ class OpenedAgent:
 
 @holding
 def add_submission(
-    victim: str,
-    out: str | Path,
-    *,
-    name: str,
-    licence: str | None = None,
-    claim: str = "",
-    env: str | None = None,
-    eps: float | None = None,
-    scale: Scale = None,
-    minutes: float = 2.0,
-    seed: int = 0,
-    env_kwargs: EnvKwargs | None = None,
-    tell: Callable[[str], None] = lambda sentence: None,
+    given: Submission, out: str | Path, minutes: float = 2.0, tell: Callable[[str], None] = lambda sentence: None
 ) -> dict[str, Any]:
     """Measure an agent, or go on with it, and write its entry.
 
     Args:
-        victim: its reference, ``card:FOLDER`` or ``zoo:NAME``: agents of the standing are cards.
+        given: the submission.
         out: its folder of the standing.
-        name: by which the standing calls it.
-        licence: of its weights; None takes that of its card.
-        claim: what its authors say of it, in their words.
-        env, env_kwargs: its environment; None is that of its card.
-        eps, scale: the budget, for an environment that the table of budgets does not have.
         minutes: of wall clock, above 0: attacks that do not fit are left out, with the seconds that they take.
-        seed: of the episodes.
         tell: called with a sentence whenever something else begins.
 
     Returns:
@@ -121,17 +113,15 @@ def add_submission(
             budget other than the table's, a unit of the agent's own that is too small, and a folder of other weights.
     """
     deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
-    folder, given = Path(out), Submission(victim, name, licence, claim, env, eps, scale, seed, env_kwargs)
+    folder, name = Path(out), given.name
     opened, entry = open_submission(given, folder, deadline.left)
-    known = read_entry(folder)
-    attacks = {name: row for name, row in known.get("attacks", {}).items() if row.get("added")}
+    attacks = entry["attacks"]
     left_out, left_out_seconds = dict[str, str](), dict[str, float]()
     with closing(opened.player(deadline, folder)) as player:
         tell(f"{name}: no attack")
         clean = player.play_clean()
-        entry |= {"clean": _figures(clean), "attacks": attacks, "left_out": left_out}
-        entry |= {"left_out_seconds": left_out_seconds, "certificate": None}
-        entry |= _certified(opened, deadline)
+        entry |= {"clean": _figures(clean), "left_out": left_out, "left_out_seconds": left_out_seconds}
+        entry |= {"certificate": None, **_certified(opened, deadline)}
         setting = opened.setting()
         entries, reasons = entries_that_apply(ATTACKS, setting)
         left_out |= reasons
@@ -268,7 +258,8 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
         seconds: of wall clock that are given for all its rows, of which these episodes take a share.
 
     Returns:
-        The agent with its episodes, and the entry as far as it is known without any row.
+        The agent with its episodes, and the entry as far as it is known without any row but those of attacks that
+        were added.
 
     Raises:
         AdvWrappersError: as :func:`add_submission` does.
@@ -301,6 +292,7 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
         **what_card_says(agent.card),
         "episodes": opened.episodes.count,
         "seed": given.seed,
+        "attacks": {name: row for name, row in known.get("attacks", {}).items() if row.get("added")},
     }
     return opened, entry
 

@@ -24,7 +24,7 @@ from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
 from adv_wrappers.standing.budget_table import budget_of_environment
-from adv_wrappers.standing.measure_submission import add_submission, ranked, read_entries
+from adv_wrappers.standing.measure_submission import Submission, add_submission, ranked, read_entries
 from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
 from adv_wrappers.standing.standing_table import standing_table
 from adv_wrappers.victims import environment_of, load_victim
@@ -103,8 +103,7 @@ def measure(results: Results) -> None:
             continue
         licence = card.get("licence") or "MIT"  # cards that this project trained have that of the project
         try:
-            add_submission(ref, given.work / name, name=name, licence=licence, claim=claim_of(card),
-                           minutes=given.minutes_each)  # fmt: skip
+            add_submission(Submission(ref, name, licence, claim_of(card)), given.work / name, given.minutes_each)
             print(name, flush=True)
         except AdvWrappersError as error:  # the others go on
             print(f"{name}: {type(error).__name__}: {error}", flush=True)

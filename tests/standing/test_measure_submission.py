@@ -30,7 +30,7 @@ SHORT = {"max_episode_steps": 20}
 
 def add(folder, **more):
     """A measured agent whose episodes are short."""
-    return add_submission("zoo:cartpole-dqn", folder, name="dqn", env_kwargs=SHORT, minutes=0.5, **more)
+    return add_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT, **more), folder, minutes=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_rows_that_are_there_are_none_to_be_paid_for(measured):
 
 
 def test_what_does_not_fit_is_left_out_with_its_seconds(tmp_path):
-    entry = add_submission("zoo:cartpole-dqn", tmp_path / "dqn", name="dqn", minutes=0.01)
+    entry = add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path / "dqn", minutes=0.01)
     assert entry["left_out_seconds"]["strong-max-diff"] > 0.01 * 60
     assert {*entry["left_out_seconds"]} <= {*entry["left_out"]}
     assert entry["left_out"]["strong-max-diff"].endswith(", more than was left")
@@ -93,21 +93,21 @@ def test_figures_of_other_pages_count(measured):
 def test_a_folder_of_other_weights_is_refused(measured):
     store, _ = measured
     with pytest.raises(ValueRangeError, match="other weights"):
-        add_submission("zoo:cartpole-a2c", store / "dqn", name="dqn", minutes=0.02)
+        add_submission(Submission("zoo:cartpole-a2c", "dqn"), store / "dqn", minutes=0.02)
 
 
 def test_what_is_no_submission_is_refused(tmp_path):
     with pytest.raises(ValueRangeError, match=r"is 'MIT', got licence='Apache-2\.0'"):
-        add_submission("zoo:cartpole-dqn", tmp_path / "a", name="a", licence="Apache-2.0")
+        add_submission(Submission("zoo:cartpole-dqn", "a", licence="Apache-2.0"), tmp_path / "a")
     card = shutil.copytree(ZOO / "cartpole-dqn", tmp_path / "card")
     about = json.loads((card / "card.json").read_text())
     (card / "card.json").write_text(json.dumps({**about, "licence": ""}))
     with pytest.raises(ValueRangeError, match="does not name: give licence="):
-        add_submission(f"card:{card}", tmp_path / "a", name="a")
+        add_submission(Submission(f"card:{card}", "a"), tmp_path / "a")
     with pytest.raises(ValueRangeError, match="name of an agent"):
-        add_submission("zoo:cartpole-dqn", tmp_path / "a", name="../a")
+        add_submission(Submission("zoo:cartpole-dqn", "../a"), tmp_path / "a")
     with pytest.raises(BudgetError, match="all attacked at eps"):
-        add_submission("zoo:cartpole-dqn", tmp_path / "a", name="a", eps=0.001)
+        add_submission(Submission("zoo:cartpole-dqn", "a", eps=0.001), tmp_path / "a")
     with pytest.raises(ValueRangeError, match="no agent of a standing"):
         read_entries(tmp_path)
 
@@ -126,7 +126,7 @@ def test_a_small_unit_of_a_card_is_refused(tmp_path):
     about = json.loads((card / "card.json").read_text())
     (card / "card.json").write_text(json.dumps({**about, "attack": {"scale": 1e-4}}))
     with pytest.raises(BudgetError, match="times the standard deviation of what it sees"):
-        add_submission(f"card:{card}", tmp_path / "a", name="a", minutes=0.05)
+        add_submission(Submission(f"card:{card}", "a"), tmp_path / "a", minutes=0.05)
 
 
 def test_a_training_record_is_what_says_how_an_agent_was_trained():
