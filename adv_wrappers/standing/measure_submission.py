@@ -110,7 +110,8 @@ def add_submission(
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is attacked: for a reference that is no card, no licence, a
-            budget other than the table's, a unit of the agent's own that is too small, and a folder of other weights.
+            budget other than the table's, a unit of the agent's own that is too small, and a folder of other weights,
+            another environment, budget or seed.
     """
     deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
     folder, name = Path(out), given.name
@@ -279,15 +280,22 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
     known = read_entry(folder)
     if known and known["victim"]["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
+    described = json_value(environment.described)
+    now = {"environment": described, "given_budget": json_value([given.eps, given.scale]), "seed": given.seed}
+    other = [name for name in now if known and known[name] != now[name]]
+    if other:  # attacks that were added there are of those episodes, and would count for these
+        raise ValueRangeError(
+            f"{folder} holds rows of {other[0]} {known[other[0]]}, got {now[other[0]]}: give another name"
+        )
     opened = _opened(agent, environment, chosen, given.seed, seconds)
     entry: dict[str, Any] = {
         "schema": 1,
         "name": given.name,
         "licence": licence,
         "claim": given.claim,
-        "environment": json_value(environment.described),
+        "environment": described,
         "budget": str(chosen),
-        "given_budget": [given.eps, given.scale],
+        "given_budget": now["given_budget"],
         "victim": {**agent.described(), "ref": None},
         **what_card_says(agent.card),
         "episodes": opened.episodes.count,

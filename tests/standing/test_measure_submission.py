@@ -28,15 +28,15 @@ ZOO = Path(adv_wrappers.__file__).parent / "zoo"
 SHORT = {"max_episode_steps": 20}
 
 
-def add(folder, **more):
-    """A measured agent whose episodes are short."""
-    return add_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT, **more), folder, minutes=0.5)
+def add(folder, minutes=0.1, **more):
+    """A measured agent whose episodes are short; rows that the folder holds take no time."""
+    return add_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT, **more), folder, minutes)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
-    return store, add(store / "dqn", claim="400")
+    return store, add(store / "dqn", 0.5, claim="400")
 
 
 def test_an_entry_has_what_was_measured(measured):
@@ -94,6 +94,14 @@ def test_a_folder_of_other_weights_is_refused(measured):
     store, _ = measured
     with pytest.raises(ValueRangeError, match="other weights"):
         add_submission(Submission("zoo:cartpole-a2c", "dqn"), store / "dqn", minutes=0.02)
+
+
+def test_a_folder_of_other_episodes_is_refused(measured):
+    store, _ = measured
+    with pytest.raises(ValueRangeError, match="holds rows of seed 0, got 1: give another name"):
+        add(store / "dqn", seed=1)
+    with pytest.raises(ValueRangeError, match=r"holds rows of environment .*max_episode_steps"):
+        add_submission(Submission("zoo:cartpole-dqn", "dqn"), store / "dqn", minutes=0.02)
 
 
 def test_what_is_no_submission_is_refused(tmp_path):
