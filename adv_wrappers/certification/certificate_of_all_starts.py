@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -214,26 +214,26 @@ class StateBoxSearch:
         # without a limit: the first step of the first round is always followed
         self.box_actions.method, self.box_actions.batches = self._methods[0], TimedBatches(Deadline(None), _ROWS)
         left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
-        best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
-        scale = _OF_MANY if (low < high).any() else None
-        at_once, level = max(int(first), 1) if scale is None else self._most, 0
-        most_gained = at_once, scale  # of the last round that raised the return
+        few = RoundSettings(self._methods[0], max(int(first), 1), None)
+        gained = RoundSettings(few.method, self._most, _OF_MANY) if (low < high).any() else few
+        settings: RoundSettings | None = gained
+        best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
         with one_thread():
-            while True:
-                if self.box_actions.method != self._methods[level]:  # with which a box takes another time
-                    self.box_actions.method = self._methods[level]
+            while settings is not None:
+                if self.box_actions.method != settings.method:  # with which a box takes another time
+                    self.box_actions.method = settings.method
                     self.box_actions.batches = TimedBatches(deadline, _ROWS)
                 before, room = deadline.left, None if left is None else left - boxes
-                found = SearchRound(self, at_once, low, high, deadline, room, scale)
+                found = SearchRound(self, settings, low, high, deadline, room)
                 found.run()
                 boxes, rounds = boxes + found.stepped, rounds + 1
                 raised = found.lower > best.lower
                 if raised:
                     best = StateBoxCertificate(found.lower, found.steps, 0, 0, found.finished, low, high)
-                    most_gained = at_once, scale
+                    gained = settings  # of the last round that raised the return
                 if found.crowded and rounds == 1:  # even the largest cells are too many
-                    at_once, scale = most_gained = max(int(first), 1), None
+                    settings = gained = few
                     continue
                 used_up = (found.stopped and not found.crowded) or (left is not None and boxes >= left)
                 if used_up or best.lower >= self.dynamics.most:
@@ -241,26 +241,31 @@ class StateBoxSearch:
                 spent = before - deadline.left if budget_s is not None else 0.0
                 affordable = _FASTER * deadline.left * found.stepped / max(spent, 1e-9)
                 affordable = min(affordable, math.inf if left is None else left - boxes)
-                more = self._more(found, at_once, scale, affordable)
-                if level + 1 < len(self._methods) and (more is None or not raised):
-                    (at_once, scale), level = most_gained, level + 1
-                elif more is not None:
-                    at_once, scale = more
-                else:
-                    break
+                more, tighter = self._more(found, settings, affordable), self._tighter(settings.method)
+                settings = replace(gained, method=tighter) if tighter and not (more and raised) else more
         return StateBoxCertificate(best.lower, best.steps, boxes, rounds, best.finished, low, high)
 
-    def _more(
-        self, found: SearchRound, at_once: int, scale: float | None, affordable: float
-    ) -> tuple[int, float | None] | None:
-        """How many boxes at once, and cells of which scale, follow a round's; None where there are no more."""
-        if scale is not None:
-            return None if found.crowded or scale / 2 < _FINEST_OF_MANY else (at_once, scale / 2)
+    def _tighter(self, method: Method) -> Method | None:
+        """The next tighter bounds; None where there are none."""
+        later = self._methods[self._methods.index(method) + 1 :]
+        return later[0] if later else None
+
+    def _more(self, found: SearchRound, last: RoundSettings, affordable: float) -> RoundSettings | None:
+        """A round with the same bounds and more boxes, or smaller cells, than the last one; None where there is none.
+
+        Args:
+            found: the last round.
+            last: its settings.
+            affordable: how many boxes may still be stepped.
+        """
+        if last.scale is not None:
+            half = last.scale / 2
+            return None if found.crowded or half < _FINEST_OF_MANY else replace(last, scale=half)
         if not found.coarsened:
             return None
-        tightest = self.box_actions.method == self._methods[-1]
-        more = _next_at_once(at_once, found.stepped, affordable, self._most, tightest)
-        return None if more is None else (more, None)
+        tightest = self._tighter(last.method) is None
+        more = _next_at_once(last.at_once, found.stepped, affordable, self._most, tightest)
+        return None if more is None else replace(last, at_once=more)
 
 
 def _next_at_once(at_once: int, stepped: int, affordable: float, most: int, tightest: bool = True) -> int | None:
@@ -279,6 +284,21 @@ def _next_at_once(at_once: int, stepped: int, affordable: float, most: int, tigh
     return None if factor < _LEAST_MORE else int(at_once * factor)
 
 
+@dataclass(frozen=True)
+class RoundSettings:
+    """What a round of a search is made with.
+
+    Attributes:
+        method: how the outputs of the network are bounded.
+        at_once: above how many boxes larger cells are taken; with cells of one size, above which the round stops.
+        scale: of the cells, where they keep their size; else None.
+    """
+
+    method: Method
+    at_once: int
+    scale: float | None
+
+
 class SearchRound:
     """The search with so many boxes at once, or with cells of one size.
 
@@ -286,12 +306,11 @@ class SearchRound:
     longer with cells of one size: to join boxes again and again costs them more than it does a single path's.
 
     Args:
-        search: what is searched.
-        at_once: above how many boxes larger cells are taken; with cells of one size, above which it stops.
+        search: what is searched; its bounds are those of ``settings`` already.
+        settings: how many boxes at once, and which cells.
         start_low, start_high: the box of start states.
         deadline: when it stops.
         max_boxes: how many boxes are stepped at most; None for any number.
-        scale: of the cells, where they keep their size; else None.
 
     Attributes:
         lower: the certified return so far.
@@ -307,26 +326,20 @@ class SearchRound:
     def __init__(
         self,
         search: StateBoxSearch,
-        at_once: int,
+        settings: RoundSettings,
         start_low: Floats,
         start_high: Floats,
         deadline: Deadline,
         max_boxes: int | None,
-        scale: float | None = None,
     ) -> None:
-        self.search, self.dynamics, self._deadline, self._max, self._most = (
-            search,
-            search.dynamics,
-            deadline,
-            max_boxes,
-            at_once,
-        )
-        self._fixed = scale is not None
+        self.search, self.dynamics = search, search.dynamics
+        self._deadline, self._max, self._most = deadline, max_boxes, settings.at_once
+        self._fixed = settings.scale is not None
         low, high = _start_boxes(self.dynamics, start_low, start_high)
         self._middle = (low.min(0) + high.max(0)) / 2
         self.steps, self.stepped, self.finished, self.stopped, self.crowded = 0, 0, False, False, False
         self._ended, self._dropped = math.inf, False
-        self._take_cells(_FINEST if scale is None else scale)
+        self._take_cells(_FINEST if settings.scale is None else settings.scale)
         self._keep(low, high, np.zeros(len(low)))
 
     @property

@@ -13,6 +13,7 @@ from adv_wrappers import L2, Linf, Valid, certify, evaluate, from_module, load_v
 from adv_wrappers.certification import certificate_of_all_starts
 from adv_wrappers.certification.certificate_of_all_starts import (
     CellGrid,
+    RoundSettings,
     SearchRound,
     StateBoxSearch,
     _next_at_once,
@@ -66,7 +67,9 @@ def outside(name, episodes=150, **changes):
     for owner, attribute, value in changes.get("broken", lambda search: [])(search):
         setattr(owner, attribute, value)
     dynamics = search.dynamics
-    found = SearchRound(search, 1000, dynamics.start_low, dynamics.start_high, Deadline(None), None)
+    found = SearchRound(
+        search, RoundSettings("interval", 1000, None), dynamics.start_low, dynamics.start_high, Deadline(None), None
+    )
     seen = np.array([env.reset(seed=seed)[0] for seed, env in enumerate(envs)])
     playing, earned, counts = np.ones(episodes, bool), np.zeros(episodes), []
     toward = random.choice([-1, 1], (episodes, seen.shape[1]))
@@ -163,7 +166,10 @@ def test_smaller_budgets_and_smaller_cells_certify_more():
     assert lower[0] < lower[1] < lower[2]
     search = StateBoxSearch(upright(), gym.make("CartPole-v1"), 0.1, method="interval")
     start = search.dynamics.start_low, search.dynamics.start_high
-    rounds = [SearchRound(search, at_once, *start, Deadline(None), None) for at_once in (50, 1000)]
+    rounds = [
+        SearchRound(search, RoundSettings("interval", at_once, None), *start, Deadline(None), None)
+        for at_once in (50, 1000)
+    ]
     for found in rounds:
         found.run()
     assert rounds[0].lower < rounds[1].lower
@@ -252,7 +258,10 @@ def test_cells_are_as_large_as_many_starts_need():
     env.unwrapped.force_mag = 0.5
     search = StateBoxSearch(upright(), env, 0.01)
     low, high = search.dynamics.start_low, search.dynamics.start_high
-    one, all_ = (SearchRound(search, 500, first, high, Deadline(None), None) for first in (high, low))
+    one, all_ = (
+        SearchRound(search, RoundSettings("interval", 500, None), first, high, Deadline(None), None)
+        for first in (high, low)
+    )
     assert one._scale < all_._scale and 0 < len(all_.values) <= 500
     assert search.run(low, high, None, 2000).lower > 0
 
