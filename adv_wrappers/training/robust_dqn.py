@@ -36,10 +36,10 @@ from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
+from adv_wrappers.training.inner_maximization import InnerMaximization, check_inner_maximization, langevin_ascent
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
-from adv_wrappers.training.robust_policy_losses import langevin_ascent
 from adv_wrappers.training.training_method import TrainingMethod
-from adv_wrappers.utils.check_numbers import check_integer, check_number
+from adv_wrappers.utils.check_numbers import check_number
 
 
 class RobustQMethod(TrainingMethod):
@@ -110,7 +110,7 @@ class SADQN(RobustQMethod):
     weight: Number = 0.1
     margin: float = 1.0
     eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
-    form: Literal["interval", "sgld"] = "interval"
+    form: InnerMaximization = "interval"
     steps: int = 10
     noise: float = 1e-5
 
@@ -118,10 +118,7 @@ class SADQN(RobustQMethod):
         check_weight("weight", self.weight)
         check_number("margin", self.margin, 0)
         check_share("eps", self.eps)
-        check_integer("steps", self.steps, 1)
-        check_number("noise", self.noise, 0)
-        if self.form not in ("interval", "sgld"):
-            raise ValueRangeError(f"form must be 'interval' or 'sgld', got {self.form!r:.80}")
+        check_inner_maximization(self.form, self.steps, self.noise)
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         standard = error(batch.value, batch.target)

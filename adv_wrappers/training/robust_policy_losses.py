@@ -44,7 +44,6 @@ Choices where the papers leave one open, or where this differs:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -61,9 +60,10 @@ from adv_wrappers.core.schedules_over_training import (
     check_weight,
 )
 from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.training.inner_maximization import InnerMaximization, check_inner_maximization, langevin_ascent
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.training_method import TrainingMethod
-from adv_wrappers.utils.check_numbers import check_integer, check_number
+from adv_wrappers.utils.check_numbers import check_number
 
 
 @dataclass
@@ -220,17 +220,14 @@ class SARegularizer(RobustMethod):
     name: ClassVar[str] = "sa"
     weight: Number = 0.1
     eps: Number = field(default=LinearSchedule(0.0, 1.0, end=2 / 3))
-    form: Literal["interval", "sgld"] = "interval"
+    form: InnerMaximization = "interval"
     steps: int = 10
     noise: float = 1e-5
 
     def __post_init__(self) -> None:
         check_weight("weight", self.weight)
         check_share("eps", self.eps)
-        check_integer("steps", self.steps, 1)
-        check_number("noise", self.noise, 0)
-        if self.form not in ("interval", "sgld"):
-            raise ValueRangeError(f"form must be 'interval' or 'sgld', got {self.form!r:.80}")
+        check_inner_maximization(self.form, self.steps, self.noise)
 
     def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         standard = batch.surrogate(batch.log_prob).mean()
@@ -246,28 +243,6 @@ class SARegularizer(RobustMethod):
         held, boxes = clean.detach(), policy.boxes(batch.observations, share)
         points = langevin_ascent(lambda y: policy.divergence_at(y, held), *boxes, self.steps, self.noise)
         return policy.divergence_at(points, clean)
-
-
-def langevin_ascent(
-    objective: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, steps: int, noise: float
-) -> Tensor:
-    """Points of boxes ``[B, *S]`` at which an objective ``[B]`` is large, by SGLD along signs, as in SA-PPO's code.
-
-    Args:
-        objective: of points ``[B, *S]``, each row for itself.
-        low, high: the boxes; the first points are a step from their middle.
-        steps: of half a width of the box in all.
-        noise: the standard deviation of the noise, for a gradient of length one.
-    """
-    step = (high - low) / (2 * steps)
-    scale = noise * (2 / steps) ** 0.5
-    y = torch.clamp((low + high) / 2 + torch.randn_like(low).sign() * step, low, high)
-    for i in range(steps):
-        y = y.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(objective(y).sum(), y)
-        moved = y + (gradient + scale / (i + 2) * torch.randn_like(y)).sign() * step
-        y = torch.clamp(moved, low, high)
-    return y.detach()
 
 
 PAPER: dict[str, dict[str, object]] = {

@@ -27,8 +27,9 @@ from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, update_normaliser
+from adv_wrappers.training.inner_maximization import langevin_ascent
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy, image_bounds
-from adv_wrappers.training.robust_policy_losses import PAPER, PolicyBatch, Radial, SARegularizer, langevin_ascent
+from adv_wrappers.training.robust_policy_losses import PAPER, PolicyBatch, Radial, SARegularizer
 from adv_wrappers.training.robust_ppo_a2c import make_robust
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.train_agent import train_agent
