@@ -7,6 +7,9 @@ down, :mod:`.input_gradient_without_autograd` can go through it, and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -94,6 +97,17 @@ class QuantileMean(nn.Module):
         return x.view(len(x), self.quantiles, -1).mean(1)
 
 
+class MeanAndLogStd(nn.Module):
+    """SAC's two heads, ``[B, 2 D]`` before the tanh; the log-std within SB3's bounds."""
+
+    def __init__(self, mean: nn.Module, log_std: nn.Module) -> None:
+        super().__init__()
+        self.mean, self.log_std = mean, log_std
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.mean(x), self.log_std(x).clamp(-20, 2)], -1)
+
+
 class ActionValue(nn.Module):
     """The value of a state and a continuous action, ``net([normalise(obs), act])``, ``[B]``."""
 
@@ -104,6 +118,45 @@ class ActionValue(nn.Module):
     def forward(self, obs: Tensor, act: Tensor) -> Tensor:
         out: Tensor = self.net(torch.cat([self.normalise(obs), act], -1))
         return out.squeeze(-1)
+
+
+class Critics(nn.Module):
+    """The answers of all critics at native actions, side by side; differentiable in both arguments.
+
+    Args:
+        features: what the critics see of an observation.
+        heads: the critics, which take that and an action in [-1, 1] side by side.
+        low, high: the ends of the box of native actions.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, features: nn.Module, heads: Iterable[nn.Module], low: Tensor, high: Tensor) -> None:
+        super().__init__()
+        self.features, self.heads = features, nn.ModuleList(heads)
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
+
+    def answers(self, obs: Any, act: Tensor) -> Tensor:
+        """What every critic says, ``[B, critics]``, or ``[B, critics * quantiles]``."""
+        scaled = 2 * (act - self.low) / (self.high - self.low) - 1
+        x = torch.cat([self.features(obs), scaled.flatten(1)], -1)
+        return torch.cat([head(x) for head in self.heads], -1)
+
+
+class MinimumCritic(Critics):
+    """The least of the critics at native actions, ``[B]``: what SAC, TD3, DDPG and CrossQ improve their actors by."""
+
+    def forward(self, obs: Any, act: Tensor) -> Tensor:
+        return self.answers(obs, act).amin(-1)
+
+
+class QuantileMeanCritic(Critics):
+    """The mean over the quantiles of all critics, ``[B]``: what TQC improves its actor by, nothing truncated."""
+
+    def forward(self, obs: Any, act: Tensor) -> Tensor:
+        return self.answers(obs, act).mean(-1)
 
 
 def mean_over_quantiles(last: nn.Linear, quantiles: int) -> nn.Linear:

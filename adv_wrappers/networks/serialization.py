@@ -18,7 +18,15 @@ from torch.func import functional_call
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.graph import hooked
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
+from adv_wrappers.networks.layers_torch_lacks import (
+    AppendLogStd,
+    Clip,
+    MeanAndLogStd,
+    Normalize,
+    OneHot,
+    QuantileMean,
+    TwoLogits,
+)
 from adv_wrappers.utils.check_numbers import finite_float, integer, number
 
 _MOST = torch.finfo(torch.float32).max
@@ -215,6 +223,21 @@ def _log_std(weights: Weights, prefix: str, _: Settings, inputs: int | None, __:
     return AppendLogStd(weights.take(f"{prefix}.log_std", 1, inputs).detach())
 
 
+def _mean_and_log_std(
+    weights: Weights, prefix: str, _: Settings, inputs: int | None, outputs: int | None
+) -> MeanAndLogStd:
+    mean = weights.linear(f"{prefix}.mean", inputs)
+    return MeanAndLogStd(mean, weights.linear(f"{prefix}.log_std", mean.in_features, mean.out_features))
+
+
+def _mean_and_log_std_settings(layer: nn.Module) -> WrittenLayer:
+    assert isinstance(layer, MeanAndLogStd)
+    heads = (layer.mean, layer.log_std)
+    if any(type(head) is not nn.Linear or head.bias is None or hooked(head) for head in heads):
+        raise CardError(f"heads of mean and log-std that are written are linear, with biases, got {layer}")
+    return {}
+
+
 _FORMS["normalize"] = _Form(Normalize, _normalize_settings, _normalize)
 _FORMS["linear"] = _Form(nn.Linear, _linear_settings, _linear)
 _FORMS["conv"] = _Form(nn.Conv2d, _conv_settings, _conv)
@@ -238,6 +261,7 @@ _FORMS["clip"] = _Form(
     lambda weights, prefix, settings, *_: Clip(settings.optional("low"), settings.optional("high")),
 )  # fmt: skip
 _FORMS["append_log_std"] = _Form(AppendLogStd, lambda layer: {}, _log_std)
+_FORMS["mean_and_log_std"] = _Form(MeanAndLogStd, _mean_and_log_std_settings, _mean_and_log_std)
 _FORMS["one_hot"] = _Form(
     OneHot, _attributes("sizes"),
     lambda weights, prefix, settings, *_: OneHot(settings.integers("sizes", None, 1, MOST_CHOICES, None)),

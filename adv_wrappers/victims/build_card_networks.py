@@ -29,6 +29,7 @@ from adv_wrappers.networks.serialization import build, output_shape
 from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.victims.victim import OutputKind
 
+_MOST_CRITICS = 16
 STRIDES = (4, 2, 1)  # of the Atari trunk of Mnih et al. 2015, which weights do not tell
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 NetworkSection = Mapping[str, object]  # the section ``network`` of a card
@@ -41,6 +42,7 @@ class VictimNetworks:
     Attributes:
         shape: of an observation.
         actions: how many there are, or how many numbers one is.
+        critics: of a card with several, which take actions in [-1, 1]; the least of them is the critic.
     """
 
     net: nn.Module
@@ -49,6 +51,7 @@ class VictimNetworks:
     actions: int = 0
     value: nn.Module | None = None
     critic: nn.Module | None = None
+    critics: tuple[nn.Module, ...] = ()
     robust_sarsa: nn.Module | None = None
     initial_state: Callable[..., tuple[Tensor, ...]] | None = None
 
@@ -228,11 +231,15 @@ def _layers(
     if len(shape) not in (1, 3):
         raise CardError(f"{weights.where}: observations have one axis or three, got {shape}")
     built: dict[str, nn.Sequential] = {}
-    for name in ("policy", "value", "critic", "robust_sarsa"):
-        written = network.get(name)
+    several = network.get("critics", [])
+    if not isinstance(several, list) or len(several) > _MOST_CRITICS or (several and network.get("critic") is not None):
+        raise CardError(f"{weights.where}: critics must be a list of at most {_MOST_CRITICS}, without critic beside it")
+    lists = {f"critics.{i}": written for i, written in enumerate(several)}
+    lists |= {name: network.get(name) for name in ("policy", "value", "critic", "robust_sarsa")}
+    for name, written in lists.items():
         if isinstance(written, list) and written:
             built[name] = build(written, weights, name)
-        elif written is not None or name == "policy":
+        elif written is not None or name == "policy" or name.startswith("critics"):
             raise CardError(f"{weights.where}: {name} must be a list of layers, got {written!r:.80}")
 
     def outputs(name: str, net: nn.Module, inputs: tuple[int, ...], multiple: int = 0) -> int:
@@ -249,12 +256,14 @@ def _layers(
         outputs("value", nets.value, shape)
     if any(isinstance(layer, nn.LSTM) for part in built.values() for layer in part):
         _make_recurrent(nets, normalise, built, weights.where)
-    for name in ("critic", "robust_sarsa"):
-        if name in built:
-            if len(shape) != 1 or output in ("q", "logits"):
-                raise CardError(f"{weights.where}: {name} takes observations [n] and continuous actions")
-            outputs(name, built[name], (shape[0] + nets.actions,))
+    for name in [name for name in built if name not in ("policy", "value")]:
+        if len(shape) != 1 or output in ("q", "logits"):
+            raise CardError(f"{weights.where}: {name} takes observations [n] and continuous actions")
+        outputs(name, built[name], (shape[0] + nets.actions,))
+        if name in ("critic", "robust_sarsa"):
             setattr(nets, name, ActionValue(normalise, built[name]))
+        else:
+            nets.critics = (*nets.critics, built[name])
     return nets
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.networks.card_format import Section, Weights, read_card, section
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers_torch_lacks import MinimumCritic, Normalize
 from adv_wrappers.networks.serialization import clip_of
 from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.utils.untrusted_files import most_numbers
@@ -105,6 +105,9 @@ def victim_of(
         if unit is not None:
             unit = unit.expand(observed.shape).clone().to(device)
         action = section(card, "action", where, {})
+        squash = _squash(action, acted, where)
+        if nets.critics and isinstance(acted, spaces.Box):
+            nets.critic = MinimumCritic(rule, nets.critics, *map(torch.as_tensor, (acted.low, acted.high)))
         start = nets.initial_state and functools.partial(nets.initial_state, device=torch.device(device), dtype=dtype)
         victim = from_module(
             nets.net,
@@ -122,6 +125,7 @@ def victim_of(
             dtype=dtype,
             ref=ref,
         )
+        victim.squash = squash
         _check_answers(victim, where)
     except CardError:
         raise
@@ -129,6 +133,18 @@ def victim_of(
         raise CardError(f"{where}: {error!s:.500}") from error
     victim.card = card
     return victim
+
+
+def _squash(action: Section, acted: spaces.Space[object], where: str) -> str | None:
+    """What brings actions into their box; None where nothing but a clip does."""
+    squash = action.get("squash")
+    if squash is None:
+        return None
+    if squash not in ("scale", "tanh"):
+        raise CardError(f"{where}: action.squash must be 'scale' or 'tanh', got {squash!r:.80}")
+    if not isinstance(acted, spaces.Box) or not acted.is_bounded() or action.get("clip"):
+        raise CardError(f"{where}: action.squash is for actions in a Box that is bounded, and that are not clipped")
+    return str(squash)
 
 
 @torch.no_grad()

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card_format import Section, write_card
-from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, Normalize
+from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, MinimumCritic, Normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
-from adv_wrappers.networks.serialization import describe, kinds
+from adv_wrappers.networks.serialization import WrittenLayer, describe, kinds
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.victims.build_card_networks import STRIDES, mlp_of
 from adv_wrappers.victims.card_reader import load_card, victim_of
@@ -131,16 +131,16 @@ def _parts(victim: Victim) -> tuple[Section, dict[str, Tensor]]:
         raise VictimError(f"a card holds victims of observations [n] and of images, this one takes {space}")
     if not isinstance(acted, (spaces.Box, spaces.Discrete)) or getattr(acted, "start", 0) != 0:
         raise VictimError(f"a card holds actions of a Box, or of a Discrete that starts at 0, got {acted}")
-    if getattr(victim, "squash", "") not in ("", "clip"):
-        raise VictimError(
-            "a card cannot say that actions are scaled from [-1, 1] to the box, as those of SAC and TD3 are"
-        )
+    squash = getattr(victim, "squash", None)
+    if squash not in (None, "", "clip", "scale", "tanh"):
+        raise VictimError(f"a card cannot say that actions are brought into their box by {squash!r}")
     of_paths = isinstance(getattr(victim, "net", None), GaussianLSTM)
     network, weights, rule = _gaussian_lstm(victim) if of_paths else _layers_or_kind(victim)
     action: Section = {"select": victim.select}
     bounds: Section = {}
     if isinstance(acted, spaces.Box):
-        action["clip"] = getattr(victim, "squash", "") == "clip" or bool(getattr(victim, "clip", False))
+        action["clip"] = squash == "clip" or bool(getattr(victim, "clip", False))
+        action |= {"squash": squash} if squash in ("scale", "tanh") else {}
         bounds["action"] = {"low": acted.low.tolist(), "high": acted.high.tolist()}
     if network["kind"] == "layers" or (len(space.shape) == 3 and space.shape != _SHAPE):
         bounds["observation"] = {"shape": list(space.shape)}
@@ -193,6 +193,11 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
     ):
         if net is None and name != "policy":
             continue
+        if isinstance(net, MinimumCritic):
+            found, rule = _critics(net)
+            parts |= found
+            rules += [rule] * len(found)
+            continue
         of_actions = isinstance(net, ActionValue)
         inner = net.net if isinstance(net, ActionValue) else net
         beside = of_actions or name in ("policy", "value")
@@ -208,7 +213,7 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
         parts[name] = layers
     rule = rules[0]
     shared = isinstance(rule, Normalize) and all(other is not None and _same(other, rule) for other in rules)
-    critics = any(isinstance(net, ActionValue) for net in (victim.critic, victim.robust_sarsa))
+    critics = any(isinstance(net, (ActionValue, MinimumCritic)) for net in (victim.critic, victim.robust_sarsa))
     if critics and not shared and any(other is not None for other in rules):
         raise VictimError("a card holds one observation rule for all of its networks")
     if not shared or not isinstance(rule, Normalize):
@@ -217,6 +222,16 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
         name: layers if layers[0] is not other else layers[1:]
         for (name, layers), other in zip(parts.items(), rules, strict=True)
     }, rule
+
+
+def _critics(net: MinimumCritic) -> tuple[dict[str, list[nn.Module]], nn.Module | None]:
+    """The layers of several critics by their names in a card, and the observation rule before them."""
+    seen = [layer for layer in layers_in_order(net.features) or [net.features] if not isinstance(layer, nn.Flatten)]
+    heads = [layers_in_order(head) for head in net.heads]
+    if len(seen) > 1 or not all(isinstance(layer, (Normalize, nn.Identity)) for layer in seen) or None in heads:
+        raise VictimError(f"a card holds critics of layers in a row on observation and action, got {net!s:.300}")
+    rule = next((layer for layer in seen if isinstance(layer, Normalize)), None)
+    return {f"critics.{i}": layers for i, layers in enumerate(heads) if layers is not None}, rule
 
 
 def _layers_of(net: object, recurrent: bool, pairs: bool) -> list[nn.Module] | None:
@@ -288,10 +303,15 @@ def _lists_of_layers(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Wr
     """Every other network, layer by layer."""
     network: Section = {"kind": "layers", "output": victim.kind}
     weights = dict[str, Tensor]()
+    critics = list[list[WrittenLayer]]()
     for name, layers in parts.items():
-        network[name], tensors = describe(layers, name)
+        written, tensors = describe(layers, name)
         weights |= tensors
-    return network, weights
+        if name.startswith("critics."):
+            critics.append(written)
+        else:
+            network[name] = written
+    return network | ({"critics": critics} if critics else {}), weights
 
 
 def _gaussian_lstm(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:

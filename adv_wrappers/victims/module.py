@@ -16,7 +16,7 @@ from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions_as_logits import ChosenActions
-from adv_wrappers.victims.distributions import params_of
+from adv_wrappers.victims.distributions import params_of, unscale
 from adv_wrappers.victims.numpy_functions_as_victims import ArrayFunction, ArrayStart
 from adv_wrappers.victims.probe_module_output import Form, Net, action_width, check_forward, input_form, inspect_output
 from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
@@ -184,6 +184,7 @@ class ModuleVictim(Victim):
     start: Callable[[int], RecurrentState] | None = None
     live = False
     clip = False
+    squash: str | None = None  # what brings an action into the box: "scale" from [-1, 1], "tanh" before that, "clip"
     graph: LayerGraph | None = None
     layered = False  # whether the network's layers are looked for
     first = False  # whether the module returns something beside its output that is ignored
@@ -231,11 +232,15 @@ class ModuleVictim(Victim):
         return out.reshape(-1)
 
     def native(self, action: Tensor) -> Tensor:
-        if self.clip and isinstance(self.action_space, spaces.Box):
-            bounds = self.action_space.low, self.action_space.high
-            low, high = (torch.as_tensor(bound, dtype=action.dtype, device=action.device) for bound in bounds)
-            return torch.clamp(action, low, high)
-        return super().native(action)
+        box = self.action_space
+        if not isinstance(box, spaces.Box) or not (self.clip or self.squash):
+            return super().native(action)
+        low, high = (torch.as_tensor(b, device=action.device).to(action.dtype).flatten() for b in (box.low, box.high))
+        if self.squash in ("scale", "tanh"):
+            out = unscale(action.tanh() if self.squash == "tanh" else action, low, high)
+        else:
+            out = torch.clamp(action, low, high)
+        return out.view(len(action), *box.shape)
 
     def modules(self) -> list[nn.Module]:
         nets = (_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa))

@@ -24,7 +24,6 @@ from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.errors import Argument, CardError, Message, MessagePart, VictimError, Words
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.victims.build_card_networks import VictimNetworks
-from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
 from adv_wrappers.victims.sb3_policy_networks_as_modules import (
     actor_critic_nets,
@@ -236,17 +235,6 @@ class Sb3Victim(ModuleVictim):
             )
         elif isinstance(self.net, nn.Module) and isinstance(self.observation_space, spaces.Box):
             self.find_graph(self.net)
-
-    def native(self, action: Tensor) -> Tensor:
-        box = self.action_space
-        if not isinstance(box, spaces.Box):
-            return super().native(action)
-        low, high = (torch.as_tensor(b, device=action.device).to(action.dtype).flatten() for b in (box.low, box.high))
-        if self.squash == "clip":
-            out = torch.clamp(action, low, high)
-        else:
-            out = unscale(action.tanh() if self.squash == "tanh" else action, low, high)
-        return out.view(len(action), *box.shape)
 
 
 def _sb3(module: str) -> Any:

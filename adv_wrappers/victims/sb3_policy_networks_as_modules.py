@@ -18,9 +18,12 @@ from torch import Tensor, nn
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.layers_torch_lacks import (
     AppendLogStd,
+    MeanAndLogStd,
+    MinimumCritic,
     Normalize,
     OneHot,
     QuantileMean,
+    QuantileMeanCritic,
     TwoLogits,
     mean_over_quantiles,
 )
@@ -56,50 +59,6 @@ class MethodModule(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return getattr(self.owner, self.name)(x)
-
-
-class MeanAndLogStd(nn.Module):
-    """SAC's two heads, ``[B, 2 D]`` before the tanh; the log-std within SB3's bounds."""
-
-    def __init__(self, mean: nn.Module, log_std: nn.Module) -> None:
-        super().__init__()
-        self.mean, self.log_std = mean, log_std
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.mean(x), self.log_std(x).clamp(-20, 2)], -1)
-
-
-class Critics(nn.Module):
-    """The answers of all critics at native actions, side by side; differentiable in both arguments."""
-
-    low: Tensor
-    high: Tensor
-
-    def __init__(self, features: nn.Module, heads: list[nn.Module], box: spaces.Box) -> None:
-        super().__init__()
-        self.features, self.heads = features, nn.ModuleList(heads)
-        self.register_buffer("low", torch.as_tensor(box.low))
-        self.register_buffer("high", torch.as_tensor(box.high))
-
-    def answers(self, obs: Any, act: Tensor) -> Tensor:
-        """What every critic says, ``[B, critics]``, or ``[B, critics * quantiles]``."""
-        scaled = 2 * (act - self.low) / (self.high - self.low) - 1
-        x = torch.cat([self.features(obs), scaled.flatten(1)], -1)
-        return torch.cat([head(x) for head in self.heads], -1)
-
-
-class MinimumCritic(Critics):
-    """The least of the critics at native actions, ``[B]``: what SAC, TD3, DDPG and CrossQ improve their actors by."""
-
-    def forward(self, obs: Any, act: Tensor) -> Tensor:
-        return self.answers(obs, act).amin(-1)
-
-
-class QuantileMeanCritic(Critics):
-    """The mean over the quantiles of all critics, ``[B]``: what TQC improves its actor by, nothing truncated."""
-
-    def forward(self, obs: Any, act: Tensor) -> Tensor:
-        return self.answers(obs, act).mean(-1)
 
 
 _LAYERS = "stable_baselines3.common.torch_layers."
@@ -186,7 +145,7 @@ def off_policy_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNe
     valued = nn.Sequential(*features(policy, critic.features_extractor, statistics))
     heads: list[nn.Module] = [nn.Sequential(*_layers_of(head, live)) for head in critic.q_networks]
     kind = QuantileMeanCritic if hasattr(critic, "quantiles_total") else MinimumCritic
-    q = kind(valued, heads, policy.action_space)
+    q = kind(valued, heads, *map(torch.as_tensor, (policy.action_space.low, policy.action_space.high)))
     if not hasattr(actor, "latent_pi"):
         return VictimNetworks(nn.Sequential(*seen, *actor.mu), "mean", critic=q)
     net = nn.Sequential(*seen, *_layers_of(actor.latent_pi, live), MeanAndLogStd(actor.mu, actor.log_std))

@@ -10,7 +10,15 @@ from torch import nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card_format import Weights
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, OneHot, QuantileMean, TwoLogits
+from adv_wrappers.networks.layers_torch_lacks import (
+    AppendLogStd,
+    Clip,
+    MeanAndLogStd,
+    Normalize,
+    OneHot,
+    QuantileMean,
+    TwoLogits,
+)
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.networks.serialization import MOST_LAYERS, build, copy_of, describe, kind_of, kinds, output_shape
 
@@ -23,6 +31,7 @@ NETS = {
     "normalised": lambda: [
         Normalize(torch.randn(4), torch.rand(4) + 0.1, 2.0), nn.Linear(4, 6), QuantileMean(2), TwoLogits(),
     ],
+    "two heads": lambda: [nn.Linear(4, 5), nn.ReLU(), MeanAndLogStd(nn.Linear(5, 2), nn.Linear(5, 2))],
     "one hot": lambda: [OneHot((3, 2)), nn.Linear(5, 2)],
     "picture": lambda: [
         Normalize(torch.tensor(0.5), torch.tensor(2.0)), nn.Conv2d(2, 4, 3, (2, 1), 1, groups=2), nn.GELU(),

@@ -272,6 +272,32 @@ def test_arguments(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("algorithm", ["TD3", "DDPG", "SAC"])
+def test_off_policy_agents_of_sb3(algorithm, normalised, tmp_path):
+    """Actions are scaled to [-2, 2], and the critics are their own, two or one."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    env = DummyVecEnv([lambda: gym.make("Pendulum-v1")])
+    normal = VecNormalize(env) if normalised else None
+    if normal is not None:
+        normal.obs_rms.mean, normal.obs_rms.var = normal.obs_rms.mean + 0.3, normal.obs_rms.var * 4
+    kwargs = {"net_arch": [6, 5]}
+    model = getattr(sb3, algorithm)("MlpPolicy", env, buffer_size=1, device="cpu", seed=0, policy_kwargs=kwargs)
+    victim = adv.from_sb3(model, vec_normalize=normal)
+    card = adv.save_card(tmp_path / "a", victim, environment="Pendulum-v1")
+    again = adv.save_card(tmp_path / "b", card, environment="Pendulum-v1")
+    x, actions = torch.randn(7, 3) * 3, torch.rand(7, 1) * 4 - 2
+    for other in (card, again):
+        same(victim, other)
+        assert torch.equal(victim.q(x, actions), other.q(x, actions))
+        keys = torch.arange(7)
+        assert torch.equal(victim.play(x, None, keys), other.play(x, None, keys))
+    assert (card.scale is None) is (not normalised) and again.fingerprint() == card.fingerprint()
+    assert len(card.card["network"]["critics"]) == (1 if algorithm == "DDPG" else 2)
+
+
 @pytest.mark.parametrize("critic", ["lstm of its own", "shared lstm", "no lstm"])
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_recurrent_agents_of_sb3_contrib(critic, env, tmp_path):

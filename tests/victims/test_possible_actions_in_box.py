@@ -11,8 +11,8 @@ from torch import nn
 from adv_wrappers import from_module, load_victim
 from adv_wrappers.bounds import crown
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.layers_torch_lacks import MeanAndLogStd
 from adv_wrappers.victims.possible_actions_in_box import action_bounds, possible_actions
-from adv_wrappers.victims.sb3_policy_networks_as_modules import MeanAndLogStd
 from tests.bounds.networks import Dueling, Impala, Residual, TD3Actor
 from tests.core.helpers import actor, box, chooser, mlp, randn
 
