@@ -218,7 +218,11 @@ def train_adversary_(
 @STATS
 @TRUST
 @click.option(
-    "--algorithm", default="ppo", show_default=True, metavar="NAME", help="of the agent: ppo, a2c, dqn or recurrent-ppo"
+    "--algorithm",
+    default="ppo",
+    show_default=True,
+    metavar="NAME",
+    help="of the agent: ppo, a2c, dqn, td3, ddpg or recurrent-ppo",
 )
 @click.option(
     "--adversary", metavar="NAME",
@@ -242,7 +246,7 @@ def train_adversary_(
 )
 @click.option(
     "--observations", type=click.Choice(["normalized", "raw"]),
-    help="of a new agent  [default: normalized; images and dqn's are raw]",
+    help="of a new agent  [default: normalized; images and those of dqn, td3 and ddpg are raw]",
 )  # fmt: skip
 @click.option(
     "--select", type=click.Choice(["mode", "sample"]), default="mode", show_default=True,

@@ -12,11 +12,13 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from adv_wrappers.core.json_values import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN
+from adv_wrappers.training.robust_td3 import RobustDDPG, RobustTD3
 from adv_wrappers.utils.check_numbers import check_number
 
 ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
+DETERMINISTIC: dict[str, type[RobustTD3]] = {"td3": RobustTD3, "ddpg": RobustDDPG}
 RECURRENT = "recurrent-ppo"
-AGENT_ALGORITHMS = (*ALGORITHMS, RECURRENT)  # adversaries learn by the others alone
+AGENT_ALGORITHMS = (*ALGORITHMS, *DETERMINISTIC, RECURRENT)  # adversaries learn by those of ALGORITHMS alone
 _OWN = {"policy", "env", "seed", "device", "tensorboard_log", "_init_setup_model"}  # which trainings set themselves
 _NO_NAMES = {"self", "args", "kwargs", "settings"}
 _SHARES = ("gamma", "gae_lambda")
@@ -26,7 +28,7 @@ Model = TypeVar("Model", bound=BaseAlgorithm)
 def algorithm_class(algorithm: str) -> type[BaseAlgorithm]:
     """The class of an algorithm of ``AGENT_ALGORITHMS``; :class:`ThreatError` where its library is not installed."""
     if algorithm != RECURRENT:
-        return ALGORITHMS[algorithm]
+        return {**ALGORITHMS, **DETERMINISTIC}[algorithm]
     try:
         from sb3_contrib import RecurrentPPO
     except ImportError as error:

@@ -70,7 +70,8 @@ def agent_settings(algorithm: str, rows: int, images: bool, given: AlgorithmSett
     """Settings of an agent's algorithm.
 
     Args:
-        algorithm: ``"ppo"``, ``"a2c"``, ``"dqn"``, or ``"recurrent-ppo"``, whose settings are those of PPO.
+        algorithm: ``"ppo"``, ``"a2c"``, ``"dqn"``, ``"td3"``, ``"ddpg"``, or ``"recurrent-ppo"``, whose settings are
+            those of PPO.
         rows: the number of environments.
         images: whether observations are images.
         given: settings that take precedence.
@@ -94,6 +95,9 @@ def agent_settings(algorithm: str, rows: int, images: bool, given: AlgorithmSett
             own |= {"learning_rate": 1.25e-4, "target_update_interval": 2000, "exploration_final_eps": 0.01}
             own["buffer_size"] = 50_000  # of 200 000, which take 11 GB as stacks of four frames
         return {**own, **given}
+    if algorithm in ("td3", "ddpg"):  # those of SB3; one update for each step of an environment
+        own = {"gamma": 0.99, "learning_rate": 1e-3, "buffer_size": 300_000, "learning_starts": 1000}
+        return {**own, "batch_size": 256, "train_freq": 1, "gradient_steps": rows, **given}
     common = {"gamma": 0.99, "gae_lambda": 0.95}
     if algorithm == "a2c":
         return {**common, "n_steps": 16, "learning_rate": 7e-4, **given}

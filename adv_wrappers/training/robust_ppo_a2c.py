@@ -21,6 +21,7 @@ from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
+from adv_wrappers.training.robust_td3 import RobustActorMethod, RobustTD3
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 
 
@@ -107,7 +108,9 @@ class RobustA2C(RobustUpdates, A2C):
         self._n_updates += 1
 
 
-def make_robust(model: BaseAlgorithm, method: RobustMethod | RobustQMethod, bounds: BoundedPolicy) -> None:
+def make_robust(
+    model: BaseAlgorithm, method: RobustMethod | RobustQMethod | RobustActorMethod, bounds: BoundedPolicy
+) -> None:
     """Let a model learn by a robust loss from now on.
 
     Raises:
@@ -121,6 +124,10 @@ def make_robust(model: BaseAlgorithm, method: RobustMethod | RobustQMethod, boun
     interval(bounds.net, point, point)
     if isinstance(model, RobustDQN):
         assert isinstance(method, RobustQMethod)
+        model.method, model.bounds = method, bounds
+        return
+    if isinstance(model, RobustTD3):
+        assert isinstance(method, RobustActorMethod)
         model.method, model.bounds = method, bounds
         return
     assert isinstance(model, RobustUpdates) and isinstance(method, RobustMethod)

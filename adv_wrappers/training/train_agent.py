@@ -23,7 +23,9 @@ PPO's settings: 32 environments, 64 steps each, batches of 128, 10 epochs, rate 
 layers of 64 with tanh, rewards and observations normalised. A2C's: 16 steps each, rate 7e-4. DQN's: double Q-learning,
 100 000 transitions that are drawn evenly, an update of 128 of them every 8 steps, a new target network every 400,
 exploration that falls to 5% within the first tenth, rate 2e-3, two layers of 64 with ReLU; observations as they are,
-since the values of its target network would move with a normaliser.
+since the values of its target network would move with a normaliser. TD3's and DDPG's are those of SB3, with Gaussian
+noise of 0.1 on actions in [-1, 1] while they learn, an update of 256 transitions a step, two layers of 256 with ReLU,
+and observations as they are, for the same reason.
 
 RecurrentPPO's settings are those of PPO. Actions and state value have an LSTM of 64 each (the size in ATLA's code, and
 in the RL Zoo's settings for CartPole without velocities) and a layer of 64 with tanh behind it. A minibatch is made of
@@ -164,25 +166,27 @@ def train_agent(
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself; not needed by a threat that
             has its own. ``scale="victim"`` is the agent's own unit, which changes with its normaliser.
         steps: the agent's steps, summed over all environments.
-        algorithm: the agent's algorithm, ``"ppo"``, ``"a2c"``, for discrete actions ``"dqn"``, or for recurrent agents
-            on observations ``[n]`` ``"recurrent-ppo"`` (of sb3-contrib); adversaries learn with PPO. DQN's replay
-            buffer is not kept in ``out``: a training that resumes fills it first.
+        algorithm: the agent's algorithm, ``"ppo"``, ``"a2c"``, for discrete actions ``"dqn"``, for actions in a Box and
+            observations ``[n]`` ``"td3"`` or ``"ddpg"``, or for recurrent agents on observations ``[n]``
+            ``"recurrent-ppo"`` (of sb3-contrib); adversaries learn with PPO. Replay buffers are not kept in ``out``: a
+            training that resumes fills them first.
         num_envs: the number of environments of either side, attacked as one batch.
         seed: seeds all randomness of the training.
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
             layers (of DQN, with or without layer normalisation behind the hidden ones; of RecurrentPPO behind an LSTM),
             or of convolutions and linear layers where it sees images. Its normaliser stays as it is (or missing). None
-            starts from scratch.
+            starts from scratch, as TD3 and DDPG always do.
         robust: how the loss is made robust against every perturbation in the budget: ``"radial"``, ``"sa"``, or
             ``"wocar"``, or :class:`Radial`, :class:`SARegularizer` or :class:`Wocar` for other settings; for DQN
-            ``"radial"``, ``"sa"`` or ``"car"`` (:class:`RadialDQN`, :class:`SADQN`, :class:`CarDQN`). ``"smoothed"``
+            ``"radial"``, ``"sa"`` or ``"car"`` (:class:`RadialDQN`, :class:`SADQN`, :class:`CarDQN`); for TD3 and DDPG
+            ``"sa"`` (:class:`SADDPG`). ``"smoothed"``
             (:class:`SmoothedPolicy`, :class:`SmoothedDQN`) trains for randomized smoothing instead: eps is then the
             standard deviation of the noise. The budget is :class:`Linf`, of images in grey levels (a paper's 1/255 is
             1). Recurrent agents have none: no bounds go through an LSTM. None is the algorithm's own loss.
         rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
             signs, or ``"raw"``.
         observations: what a policy from scratch sees: observations ``"normalized"`` by their mean and spread, or
-            ``"raw"``. Images are only divided by 255, and a new DQN always sees them raw.
+            ``"raw"``. Images are only divided by 255, and a new DQN, TD3 or DDPG always sees them raw.
         select: how the agent acts in the adversary's phase, in evaluations, and in its card: ``"mode"`` or
             ``"sample"``.
         when: the timing, as a value or a text; None attacks at every step.

@@ -35,7 +35,7 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
     SnapshotAdversary,
     hold_statistics,
 )
-from adv_wrappers.training.check_sb3_settings import RECURRENT, algorithm_class, made_model
+from adv_wrappers.training.check_sb3_settings import DETERMINISTIC, RECURRENT, algorithm_class, made_model
 from adv_wrappers.training.checkpoints import restore_model
 from adv_wrappers.training.convert_victims_to_sb3_agents import (
     AgentNetworks,
@@ -51,9 +51,10 @@ from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
 from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
-from adv_wrappers.training.robust_methods import POLICY_METHODS, Q_METHODS
+from adv_wrappers.training.robust_methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 from adv_wrappers.training.robust_policy_losses import RobustMethod
 from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO, RobustUpdates
+from adv_wrappers.training.robust_td3 import RobustActorMethod, RobustTD3
 from adv_wrappers.training.sb3_image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed
@@ -64,9 +65,10 @@ from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
-ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN]] = {
-    "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN,
+ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN | RobustTD3]] = {
+    "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN, **DETERMINISTIC,
 }  # fmt: skip
+AnyRobustMethod = RobustMethod | RobustQMethod | RobustActorMethod
 ADVERSARY_SEED = 1_000_003  # between the seeds of the two sides
 
 
@@ -136,7 +138,7 @@ class AdversarySpec:
         return {"actor": actor, "within": self.within.to_dict(), "when": when}
 
 
-def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> RobustMethod | RobustQMethod | None:
+def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> AnyRobustMethod | None:
     """The method that ``robust=`` of :func:`adv_wrappers.train_agent` describes: a name, a value, or None.
 
     Raises:
@@ -153,11 +155,16 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> Robus
                 Argument("adversary", "pa-ad"),
             )
         )
-    named: Mapping[str, type[RobustMethod | RobustQMethod]] = Q_METHODS if algorithm == "dqn" else POLICY_METHODS
+    named: Mapping[str, type[AnyRobustMethod]] = POLICY_METHODS
+    kind: type[AnyRobustMethod] = RobustMethod
+    if algorithm == "dqn":
+        named, kind = Q_METHODS, RobustQMethod
+    elif algorithm in DETERMINISTIC:
+        named, kind = ACTOR_METHODS, RobustActorMethod
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
-    if not isinstance(found, RobustQMethod if algorithm == "dqn" else RobustMethod):
+    if not isinstance(found, kind):
         known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
-        expected = f" must be {known}, or a value such as {example}(kappa=0.5) for {algorithm}, got {robust!r:.80}"
+        expected = f" must be {known}, or a value such as {example}() for {algorithm}, got {robust!r:.80}"
         raise ThreatError(Message(Argument("robust"), expected))
     if budget is None:
         raise ThreatError(Message(Argument("robust", found.name), " needs a budget: ", EPS_OR_WITHIN))
@@ -169,10 +176,12 @@ def initial_victim(victim: Any, algorithm: str) -> Victim | None:
 
     Raises:
         VictimError: for a victim that is no agent of the algorithm: without Q-values for DQN, with them for the others;
-            recurrent for other algorithms than RecurrentPPO, and feed-forward for that one.
+            recurrent for other algorithms than RecurrentPPO, and feed-forward for that one; and any for TD3 and DDPG.
     """
     if victim is None:
         return None
+    if algorithm in DETERMINISTIC:
+        raise VictimError(Message(f"{algorithm} begins from scratch: ", Argument("victim"), " is for the others"))
     is_model = not isinstance(victim, (Victim, str)) and hasattr(victim, "policy")
     found = from_sb3(victim) if is_model else load_victim(victim)
     kinds, expected = (("q",), "DQN") if algorithm == "dqn" else (("logits", "gaussian"), "PPO or A2C")
@@ -211,10 +220,12 @@ def check_spaces(
     if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
         expected = f" takes actions Discrete(n) from 0, or Box [n], got {actions}"
         raise SpaceError(Message(Words("train_agent", "train-agent"), expected))
-    if algorithm == RECURRENT and is_stack(observations):
+    if (algorithm == RECURRENT or algorithm in DETERMINISTIC) and is_stack(observations):
         raise SpaceError(
-            f"{RECURRENT} takes observations of float [n], got {observations}: use ppo on stacks of frames"
+            f"{algorithm} takes observations of float [n], got {observations}: use ppo on stacks of frames"
         )
+    if algorithm in DETERMINISTIC and from_zero:
+        raise SpaceError(f"{algorithm} is for actions in a Box, and this environment has {actions}: use ppo or dqn")
     if algorithm == "dqn" and not from_zero:
         raise SpaceError(f"dqn chooses among discrete actions, and this environment has {actions}: use ppo or a2c")
     if method is not None and not method.images and is_stack(observations):
@@ -236,12 +247,12 @@ def algorithm_settings(
     given: Mapping[str, Any],
     parts: AgentNetworks | None,
     images: bool = False,
-    robust: RobustMethod | RobustQMethod | None = None,
+    robust: AnyRobustMethod | None = None,
 ) -> dict[str, Any]:
     """The given settings of an agent's algorithm, completed with the defaults and the networks.
 
     Args:
-        algorithm: ``"ppo"``, ``"a2c"``, ``"dqn"`` or ``"recurrent-ppo"``.
+        algorithm: a name of ``AGENT_ALGORITHMS``.
         rows: the number of environments.
         given: settings that take precedence.
         parts: the networks that the agent starts from; None for new ones.
@@ -256,12 +267,15 @@ def algorithm_settings(
         kwargs = policy_kwargs_of(parts)
     elif images:
         kwargs = image_policy_kwargs()
+    elif algorithm in DETERMINISTIC:
+        kwargs = {"net_arch": [256, 256]}
     elif algorithm == RECURRENT:
         kwargs = {"lstm_hidden_size": 64, "net_arch": [64], "activation_fn": torch.nn.Tanh}
     else:
         kwargs = {"net_arch": [64, 64], **({} if algorithm == "dqn" else {"activation_fn": torch.nn.Tanh})}
     if algorithm != "a2c":
-        kwargs["optimizer_kwargs"] = {"fused": True, **({} if algorithm == "dqn" else {"eps": 1e-5})}
+        off_policy = algorithm == "dqn" or algorithm in DETERMINISTIC
+        kwargs["optimizer_kwargs"] = {"fused": True, **({} if off_policy else {"eps": 1e-5})}
     own = {**kwargs, **({} if robust is None else robust.policy_kwargs), **given.get("policy_kwargs", {})}
     return {**agent_settings(algorithm, rows, images, given), "policy_kwargs": own}
 
@@ -272,7 +286,7 @@ def make_agent(
     parts: AgentNetworks | None,
     checkpoint: Path | None,
     rewards: Rewards = "normalized",
-    robust: RobustMethod | RobustQMethod | None = None,
+    robust: AnyRobustMethod | None = None,
     normalize: bool = True,
 ) -> BaseAlgorithm:
     """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
@@ -290,8 +304,9 @@ def make_agent(
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_linear_schedule, float(settings["learning_rate"]))
     images = is_stack(env.single_observation_space)
-    # values of the target network would move with the statistics: from scratch, DQN sees observations as they are
-    norm = not images and (normalize and algorithm != "dqn" if parts is None else parts.normalise is not None)
+    # values of target networks would move with the statistics: from scratch, these see observations as they are
+    raw = algorithm == "dqn" or algorithm in DETERMINISTIC
+    norm = not images and (normalize and not raw if parts is None else parts.normalise is not None)
     inner = AgentVecEnv(env, clip_rewards=rewards == "clipped")
     normal = VecNormalize(inner, norm_obs=norm, norm_reward=rewards == "normalized", gamma=settings["gamma"])
     if isinstance(parts, (MLPPolicy, RecurrentPolicy)) and parts.normalise is not None:
@@ -312,7 +327,7 @@ def make_agent(
         model.method_critic = robust.make_critic(model)
     if checkpoint is not None:
         restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
-        if isinstance(model, PrioritizedDQN):
+        if isinstance(model, (PrioritizedDQN, RobustTD3)):
             model.refill()
     elif isinstance(model, PrioritizedDQN) and parts is not None:
         assert not isinstance(parts, RecurrentPolicy)

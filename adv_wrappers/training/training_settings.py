@@ -19,7 +19,7 @@ class Training:
 
     Attributes:
         steps: environment steps, summed over all environments.
-        algorithm: ``"ppo"``, ``"a2c"``, ``"dqn"`` or, of agents, ``"recurrent-ppo"``.
+        algorithm: ``"ppo"``, ``"a2c"``, ``"dqn"`` or, of agents, ``"td3"``, ``"ddpg"`` or ``"recurrent-ppo"``.
         num_envs: the number of environments; None takes what suits the observations.
         checks: the number of checkpoints that are compared.
         episodes: the number of episodes that each checkpoint is compared on.

@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.core.json_values import decode
-from adv_wrappers.training.robust_methods import POLICY_METHODS, Q_METHODS
+from adv_wrappers.training.robust_methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 
 
-@pytest.mark.parametrize("method", [*POLICY_METHODS.values(), *Q_METHODS.values()])
+@pytest.mark.parametrize("method", [*POLICY_METHODS.values(), *Q_METHODS.values(), *ACTOR_METHODS.values()])
 def test_a_method_survives_json(method):
     value = method()
     assert decode(json.loads(json.dumps(value.to_dict()))) == value
