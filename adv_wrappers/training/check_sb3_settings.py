@@ -16,9 +16,7 @@ from adv_wrappers.training.robust_td3 import RobustDDPG, RobustTD3
 from adv_wrappers.utils.check_numbers import check_number
 
 ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
-DETERMINISTIC: dict[str, type[RobustTD3]] = {"td3": RobustTD3, "ddpg": RobustDDPG}
-RECURRENT = "recurrent-ppo"
-AGENT_ALGORITHMS = (*ALGORITHMS, *DETERMINISTIC, RECURRENT)  # adversaries learn by those of ALGORITHMS alone
+_OF_AGENTS: dict[str, type[RobustTD3]] = {"td3": RobustTD3, "ddpg": RobustDDPG}  # adversaries learn by others alone
 _OWN = {"policy", "env", "seed", "device", "tensorboard_log", "_init_setup_model"}  # which trainings set themselves
 _NO_NAMES = {"self", "args", "kwargs", "settings"}
 _SHARES = ("gamma", "gae_lambda")
@@ -26,13 +24,17 @@ Model = TypeVar("Model", bound=BaseAlgorithm)
 
 
 def algorithm_class(algorithm: str) -> type[BaseAlgorithm]:
-    """The class of an algorithm of ``AGENT_ALGORITHMS``; :class:`ThreatError` where its library is not installed."""
-    if algorithm != RECURRENT:
-        return {**ALGORITHMS, **DETERMINISTIC}[algorithm]
+    """The class of an algorithm by its name, of :data:`.AGENT_ALGORITHMS` or of ``ALGORITHMS``.
+
+    Raises:
+        ThreatError: where its library is not installed.
+    """
+    if algorithm != "recurrent-ppo":
+        return {**ALGORITHMS, **_OF_AGENTS}[algorithm]
     try:
         from sb3_contrib import RecurrentPPO
     except ImportError as error:
-        raise ThreatError(f"{RECURRENT} is sb3-contrib's, which is not installed: {error}") from error
+        raise ThreatError(f"{algorithm} is sb3-contrib's, which is not installed: {error}") from error
     return RecurrentPPO
 
 
@@ -46,7 +48,7 @@ def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
     """Raise :class:`ThreatError` unless an algorithm takes these settings, beside those that a training sets itself.
 
     Args:
-        algorithm: a name of ``AGENT_ALGORITHMS``.
+        algorithm: its name, as :func:`algorithm_class` takes it.
         settings: by name.
     """
     if not isinstance(settings, Mapping):

@@ -49,13 +49,13 @@ from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.presets import as_threat
 from adv_wrappers.training import default_sb3_hyperparameters as defaults
+from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS
 from adv_wrappers.training.alternating_agent_and_adversary import (
     AgentScore,
     AgentTrainer,
     AlternatingTraining,
     Schedule,
 )
-from adv_wrappers.training.check_sb3_settings import AGENT_ALGORITHMS
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, networks_of_agent
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv, make_vector
@@ -221,6 +221,7 @@ def train_agent(
     if algorithm not in AGENT_ALGORITHMS:
         known = " or ".join(map(repr, AGENT_ALGORITHMS))
         raise ThreatError(Message(Argument("algorithm"), f" must be {known}, got {algorithm!r}"))
+    kind = AGENT_ALGORITHMS[algorithm]
     check_counts(num_envs=num_envs)
     given = {} if settings is None else settings
     training = Training(
@@ -244,14 +245,14 @@ def train_agent(
     budget = within if eps is None else Linf(eps, scale)
     if training.workers > 1:
         pickled("the threat", spec)
-    method = parse_robust(robust, budget, algorithm)
-    initial = initial_victim(victim, algorithm)
+    method = parse_robust(robust, budget, kind)
+    initial = initial_victim(victim, kind)
     parts = None if initial is None else networks_of_agent(initial)
     environment = Environment.of(env, initial, env_kwargs, make)
     functions = () if spec.threat is None else functions_of(spec.threat)
     warn_of_unknown(out, None, environment, *functions)
-    images = check_spaces(environment, initial, algorithm, method)
-    training = replace(training, settings=algorithm_settings(algorithm, num_envs, given, parts, images, method))
+    images = check_spaces(environment, initial, kind, method)
+    training = replace(training, settings=algorithm_settings(kind, num_envs, given, parts, images, method))
     opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
     about = {
         "environment": json_value(environment.described),

@@ -28,6 +28,7 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.errors import EPS_OR_WITHIN, Argument, Message, SpaceError, ThreatError, VictimError, Words
 from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import as_threat, presets
+from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS, AgentAlgorithm, RobustLoss
 from adv_wrappers.training.alternating_agent_and_adversary import (
     AdversaryTrainer,
     AgentTrainer,
@@ -35,7 +36,7 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
     SnapshotAdversary,
     hold_statistics,
 )
-from adv_wrappers.training.check_sb3_settings import DETERMINISTIC, RECURRENT, algorithm_class, made_model
+from adv_wrappers.training.check_sb3_settings import algorithm_class, made_model
 from adv_wrappers.training.checkpoints import restore_model
 from adv_wrappers.training.convert_victims_to_sb3_agents import (
     AgentNetworks,
@@ -50,11 +51,9 @@ from adv_wrappers.training.default_sb3_hyperparameters import agent_settings
 from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
-from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
-from adv_wrappers.training.robust_methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 from adv_wrappers.training.robust_policy_losses import RobustMethod
-from adv_wrappers.training.robust_ppo_a2c import RobustA2C, RobustPPO, RobustUpdates
-from adv_wrappers.training.robust_td3 import RobustActorMethod, RobustTD3
+from adv_wrappers.training.robust_ppo_a2c import RobustUpdates
+from adv_wrappers.training.robust_td3 import RobustTD3
 from adv_wrappers.training.sb3_image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed
@@ -65,10 +64,6 @@ from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
-ROBUST_ALGORITHMS: dict[str, type[RobustPPO | RobustA2C | RobustDQN | RobustTD3]] = {
-    "ppo": RobustPPO, "a2c": RobustA2C, "dqn": RobustDQN, **DETERMINISTIC,
-}  # fmt: skip
-AnyRobustMethod = RobustMethod | RobustQMethod | RobustActorMethod
 ADVERSARY_SEED = 1_000_003  # between the seeds of the two sides
 
 
@@ -138,7 +133,7 @@ class AdversarySpec:
         return {"actor": actor, "within": self.within.to_dict(), "when": when}
 
 
-def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> AnyRobustMethod | None:
+def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorithm) -> RobustLoss | None:
     """The method that ``robust=`` of :func:`adv_wrappers.train_agent` describes: a name, a value, or None.
 
     Raises:
@@ -146,32 +141,27 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: str) -> AnyRo
     """
     if robust is None:
         return None
-    if algorithm == RECURRENT:
+    if algorithm.robust is None:
         raise ThreatError(
             Message(
                 Argument("robust", ...),
-                f" is not for {RECURRENT}: there are no bounds through an LSTM, and smoothing is for agents without a "
-                "hidden state. Train against an adversary, such as ",
+                f" is not for {algorithm.name}: there are no bounds through an LSTM, and smoothing is for agents "
+                "without a hidden state. Train against an adversary, such as ",
                 Argument("adversary", "pa-ad"),
             )
         )
-    named: Mapping[str, type[AnyRobustMethod]] = POLICY_METHODS
-    kind: type[AnyRobustMethod] = RobustMethod
-    if algorithm == "dqn":
-        named, kind = Q_METHODS, RobustQMethod
-    elif algorithm in DETERMINISTIC:
-        named, kind = ACTOR_METHODS, RobustActorMethod
+    named = algorithm.losses
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
-    if not isinstance(found, kind):
+    if not isinstance(found, algorithm.loss):
         known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
-        expected = f" must be {known}, or a value such as {example}() for {algorithm}, got {robust!r:.80}"
+        expected = f" must be {known}, or a value such as {example}() for {algorithm.name}, got {robust!r:.80}"
         raise ThreatError(Message(Argument("robust"), expected))
     if budget is None:
         raise ThreatError(Message(Argument("robust", found.name), " needs a budget: ", EPS_OR_WITHIN))
     return found
 
 
-def initial_victim(victim: Any, algorithm: str) -> Victim | None:
+def initial_victim(victim: Any, algorithm: AgentAlgorithm) -> Victim | None:
     """The victim that the agent's training starts from: an SB3 model, a reference, a victim, or None.
 
     Raises:
@@ -180,27 +170,27 @@ def initial_victim(victim: Any, algorithm: str) -> Victim | None:
     """
     if victim is None:
         return None
-    if algorithm in DETERMINISTIC:
-        raise VictimError(Message(f"{algorithm} begins from scratch: ", Argument("victim"), " is for the others"))
+    if not algorithm.begins_from:
+        raise VictimError(Message(f"{algorithm.name} begins from scratch: ", Argument("victim"), " is for the others"))
     is_model = not isinstance(victim, (Victim, str)) and hasattr(victim, "policy")
     found = from_sb3(victim) if is_model else load_victim(victim)
-    kinds, expected = (("q",), "DQN") if algorithm == "dqn" else (("logits", "gaussian"), "PPO or A2C")
-    if found.kind not in kinds:
+    if found.kind not in algorithm.begins_from:
+        expected = "DQN" if "q" in algorithm.begins_from else "PPO or A2C"
         raise VictimError(f"expected an agent of {expected} to begin from, got one of kind {found.kind!r}")
-    if found.recurrent and algorithm != RECURRENT:
-        trains = Argument("algorithm", RECURRENT)
+    if found.recurrent and not algorithm.recurrent:
+        trains = Argument("algorithm", "recurrent-ppo")
         raise VictimError(
-            Message(f"{algorithm} trains feed-forward agents, got a recurrent victim: ", trains, " is for it")
+            Message(f"{algorithm.name} trains feed-forward agents, got a recurrent victim: ", trains, " is for it")
         )
-    if algorithm == RECURRENT and not found.recurrent:
-        raise VictimError(f"{RECURRENT} begins from a recurrent victim, got a feed-forward one: {found!r}")
+    if algorithm.recurrent and not found.recurrent:
+        raise VictimError(f"{algorithm.name} begins from a recurrent victim, got a feed-forward one: {found!r}")
     return found
 
 
 def check_spaces(
     make_env: Callable[[], gym.Env[Any, Any]],
     initial: Victim | None,
-    algorithm: str,
+    algorithm: AgentAlgorithm,
     method: TrainingMethod | None = None,
 ) -> bool:
     """Whether observations are images.
@@ -220,14 +210,13 @@ def check_spaces(
     if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
         expected = f" takes actions Discrete(n) from 0, or Box [n], got {actions}"
         raise SpaceError(Message(Words("train_agent", "train-agent"), expected))
-    if (algorithm == RECURRENT or algorithm in DETERMINISTIC) and is_stack(observations):
+    if not algorithm.images and is_stack(observations):
         raise SpaceError(
-            f"{algorithm} takes observations of float [n], got {observations}: use ppo on stacks of frames"
+            f"{algorithm.name} takes observations of float [n], got {observations}: use ppo on stacks of frames"
         )
-    if algorithm in DETERMINISTIC and from_zero:
-        raise SpaceError(f"{algorithm} is for actions in a Box, and this environment has {actions}: use ppo or dqn")
-    if algorithm == "dqn" and not from_zero:
-        raise SpaceError(f"dqn chooses among discrete actions, and this environment has {actions}: use ppo or a2c")
+    if not isinstance(actions, algorithm.actions):
+        takes = "actions in a Box" if spaces.Box in algorithm.actions else "discrete actions"
+        raise SpaceError(f"{algorithm.name} is for {takes}, and this environment has {actions}: use ppo or a2c")
     if method is not None and not method.images and is_stack(observations):
         raise SpaceError(
             Message(Argument("robust", method.name), f" takes observations of float [n], got {observations}")
@@ -242,17 +231,17 @@ def _linear_schedule(rate: float, remaining: float) -> float:
 
 
 def algorithm_settings(
-    algorithm: str,
+    algorithm: AgentAlgorithm,
     rows: int,
     given: Mapping[str, Any],
     parts: AgentNetworks | None,
     images: bool = False,
-    robust: AnyRobustMethod | None = None,
+    robust: RobustLoss | None = None,
 ) -> dict[str, Any]:
     """The given settings of an agent's algorithm, completed with the defaults and the networks.
 
     Args:
-        algorithm: a name of ``AGENT_ALGORITHMS``.
+        algorithm: the algorithm.
         rows: the number of environments.
         given: settings that take precedence.
         parts: the networks that the agent starts from; None for new ones.
@@ -260,24 +249,24 @@ def algorithm_settings(
         robust: the method of a robust loss, which may have networks of its own.
     """
     kwargs: dict[str, Any]
-    if parts is not None and algorithm == "dqn":
+    if parts is not None and algorithm.name == "dqn":
         assert not isinstance(parts, RecurrentPolicy)
         kwargs = q_policy_kwargs_of(parts)
     elif parts is not None:
         kwargs = policy_kwargs_of(parts)
     elif images:
         kwargs = image_policy_kwargs()
-    elif algorithm in DETERMINISTIC:
-        kwargs = {"net_arch": [256, 256]}
-    elif algorithm == RECURRENT:
+    elif algorithm.recurrent:
         kwargs = {"lstm_hidden_size": 64, "net_arch": [64], "activation_fn": torch.nn.Tanh}
     else:
-        kwargs = {"net_arch": [64, 64], **({} if algorithm == "dqn" else {"activation_fn": torch.nn.Tanh})}
-    if algorithm != "a2c":
-        off_policy = algorithm == "dqn" or algorithm in DETERMINISTIC
-        kwargs["optimizer_kwargs"] = {"fused": True, **({} if off_policy else {"eps": 1e-5})}
+        kwargs = {
+            "net_arch": [algorithm.width] * 2,
+            **({} if algorithm.off_policy else {"activation_fn": torch.nn.Tanh}),
+        }
+    if algorithm.name != "a2c":
+        kwargs["optimizer_kwargs"] = {"fused": True, **({} if algorithm.off_policy else {"eps": 1e-5})}
     own = {**kwargs, **({} if robust is None else robust.policy_kwargs), **given.get("policy_kwargs", {})}
-    return {**agent_settings(algorithm, rows, images, given), "policy_kwargs": own}
+    return {**agent_settings(algorithm.name, rows, images, given), "policy_kwargs": own}
 
 
 def make_agent(
@@ -286,7 +275,7 @@ def make_agent(
     parts: AgentNetworks | None,
     checkpoint: Path | None,
     rewards: Rewards = "normalized",
-    robust: AnyRobustMethod | None = None,
+    robust: RobustLoss | None = None,
     normalize: bool = True,
 ) -> BaseAlgorithm:
     """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
@@ -300,13 +289,12 @@ def make_agent(
         robust: the method of a robust loss, which may need networks of its own.
         normalize: whether a new agent normalises observations.
     """
-    algorithm, settings = training.algorithm, dict(training.settings)
+    algorithm, settings = AGENT_ALGORITHMS[training.algorithm], dict(training.settings)
     if not callable(settings["learning_rate"]):
         settings["learning_rate"] = functools.partial(_linear_schedule, float(settings["learning_rate"]))
     images = is_stack(env.single_observation_space)
-    # values of target networks would move with the statistics: from scratch, these see observations as they are
-    raw = algorithm == "dqn" or algorithm in DETERMINISTIC
-    norm = not images and (normalize and not raw if parts is None else parts.normalise is not None)
+    normalize = normalize and not algorithm.off_policy
+    norm = not images and (normalize if parts is None else parts.normalise is not None)
     inner = AgentVecEnv(env, clip_rewards=rewards == "clipped")
     normal = VecNormalize(inner, norm_obs=norm, norm_reward=rewards == "normalized", gamma=settings["gamma"])
     if isinstance(parts, (MLPPolicy, RecurrentPolicy)) and parts.normalise is not None:
@@ -317,11 +305,11 @@ def make_agent(
     hold_statistics(normal, fixed=parts is not None)
     norms = isinstance(parts, MLPPolicy) and bool(parts.norms)
     q_policy = LayerNormQPolicy if norms else DQNPolicy
-    flat = "MlpLstmPolicy" if algorithm == RECURRENT else "MlpPolicy"
-    policy = q_policy if algorithm == "dqn" else ImagePolicy if images else flat
+    flat = "MlpLstmPolicy" if algorithm.recurrent else "MlpPolicy"
+    policy = q_policy if algorithm.name == "dqn" else ImagePolicy if images else flat
     own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
     arguments = {"policy": policy, "env": normal, **own}
-    kind = algorithm_class(algorithm) if robust is None else ROBUST_ALGORITHMS[algorithm]
+    kind = algorithm.robust if robust is not None and algorithm.robust else algorithm_class(algorithm.name)
     model = made_model(kind, arguments, settings)
     if isinstance(model, RobustUpdates) and isinstance(robust, RobustMethod):
         model.method_critic = robust.make_critic(model)

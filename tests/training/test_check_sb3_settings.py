@@ -9,7 +9,8 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError, ValueRangeError
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.training.check_sb3_settings import AGENT_ALGORITHMS, ALGORITHMS, check_settings, made_model
+from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS
+from adv_wrappers.training.check_sb3_settings import ALGORITHMS, algorithm_class, check_settings, made_model
 from adv_wrappers.training.resilience_and_robustness import resilience
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_agent import train_agent
@@ -52,7 +53,10 @@ def test_settings_of_every_algorithm():
     check_settings("ppo", {"n_steps": 8, "learning_rate": lambda left: left, "policy_kwargs": {}})
     check_settings("dqn", {"alpha": 0.5, "train_freq": 4, "policy_kwargs": {}})
     check_settings("recurrent-ppo", {"n_steps": 8, "batch_size": 8, "policy_kwargs": {"lstm_hidden_size": 8}})
-    assert {*ALGORITHMS} == {"ppo", "a2c", "dqn"} == {*AGENT_ALGORITHMS} - {"recurrent-ppo"}
+    check_settings("td3", {"exploration_noise": 0.2, "train_freq": 4, "policy_kwargs": {}})
+    assert {*ALGORITHMS} == {"ppo", "a2c", "dqn"}
+    for one in AGENT_ALGORITHMS.values():
+        assert one.robust is None or issubclass(one.robust, algorithm_class(one.name))
 
 
 def test_what_an_algorithm_refuses_itself_is_an_error_of_this_package():

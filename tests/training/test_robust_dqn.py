@@ -345,19 +345,19 @@ def test_dqn_learns_from_images(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"env": "Pendulum-v1"}, SpaceError, "dqn chooses among discrete actions, and this environment has Box"),
-        ({"env": "Pendulum-v1", "robust": RadialDQN(form="equation-5")}, SpaceError, "dqn chooses among discrete"),
+        ({"env": "Pendulum-v1"}, SpaceError, "dqn is for discrete actions, and this environment has Box"),
+        ({"env": "Pendulum-v1", "robust": RadialDQN(form="equation-5")}, SpaceError, "dqn is for discrete"),
         ({"victim": "zoo:cartpole-ppo"}, VictimError, "an agent of DQN to begin from, got one of kind 'logits'"),
         (
             {"robust": "equation-5"},
             ThreatError,
             "robust must be 'radial' or 'sa' or 'car' or 'smoothed', or a value such as RadialDQN",
         ),
-        ({"robust": Radial()}, ThreatError, "a value such as RadialDQN.kappa=0.5. for dqn, got Radial"),
+        ({"robust": Radial()}, ThreatError, r"a value such as RadialDQN\(\) for dqn, got Radial"),
         (
             {"algorithm": "ppo", "robust": RadialDQN()},
             ThreatError,
-            "a value such as Radial.kappa=0.5. for ppo, got",
+            r"a value such as Radial\(\) for ppo, got",
         ),
         ({"eps": None}, ThreatError, "needs a budget"),
         ({"settings": {"policy_kwargs": {"activation_fn": nn.Mish}}}, VictimError, "Mish"),

@@ -26,6 +26,7 @@ from torch.nn import functional
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, update_normaliser
 from adv_wrappers.training.inner_maximization import langevin_ascent
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy, image_bounds
@@ -79,7 +80,7 @@ def bounded(env, budget, algorithm="ppo", **settings):
     """A new model, its bounds, and a batch of observations as its rollout buffer would hold them."""
     vector = gym.vector.SyncVectorEnv([env] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
     images = len(vector.single_observation_space.shape) == 3
-    every = algorithm_settings(algorithm, 2, {"n_steps": 8, **settings}, None, images=images)
+    every = algorithm_settings(AGENT_ALGORITHMS[algorithm], 2, {"n_steps": 8, **settings}, None, images=images)
     training = Training(64, algorithm, 2, 1, 1, 0, every, "cpu")
     model = make_agent(vector, training, None, None, robust=Radial())
     normal = model.get_vec_normalize_env()
@@ -314,7 +315,7 @@ def test_updates_are_those_of_stable_baselines3_where_the_loss_is(algorithm):
     ends = []
     for robust in (True, False):
         vector = gym.vector.SyncVectorEnv([Choose] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-        settings = algorithm_settings(algorithm, 2, {"n_steps": 16}, None)
+        settings = algorithm_settings(AGENT_ALGORITHMS[algorithm], 2, {"n_steps": 16}, None)
         model = make_agent(
             vector,
             Training(96, algorithm, 2, 1, 1, 0, settings, "cpu"),
