@@ -27,7 +27,7 @@ from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.presets import as_threat
+from adv_wrappers.presets import as_threat, parse_perturbation
 from adv_wrappers.standing.budget_table import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.deadline import Deadline
@@ -52,7 +52,7 @@ class Submission:
         victim: its reference, ``card:FOLDER`` or ``zoo:NAME``: agents of the standing are cards.
         name: by which the standing calls it.
         licence: of its weights; None takes that of its card.
-        claim: what its authors say of it, in their words.
+        claim: what its authors say of it, in their words; "" keeps what was said before.
         env, env_kwargs: its environment; None is that of its card.
         eps, scale: the budget, for an environment that the table of budgets does not have.
         seed: of the episodes.
@@ -135,6 +135,7 @@ def add_submission(
             except OutOfTime:
                 left_out_seconds[one.name] = player.left_out[-1].seconds
                 left_out[one.name] = f"about {duration(left_out_seconds[one.name])}, more than was left"
+                tell(f"{name}: {one.name} was left out, {left_out[one.name]}")
             except AdvWrappersError as error:
                 left_out[one.name] = str(error)
             _write(folder, entry, player)
@@ -169,8 +170,8 @@ def add_attack(
         The entry, as ``entry.json`` has it now.
 
     Raises:
-        AdvWrappersError: one of its kinds: for an agent that the folder does not hold, an attack in another budget, and
-            one that does not fit into the time, before it is played.
+        AdvWrappersError: one of its kinds: for an agent that the folder does not hold, an attack in another budget or a
+            text with one, and one that does not fit into the time, before it is played.
     """
     folder, agent = Path(out), load_victim(victim)
     entry = read_entry(folder)
@@ -183,7 +184,8 @@ def add_attack(
     chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
     opened = _opened(agent, environment, chosen, entry["seed"], deadline.left, entry["episodes"])
     within, name = opened.budget, label or threat
-    attack = as_threat(threat) if threat.startswith("learned:") else as_threat(threat, within=within)
+    learned = threat.startswith("learned:")  # whose card has its budget
+    attack = as_threat(threat) if learned else as_threat(parse_perturbation(threat), within=within)
     if attack.on != "observation" or attack.budget != within:
         raise ValueRangeError(f"attacks of the standing are on observations, within {within}, got {threat!r:.200}")
     with closing(opened.player(deadline, folder)) as player:
@@ -233,6 +235,12 @@ def strongest(entry: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     return min(found.items(), key=lambda pair: float(pair[1]["mean"]), default=None)
 
 
+def attacks_played(entry: Mapping[str, Any]) -> tuple[int, int]:
+    """How many of the standing's attacks an agent was played under, and how many others were added."""
+    own = sum(name in ATTACKS for name in entry["attacks"])
+    return own, len(entry["attacks"]) - own
+
+
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a page shows of a row."""
     return {
@@ -270,7 +278,8 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
     agent = load_victim(given.victim)
     if agent.card is None:
         raise ValueRangeError(
-            f"agents of a standing are cards, card:FOLDER or zoo:NAME, got {given.victim!r:.80}: save_card"
+            f"agents of a standing are cards, card:FOLDER or zoo:NAME, got {given.victim!r:.80}: "
+            f"adv_wrappers.save_card writes a victim as one"
         )
     licence = _licence(agent.card, given.licence)
     id, own = environment_of(agent.card)
@@ -292,7 +301,7 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
         "schema": 1,
         "name": given.name,
         "licence": licence,
-        "claim": given.claim,
+        "claim": given.claim or known.get("claim", ""),
         "environment": described,
         "budget": str(chosen),
         "given_budget": now["given_budget"],

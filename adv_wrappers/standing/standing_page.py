@@ -12,7 +12,7 @@ from typing import Any
 
 from adv_wrappers.agent_report.html_page import Figures, render
 from adv_wrappers.agent_report.rows_by_section import MeanWithInterval
-from adv_wrappers.standing.measure_submission import ATTACKS, strongest
+from adv_wrappers.standing.measure_submission import ATTACKS, attacks_played, strongest
 from adv_wrappers.standing.standing_table import figure_footnotes, without_certificate
 from adv_wrappers.utils.split_and_parse_text import duration
 
@@ -59,6 +59,7 @@ def _figures(entries: Sequence[Mapping[str, Any]]) -> Figures:
 def _line(entry: Mapping[str, Any], pages: Mapping[str, str], figures: Figures) -> dict[str, Any]:
     """What the template needs to know of one agent."""
     worst, noise, certificate = strongest(entry), entry["attacks"].get("noise"), entry.get("certificate")
+    own, added = attacks_played(entry)
     seconds, left_out = entry.get("training_seconds"), sum(entry.get("left_out_seconds", {}).values())
     return {
         "name": entry["name"],
@@ -71,7 +72,8 @@ def _line(entry: Mapping[str, Any], pages: Mapping[str, str], figures: Figures) 
         "noise": _mean(noise) if noise else None,
         "worst": _mean(worst[1]) if worst else None,
         "by": worst[0] if worst else "",
-        "played": len(entry["attacks"]),
+        "played": own,
+        "added": added,
         "left_out": duration(left_out) if left_out else "",
         "certified": certificate["lower"] if certificate else None,
         "claim": entry.get("claim") or "",

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from adv_wrappers.evaluation.return_statistics import footnotes, marked
-from adv_wrappers.standing.measure_submission import ATTACKS, strongest
+from adv_wrappers.standing.measure_submission import ATTACKS, attacks_played, strongest
 
 HEAD = (
     "agent", "no attack", "noise", "strongest attack leaves", "by", "attacks played", "certified", "the authors' claim",
@@ -34,14 +34,14 @@ def standing_table(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _line(entry: Mapping[str, Any]) -> Sequence[str]:
     worst, certificate = strongest(entry), entry.get("certificate")
-    seconds = entry.get("training_seconds")
+    seconds, (own, added) = entry.get("training_seconds"), attacks_played(entry)
     return (
         entry["name"],
         _mean(entry["clean"]),
         _mean(noise) if (noise := entry["attacks"].get("noise")) else "not played",
         _mean(worst[1]) if worst else "not attacked yet",
         f"`{worst[0]}`" if worst else "none",
-        f"{len(entry['attacks'])} of {len(ATTACKS)}",
+        f"{own} of {len(ATTACKS)}{f', {added} added' if added else ''}",
         f"{certificate['lower']:.4g}" if certificate else "none",
         entry.get("claim") or "none",
         entry.get("trained_with") or "no record",

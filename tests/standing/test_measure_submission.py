@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import adv_wrappers
-from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
     ENTRY_FILE,
     Submission,
     add_attack,
     add_submission,
+    attacks_played,
     ranked,
     read_entries,
     strongest,
@@ -77,12 +78,16 @@ def test_an_attack_of_ones_own_can_only_lower(measured):
     before = strongest(entry)[1]["mean"]
     found = add_attack("zoo:cartpole-dqn", store / "dqn", "max-diff:steps=3", label="mine")
     assert found["attacks"]["mine"]["added"] and strongest(found)[1]["mean"] <= before
+    assert attacks_played(found) == (len(found["attacks"]) - 1, 1)
     assert found == json.loads((store / "dqn" / ENTRY_FILE).read_text())
-    assert "mine" in add(store / "dqn")["attacks"]  # it stays when the agent is measured further
+    again = add(store / "dqn")
+    assert "mine" in again["attacks"] and again["claim"] == "400"  # both stay when the agent is measured further
     with pytest.raises(ValueRangeError, match="standing add comes first"):
         add_attack("zoo:cartpole-a2c", store / "dqn", "max-diff")
     with pytest.raises(ValueRangeError, match="on observations, within"):
         add_attack("zoo:cartpole-dqn", store / "dqn", "worst-action")
+    with pytest.raises(ThreatError, match=r"go beside the text of max-diff, not in it: eps"):
+        add_attack("zoo:cartpole-dqn", store / "dqn", "max-diff:steps=3,eps=0.3")
 
 
 def test_figures_of_other_pages_count(measured):
