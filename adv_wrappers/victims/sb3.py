@@ -77,16 +77,18 @@ def from_sb3(
         CardError: for statistics that cannot be read; TrustError: where reading them would run code.
 
     Warns:
-        UserWarning: for a model that was trained behind a ``VecNormalize`` and comes without it.
+        UserWarning: for a model that was trained behind a ``VecNormalize`` and comes without it, as far as it can be
+            seen: those of off-policy algorithms do not tell.
     """
     _sb3("stable_baselines3.common.policies")
     policy = getattr(model_or_policy, "policy", model_or_policy)
     vec_normalize = _normalizer(vec_normalize, stats)
     if vec_normalize is None and hasattr(model_or_policy, "get_vec_normalize_env"):
         vec_normalize = model_or_policy.get_vec_normalize_env()
-        # off-policy algorithms have it without a VecNormalize, too: there the environment says, if it is still theirs
-        says = hasattr(model_or_policy, "replay_buffer") and model_or_policy.get_env() is not None
-        if vec_normalize is None and getattr(model_or_policy, "_last_original_obs", None) is not None and not says:
+        # left by learn() wherever there was one; off-policy algorithms leave it always
+        off_policy = hasattr(model_or_policy, "replay_buffer")
+        left = getattr(model_or_policy, "_last_original_obs", None) is not None
+        if vec_normalize is None and left and not off_policy:
             _warn_of_missing("this model", 3)
     family = family_of(policy)
     if getattr(policy, "use_sde", False) or getattr(getattr(policy, "actor", None), "use_sde", False):
