@@ -152,6 +152,8 @@ class SmoothedCertificate:
     (0.78, 0.41)
     >>> found.certified_quantile(0.5), found.certified_quantile(1.5), round(found.certified_mean(1.0, most=1.0), 2)
     (1.0, 0.0, 0.41)
+    >>> print(found)
+    return 0.9 over 100 episodes; at least 0.777, 0.603, 0.406 under attacks of 0, 0.5, 1 sigma (confidence 0.95)
     """
 
     returns: Sequence[float]
@@ -171,6 +173,14 @@ class SmoothedCertificate:
         if returns.min() < self.least:
             raise ValueRangeError(f"a return of {returns.min():g} is below least={self.least:g}")
         set_fields(self, returns=tuple(returns.tolist()))
+
+    def __str__(self) -> str:
+        mean, lengths = sum(self.returns) / len(self.returns), (0.0, 0.5, 1.0)
+        least = ", ".join(f"{self.certified_return(at * self.sigma):.3g}" for at in lengths)
+        return (
+            f"return {mean:.4g} over {len(self.returns)} episodes; at least {least} under "
+            f"attacks of {', '.join(f'{at:g}' for at in lengths)} sigma (confidence {self.confidence:.3g})"
+        )
 
     @cached_property
     def thresholds(self) -> tuple[Floats, Floats]:

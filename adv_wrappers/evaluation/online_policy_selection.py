@@ -137,6 +137,15 @@ class OnlineSelection:
     probabilities: Floats
     reports: tuple[Report, ...] = ()
 
+    def __str__(self) -> str:
+        policies, rounds = self.returns.shape
+        means = ", ".join(f"{mean:.4g}" for mean in self.returns.mean(1))
+        shares = ", ".join(f"{np.mean(self.chosen == policy):.0%}" for policy in range(policies))
+        return (
+            f"mean return {self.received.mean():.4g} over {rounds} rounds; of the policies alone {means}, chosen in "
+            f"{shares} of the rounds"
+        )
+
     @property
     def received(self) -> Floats:
         """The returns of the policies that were chosen, float64 ``[T]``."""

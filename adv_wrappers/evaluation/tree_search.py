@@ -99,7 +99,8 @@ def check_searchable(victim: Victim) -> None:
         SpaceError: for actions other than one discrete one.
     """
     if victim.select != "mode":
-        raise VictimError(f"an exact search needs a victim that plays its mode, got {victim!r}")
+        hint = ": adv_wrappers.certification.smoothing.certify_smoothed is for it" if hasattr(victim, "sigma") else ""
+        raise VictimError(f"an exact search needs a victim that plays its mode, got {victim!r}{hint}")
     if victim.recurrent:
         raise VictimError(f"an exact search needs a victim without a hidden state, got {victim!r}")
     if not isinstance(victim.action_space, spaces.Discrete):

@@ -155,7 +155,8 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorith
     if not isinstance(found, algorithm.loss):
         known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
         expected = f" must be {known}, or a value such as {example}() for {algorithm.name}, got {robust!r:.80}"
-        raise ThreatError(Message(Argument("robust"), expected))
+        others = [one.name for one in AGENT_ALGORITHMS.values() if isinstance(robust, str) and robust in one.losses]
+        raise ThreatError(Message(Argument("robust"), expected + (f", of {' and '.join(others)}" if others else "")))
     if budget is None:
         raise ThreatError(Message(Argument("robust", found.name), " needs a budget: ", EPS_OR_WITHIN))
     return found

@@ -133,7 +133,7 @@ def test_it_trains_against_an_adversary_that_learns():
         (VictimError, "td3 begins from scratch", "Pendulum-v1", {"victim": "zoo:cartpole-dqn"}),
         (
             ThreatError,
-            r"must be 'sa', or a value such as SADDPG\(\) for td3, got 'radial'",
+            r"must be 'sa', or a value such as SADDPG\(\) for td3, got 'radial', of ppo and a2c and dqn",
             Reach,
             {"robust": "radial"},
         ),
