@@ -1,11 +1,11 @@
-"""Every defence that trains an agent, on CartPole, three seeds each, and on Hopper, beside plain training.
+"""Every defence that trains an agent, on CartPole, Pendulum and Hopper, beside plain training.
 
     python benchmarks/reproduce/defences.py --work FOLDER
 
-trains what is not in ``defences/`` beside this script, attacks every agent with the entries of the suite ``everything``
-in ``ATTACKS``, on the same episodes, and the agents of Hopper with adversaries that learn besides; then it compares
-certified returns of smoothed agents, and measures what a step on images costs. ``--only`` picks agents and ``--part`` a
-part, so that processes can share the work. Everything goes on where it stopped.
+trains what is not in ``defences/`` beside this script, attacks every agent with entries of the suite ``everything`` on
+the same episodes, those of Hopper with adversaries that learn besides; then it compares certified returns of smoothed
+agents, and measures what a step on images costs. ``--only`` picks agents and ``--part`` a part, so that processes can
+share the work. Everything goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.training.car_dqn import CarDQN
 from adv_wrappers.training.robust_dqn import SADQN, RadialDQN
 from adv_wrappers.training.robust_policy_losses import Radial, SARegularizer
+from adv_wrappers.training.robust_td3 import SADDPG
 from adv_wrappers.training.smoothed_training import SmoothedDQN
 from adv_wrappers.training.train_agent import train_agent
 
@@ -39,7 +40,7 @@ PPO: Mapping[str, Any] = {
     "settings": {"n_steps": 128, "batch_size": 256, "learning_rate": 1e-3, "gamma": 0.98},
 }  # fmt: skip
 DQN: Mapping[str, Any] = {"steps": 160_000, "num_envs": 8, "algorithm": "dqn"}
-HOPPER: Mapping[str, Any] = {"steps": 2_000_000, "scale": "victim", "checks": 20}
+HOPPER: Mapping[str, Any] = {"steps": 2_000_000, "checks": 20}
 THREE_QUARTERS = adv.LinearSchedule(0.0, 1.0, end=0.75)
 CARTPOLE: dict[str, Mapping[str, Any]] = {
     "ppo": PPO,
@@ -53,6 +54,11 @@ CARTPOLE: dict[str, Mapping[str, Any]] = {
     "car-dqn": {**DQN, "robust": CarDQN(kappa=0.8)},
     "smoothed-dqn": {**DQN, "robust": "smoothed", "eps": SMOOTHED_DQN_SIGMA},
 }
+PENDULUM: Mapping[str, Any] = {
+    "steps": 16_000, "num_envs": 4, "algorithm": "td3", "checks": 16, "episodes": 10,
+    "settings": {"policy_kwargs": {"net_arch": [64, 64]}},
+}  # fmt: skip
+PENDULUMS: dict[str, Mapping[str, Any]] = {"td3": PENDULUM, "sa-td3": {**PENDULUM, "robust": SADDPG(0.1)}}
 HOPPERS: dict[str, Mapping[str, Any]] = {
     "sa-ppo": {**HOPPER, "robust": SARegularizer(0.2, THREE_QUARTERS, form="sgld")},
     "wocar-ppo": {**HOPPER, "steps": 1_000_000, "robust": "wocar"},
@@ -70,19 +76,72 @@ IMAGES: dict[str, Mapping[str, Any]] = {
     "radial-dqn": {"algorithm": "dqn", "robust": RadialDQN(eps=1.0)},
     "car-dqn": {"algorithm": "dqn", "robust": CarDQN(eps=1.0)},
 }
-ATTACKS = ("noise", "pgd", "apgd", "max-diff", "strong-max-diff", "square", "beam")
+ATTACKS = ("noise", "pgd", "apgd", "max-diff", "strong-max-diff", "square")
 LEARNED = ("robust-sarsa", "sa-rl", "pa-ad")
+COUNTED = ("training", "attack")
 LENGTHS = (0.0, 0.5, 1.0, 2.0)  # of attacks, in sigma
-HOPPER_NOTE = (
-    "`sa-ppo` was trained for 2M steps, `wocar-ppo` for 1M, one seed each; the checkpoint is the best of the second "
-    "half by the mean of clean return and MaxDiff. Published agents of WocaR-PPO and SA-DDPG for Hopper stand in "
-    "[everything](everything.md) under such attacks: 3618 clean and 1326 at the worst, 2487 and 1021. Our agent of "
-    "WocaR-PPO returns less unattacked and keeps twice what that keeps. That of SA-PPO withstands greedy attacks and "
-    "SA-RL, and PA-AD, which looks for the way to push a policy that answers nearly alike, leaves it 565. "
-    "Tried besides, and not kept, one seed each: SA-PPO with ten times the weight, that of a later code of its authors "
-    "(2M steps: 3619 clean, 3460 under MaxDiff, 615 under PA-AD, as these trainings themselves measured it), and "
-    "WocaR-PPO for 2M steps (3536, 3424, 655): more of both returns than after 1M, and PA-AD takes it."
+INTRODUCTION = (
+    "Mean returns over the same episodes, the budget at every step; mean over the agents of a kind, with their "
+    "range. The worst is the lowest mean of an agent in its row of attacks. `smoothed` agents of PPO act on "
+    f"one noisy copy, of sigma {SMOOTHED_SIGMA}, of DQN by the vote of {SmoothedDQN().vote} of sigma "
+    f"{SMOOTHED_DQN_SIGMA}. Attackers look at the average over draws of their own; the beam search needs an "
+    "agent that does the same at the same place, and leaves these out. Seconds are of a processor, those of a "
+    "training up to the checkpoint that was taken: of `sa-dqn`, `smoothed-dqn`, TD3 and two of three agents of "
+    "WocaR on Hopper the processor of the head, of the others an AMD EPYC."
 )
+PENDULUM_NOTE = (
+    "SA-DDPG is not seen to help TD3 here. Its regularizer took the swing-up away while eps grew, with weights of "
+    "0.03 to 1 and with gradient steps in place of bounds (one seed each), so that the checkpoint that was taken "
+    "is one of the days when eps was small. On InvertedPendulum, at the paper's 0.3 standard deviations of the "
+    "state, there is nothing to gain: TD3 without it (30,000 steps, seed 0) keeps 1000 of 1000 under these "
+    "attacks and Robust Sarsa, where the authors' agent of DDPG falls to 290 ([everything](everything.md))."
+)
+HOPPER_NOTE = (
+    "`sa-ppo` was trained for 2M steps, `wocar-ppo` for 1M; the checkpoint is the best of the second half by the "
+    "mean of clean return and MaxDiff. Published agents of WocaR-PPO and SA-DDPG for Hopper stand in "
+    "[everything](everything.md) under such attacks: 3618 clean and 1326 at the worst, 2487 and 1021. Two of our "
+    "three agents of WocaR-PPO return what that returns, and all keep more of it. That of SA-PPO withstands "
+    "greedy attacks and SA-RL, and PA-AD, which looks for the way to push a policy that answers nearly alike, "
+    "leaves it 565. Tried besides, and not kept, one seed each: SA-PPO with ten times the weight, that of a later "
+    "code of its authors (2M steps: 3619 clean, 3460 under MaxDiff, 615 under PA-AD, as these trainings "
+    "themselves measured it), and WocaR-PPO for 2M steps (3536, 3424, 655)."
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, and how its agents are trained and attacked.
+
+    Attributes:
+        eps, scale: the budget, of trainings and attacks.
+        unit: of eps, in words.
+        kinds: the settings of trainings, by the kind of agent.
+        attacks: entries of the suite ``everything``.
+        learning_steps: of those among them that learn; None where none do.
+        note: below the table of the page.
+    """
+
+    eps: float
+    scale: Any
+    unit: str
+    kinds: Mapping[str, Mapping[str, Any]]
+    attacks: tuple[str, ...]
+    learning_steps: int | None = None
+    note: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of rows, that without an attack first."""
+        return ("none", *self.attacks)
+
+
+TASKS = {
+    "CartPole-v1": Task(EPS, None, "in raw units", {**CARTPOLE, **SMOOTHED}, (*ATTACKS, "beam")),
+    "Pendulum-v1": Task(EPS, (1.0, 1.0, 8.0), "of half the range", PENDULUMS, (*ATTACKS, "min-q"), note=PENDULUM_NOTE),
+    "Hopper-v5": Task(
+        0.075, "victim", "in the units of the agent's normaliser", HOPPERS, (*ATTACKS, *LEARNED), 500_000, HOPPER_NOTE
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -90,8 +149,8 @@ class Agent:
     """An agent of one defence.
 
     Attributes:
-        env: of its training, ``"CartPole-v1"`` or ``"Hopper-v5"``.
-        kind: one of ``CARTPOLE``, ``SMOOTHED`` or ``HOPPERS``.
+        env: of its training, one of ``TASKS``.
+        kind: one of the task's.
         seed: of its training.
         work: the folder of trainings.
     """
@@ -113,9 +172,14 @@ class Agent:
         return shipped if (shipped / "card.json").exists() else self.work / "agents" / self.name
 
     @property
+    def task(self) -> Task:
+        """The task of its environment."""
+        return TASKS[self.env]
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         """Of its training."""
-        return HOPPERS[self.kind] if self.env == "Hopper-v5" else {**CARTPOLE, **SMOOTHED}[self.kind]
+        return self.task.kinds[self.kind]
 
     @property
     def ref(self) -> str:
@@ -126,16 +190,12 @@ class Agent:
         vote = f"&vote={SmoothedDQN().vote}" if self.settings.get("algorithm") == "dqn" else ""
         return f"smoothed:{card}?sigma={self.settings['eps']}{vote}"
 
-    @property
-    def eps(self) -> float:
-        """The budget that it is attacked under."""
-        return 0.075 if self.env == "Hopper-v5" else EPS
-
     def train(self) -> None:
         """Train it, or go on, unless it is shipped."""
         if self.folder.is_relative_to(SHIPPED):
             return
-        given = {"eps": self.eps, "checks": 16, "adversary": None, "seed": self.seed, **self.settings}
+        budget = {"eps": self.task.eps, "scale": self.task.scale}
+        given = {**budget, "checks": 16, "adversary": None, "seed": self.seed, **self.settings}
         began = time.time()
         train_agent(self.env, out=self.folder, **given)
         print(self.name, f"{time.time() - began:.0f} s", flush=True)
@@ -148,26 +208,28 @@ class Agent:
 
 def agents(given: Any) -> list[Agent]:
     """All of them."""
-    found = [Agent("CartPole-v1", kind, seed, given.work) for kind in (*CARTPOLE, *SMOOTHED) for seed in given.seeds]
-    found += [Agent("Hopper-v5", kind, seed, given.work) for kind in HOPPERS for seed in given.hopper_seeds]
+    seeds = {**dict.fromkeys(TASKS, given.seeds), "Hopper-v5": given.hopper_seeds}
+    found = [
+        Agent(env, kind, seed, given.work) for env, task in TASKS.items() for kind in task.kinds for seed in seeds[env]
+    ]
     return [agent for agent in found if given.only is None or any(agent.name.startswith(one) for one in given.only)]
 
 
 def attacked(agent: Agent, given: Any) -> Data:
     """The rows of a suite on an agent, and what they and the agent took of a processor."""
-    hopper = agent.env == "Hopper-v5"
+    task = agent.task
     began = time.process_time()
     report = run_suite(
         "everything",
         agent.ref,
         agent.env,
-        agent.eps,
-        scale="victim" if hopper else None,
-        train=hopper,
-        attacks=[*ATTACKS, *(LEARNED if hopper else ())],
+        task.eps,
+        scale=task.scale,
+        train=task.learning_steps is not None,
+        attacks=list(task.attacks),
         episodes=given.episodes,
         seed=given.seed,
-        steps=500_000,
+        **({} if task.learning_steps is None else {"steps": task.learning_steps}),
         out=given.work / "suites" / agent.name,
     )
     keep = ("mean_return", "std", "episodes", "returns")
@@ -190,13 +252,13 @@ def measure(results: Results) -> None:
         if "agents" in given.part:
             agent.train()
         there = (agent.folder / "card.json").exists()
-        for part, kinds, play in (
-            ("attacks", (*CARTPOLE, *HOPPERS), lambda agent: attacked(agent, given)),
-            ("smoothing", ("ppo", *SMOOTHED), lambda agent: certified(agent, 1000)),
+        of_smoothing = agent.env == "CartPole-v1" and agent.kind in ("ppo", *SMOOTHED)
+        for part, wanted, play in (
+            ("attacks", agent.kind not in SMOOTHED, lambda agent: attacked(agent, given)),
+            ("smoothing", of_smoothing, lambda agent: certified(agent, 1000)),
         ):
             found = results.data.setdefault(part, {})
-            hopper = agent.env == "Hopper-v5" and part == "smoothing"
-            if part in given.part and agent.kind in kinds and there and agent.name not in found and not hopper:
+            if part in given.part and wanted and there and agent.name not in found:
                 found[agent.name] = play(agent)
                 results.keep()
                 print(agent.name, part, flush=True)
@@ -231,46 +293,38 @@ def spread(values: list[float], form: str = ".0f") -> str:
     return mean if len(values) == 1 else f"{mean} ({min(values):{form}} to {max(values):{form}})"
 
 
-def body(data: Data) -> list[str]:
-    """The page: what is left of agents on CartPole and Hopper, and what smoothed agents are certified for."""
-    names = ("none", *ATTACKS)
-    lines = []
-    for kind in CARTPOLE:
-        found = seeds_of(data, "attacks", "cartpole", kind)
+def rows_of_task(data: Data, env: str) -> list[list[Any]]:
+    """A line a kind of agents of an environment: means over its seeds, of every attack, and of what is worst."""
+    task, lines = TASKS[env], list[list[Any]]()
+    for kind in task.kinds:
+        found = seeds_of(data, "attacks", env.partition("-")[0].lower(), kind)
         if not found:
             continue
-        plain = seeds_of(data, "attacks", "cartpole", kind.rpartition("-")[2])
+        plain = seeds_of(data, "attacks", env.partition("-")[0].lower(), kind.rpartition("-")[2])
         ends = [worst(one)[1] for one in found]
-        columns = [[one["rows"][name]["mean_return"] for one in found if name in one["rows"]] for name in names]
-        more = statistics.fmean(ends) - statistics.fmean([worst(one)[1] for one in plain]) if plain else 0.0
+        columns = [[one["rows"][name]["mean_return"] for one in found if name in one["rows"]] for name in task.columns]
+        more = f"{statistics.fmean(ends) - statistics.fmean([worst(one)[1] for one in plain]):+.0f}" if plain else ""
         cells = [spread(column) if column else "" for column in columns]
-        seconds = (spread([float(one[f"{what}_seconds"]) for one in found]) for what in ("training", "attack"))
-        lines.append([kind, len(found), *cells, f"**{spread(ends)}**", f"{more:+.0f}", *seconds])
-    header = ["agents", "seeds", "clean", *ATTACKS, "worst", "more than plain", "training, s", "attacks, s"]
-    parts = [
-        f"Mean returns over the same episodes, {EPS} in raw units at every step; mean over the agents of a kind, with "
-        "their range. The worst is the lowest mean of an agent in its row of attacks. `smoothed` agents of PPO act on "
-        f"one noisy copy, of sigma {SMOOTHED_SIGMA}, of DQN by the vote of {SmoothedDQN().vote} of sigma "
-        f"{SMOOTHED_DQN_SIGMA}. Attackers look at the average over draws of their own; the beam search needs an agent "
-        "that does the same at the same place, and leaves these out. Seconds are of a processor: of `sa-dqn` and "
-        "`smoothed-dqn` that of the head, of the others an AMD EPYC.",
-        "## CartPole-v1",
-        table(header, lines),
-    ]
-    found = {name: one for name, one in data.get("attacks", {}).items() if name.startswith("hopper")}
-    if found:
-        names = ("none", *(n for n in ATTACKS if n != "beam"), *LEARNED)
-        lines = []
-        for name, one in found.items():
-            rows = one["rows"]
-            cells = [f"{rows[n]['mean_return']:.0f} +- {rows[n]['std']:.0f}" if n in rows else "" for n in names]
-            attack, end = worst(one)
-            lines.append(
-                [name, *cells, f"**{end:.0f}** ({attack})", one["training_seconds"], one["attack_seconds"] or ""]
-            )
-        header = ["agent", "clean", *names[1:], "worst", "training, s", "attacks, s"]
-        parts += ["## Hopper-v5, eps 0.075 in the units of the agent's normaliser", table(header, lines), HOPPER_NOTE]
-    lines = []
+        known = [[float(one[f"{what}_seconds"]) for one in found if one[f"{what}_seconds"]] for what in COUNTED]
+        seconds = (spread(values) if values else "" for values in known)
+        lines.append([kind, len(found), *cells, f"**{spread(ends)}**", more, *seconds])
+    return lines
+
+
+def body(data: Data) -> list[str]:
+    """The page: what is left of agents in every environment, and what smoothed agents are certified for."""
+    parts = [INTRODUCTION]
+    for env, task in TASKS.items():
+        lines = rows_of_task(data, env)
+        if lines:
+            names = ("clean", *task.columns[1:])
+            header = ["agents", "seeds", *names, "worst", "more than plain", "training, s", "attacks, s"]
+            parts += [
+                f"## {env}, eps {task.eps:g} {task.unit}",
+                table(header, lines),
+                *([task.note] if task.note else []),
+            ]
+    lines = list[list[Any]]()
     for kind in ("ppo", "ppo-sigma"):
         found_ = seeds_of(data, "smoothing", "cartpole", kind)
         if found_:
@@ -310,8 +364,8 @@ PAGE = Page(
     options={
         **WORK,
         "--part": {"nargs": "+", "choices": PARTS, "default": PARTS},
-        "--seeds": {"nargs": "+", "type": int, "default": [0, 1, 2], "help": "of the agents on CartPole"},
-        "--hopper-seeds": {"nargs": "+", "type": int, "default": [0, 1], "help": "of those on Hopper"},
+        "--seeds": {"nargs": "+", "type": int, "default": [0, 1, 2], "help": "of the agents"},
+        "--hopper-seeds": {"nargs": "+", "type": int, "default": [0, 1, 2], "help": "of those on Hopper"},
         "--only": {"nargs": "+", "metavar": "NAME", "help": "agents whose names begin so"},
         **episode_options(20),
     },
