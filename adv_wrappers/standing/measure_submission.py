@@ -19,6 +19,7 @@ from typing import Any
 
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
 from adv_wrappers.agent_report.play_rows_until_deadline import OutOfTime, TrialPlayer
+from adv_wrappers.agent_report.what_the_report_chose_and_why import CHOICES_FILE, SCHEMA
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
@@ -138,8 +139,8 @@ def add_submission(
                 tell(f"{name}: {one.name} was left out, {left_out[one.name]}")
             except AdvWrappersError as error:
                 left_out[one.name] = str(error)
-            _write(folder, entry, player)
-        _write(folder, entry, player)
+            _write(folder, entry, player, opened)
+        _write(folder, entry, player, opened)
     return entry
 
 
@@ -198,7 +199,7 @@ def add_attack(
                 f"{name} takes about {duration(player.left_out[-1].seconds)}: give more minutes"
             ) from error
         entry["attacks"][name] = {**_figures(row), "added": True}
-        _write(folder, entry, player)
+        _write(folder, entry, player, opened)
     return entry
 
 
@@ -359,10 +360,33 @@ def _certified(opened: OpenedAgent, deadline: Deadline) -> dict[str, Any]:
     return {"certificate": {"lower": found.lower, "method": found.method}, "no_certificate": None}
 
 
-def _write(folder: Path, entry: dict[str, Any], player: TrialPlayer) -> None:
+def _write(folder: Path, entry: dict[str, Any], player: TrialPlayer, opened: OpenedAgent) -> None:
     with contextlib.suppress(AdvWrappersError):
         entry |= {"warnings": list(player.report().warnings), "versions": player.report().versions}
     write(folder / ENTRY_FILE, (json.dumps(entry, indent=1, allow_nan=False) + "\n").encode())
+    write(folder / CHOICES_FILE, (json.dumps(_choices(entry, opened), indent=1, allow_nan=False) + "\n").encode())
+
+
+def _choices(entry: Mapping[str, Any], opened: OpenedAgent) -> dict[str, Any]:
+    """What the agent's own page has beside its rows, as a report keeps it: the certificate, and what was not played."""
+    found, seconds = entry["certificate"], entry["left_out_seconds"]
+    count, clean, eps = entry["episodes"], entry["clean"]["mean"], opened.budget.eps
+    certificates = [] if found is None else [{"eps": eps, **found, "clean": clean, "episodes": count}]
+    untried = [
+        {"threat": name, "why": "did not fit into the time" if name in seconds else why, "seconds": seconds.get(name)}
+        for name, why in entry["left_out"].items()
+    ]
+    reasons = [f"The budget is that of the standing: {entry['budget']}."]
+    if found is None:
+        reasons.append(f"Nothing is certified: {entry['no_certificate']}")
+    scale = opened.budget.resolve(opened.victim).scale
+    return {
+        "schema": SCHEMA,
+        "scale": list(scale) if isinstance(scale, tuple) else None,
+        "reasons": reasons,
+        "certificates": certificates,
+        "untried": untried,
+    }
 
 
 def read_entry(folder: Path) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import adv_wrappers
+from adv_wrappers.agent_report.html_page import write_page
+from adv_wrappers.agent_report.what_the_report_chose_and_why import read_choices
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
     ENTRY_FILE,
@@ -49,6 +51,18 @@ def test_an_entry_has_what_was_measured(measured):
     assert (store / "dqn" / "rows.db").is_file()
     lowest = min(one["mean"] for one in entry["attacks"].values())
     assert entry["certificate"] is None or entry["certificate"]["lower"] <= lowest
+
+
+def test_the_page_of_an_agent_has_its_certificate_and_what_was_not_played(measured):
+    store, entry = measured
+    choices = read_choices(store / "dqn")
+    certificate = entry["certificate"]  # None where the machine was too slow for one
+    assert [(one.eps, one.lower) for one in choices.certificates] == (
+        [(0.05, certificate["lower"])] if certificate else []
+    )
+    assert {one.threat for one in choices.untried} == {*entry["left_out"]}
+    page = write_page(store / "dqn", store / "dqn.html").read_text(encoding="utf-8")
+    assert ("Nothing is certified:" in page) is (certificate is None)
 
 
 def test_another_call_plays_no_row_again(measured):
