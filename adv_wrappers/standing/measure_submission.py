@@ -163,7 +163,7 @@ def add_attack(
         out: its folder of the standing.
         threat: the attack as a text without a budget, such as ``"max-diff:steps=100"`` or ``"learned:card=FOLDER"``. An
             adversary that was trained has a budget of its own, which must be that of the standing.
-        label: its name in the table; None takes the text.
+        label: its name in the table; None takes the text. Of two attacks of one name the lower one stays.
         minutes: of wall clock, above 0.
         tell: called with a sentence whenever something else begins.
 
@@ -171,8 +171,9 @@ def add_attack(
         The entry, as ``entry.json`` has it now.
 
     Raises:
-        AdvWrappersError: one of its kinds: for an agent that the folder does not hold, an attack in another budget or a
-            text with one, and one that does not fit into the time, before it is played.
+        AdvWrappersError: one of its kinds: for an agent that the folder does not hold, the name of an attack of the
+            standing, an attack in another budget or a text with one, and one that does not fit into the time, before it
+            is played.
     """
     folder, agent = Path(out), load_victim(victim)
     entry = read_entry(folder)
@@ -185,6 +186,10 @@ def add_attack(
     chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
     opened = _opened(agent, environment, chosen, entry["seed"], deadline.left, entry["episodes"])
     within, name = opened.budget, label or threat
+    if name in ATTACKS:  # whose row it would take the place of
+        raise ValueRangeError(
+            Message(f"the standing has an attack of its own called {name}: give another ", Argument("label"))
+        )
     learned = threat.startswith("learned:")  # whose card has its budget
     attack = as_threat(threat) if learned else as_threat(parse_perturbation(threat), within=within)
     if attack.on != "observation" or attack.budget != within:
@@ -198,7 +203,9 @@ def add_attack(
             raise ValueRangeError(
                 f"{name} takes about {duration(player.left_out[-1].seconds)}: give more minutes"
             ) from error
-        entry["attacks"][name] = {**_figures(row), "added": True}
+        known, found = entry["attacks"].get(name), {**_figures(row), "added": True}
+        if known is None or found["mean"] <= known["mean"]:
+            entry["attacks"][name] = found
         _write(folder, entry, player, opened)
     return entry
 
@@ -369,7 +376,7 @@ def _write(folder: Path, entry: dict[str, Any], player: TrialPlayer, opened: Ope
 
 def _choices(entry: Mapping[str, Any], opened: OpenedAgent) -> dict[str, Any]:
     """What the agent's own page has beside its rows, as a report keeps it: the certificate, and what was not played."""
-    found, seconds = entry["certificate"], entry["left_out_seconds"]
+    found, seconds = entry["certificate"], entry.get("left_out_seconds", {})
     count, clean, eps = entry["episodes"], entry["clean"]["mean"], opened.budget.eps
     certificates = [] if found is None else [{"eps": eps, **found, "clean": clean, "episodes": count}]
     untried = [

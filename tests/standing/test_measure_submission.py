@@ -100,8 +100,19 @@ def test_an_attack_of_ones_own_can_only_lower(measured):
         add_attack("zoo:cartpole-a2c", store / "dqn", "max-diff")
     with pytest.raises(ValueRangeError, match="on observations, within"):
         add_attack("zoo:cartpole-dqn", store / "dqn", "worst-action")
+    with pytest.raises(ValueRangeError, match="an attack of its own called pgd: give another label"):
+        add_attack("zoo:cartpole-dqn", store / "dqn", "noise", label="pgd")
     with pytest.raises(ThreatError, match=r"go beside the text of max-diff, not in it: eps"):
         add_attack("zoo:cartpole-dqn", store / "dqn", "max-diff:steps=3,eps=0.3")
+
+
+def test_of_two_attacks_of_one_name_the_lower_one_stays(measured, tmp_path):
+    folder = shutil.copytree(measured[0] / "dqn", tmp_path / "dqn")
+    entry = json.loads((folder / ENTRY_FILE).read_text())
+    entry["attacks"]["mine"] = {**entry["attacks"]["noise"], "mean": 1.0, "added": True}
+    (folder / ENTRY_FILE).write_text(json.dumps(entry))
+    assert add_attack("zoo:cartpole-dqn", folder, "noise", label="mine")["attacks"]["mine"]["mean"] == 1.0
+    assert add_attack("zoo:cartpole-dqn", folder, "noise", label="other")["attacks"]["other"]["mean"] > 1.0
 
 
 def test_figures_of_other_pages_count(measured):
