@@ -62,7 +62,7 @@ def invoke(*words: str):
         ([*AGENT, "--robust", "sa"], "--robust sa needs a budget: --eps"),
         (
             [*AGENT, "--eps", "1", "--algorithm", "trpo"],
-            "--algorithm must be 'ppo' or 'a2c' or 'dqn' or 'recurrent-ppo', got",
+            "--algorithm must be 'ppo' or 'a2c' or 'dqn' or 'td3' or 'ddpg' or 'recurrent-ppo', got",
         ),
         ([*AGENT, "--eps", "1", "--adversary", "nobody"], "unknown adversary 'nobody': expected 'pa-ad', 'sa-rl', an"),
         ([*AGENT, "--adversary", "nobody"], "shift) or none"),
@@ -161,7 +161,7 @@ OTHERS = (
     "adversaries", "actions/noise", "attacks", "atari", "campaign", "cli", "core/perturbation", "daylight",
     "evaluation/replay_found_perturbations", "format_threat_text", "make_adversarial_envs", "parse_threat_text",
     "presets", "timing",
-    "training/robust_policy_losses", "training/robust_dqn", "victims/smoothed",
+    "training/inner_maximization", "training/robust_policy_losses", "training/robust_dqn", "victims/smoothed",
 )  # fmt: skip
 
 
