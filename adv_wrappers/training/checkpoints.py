@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 
 from adv_wrappers.adversaries.learned_attack import Learned
@@ -53,7 +54,8 @@ def save_model(model: BaseAlgorithm, weights: Path, statistics: Path) -> None:
 def restore_model(model: BaseAlgorithm, weights: Path, statistics: Path) -> None:
     """Load into a new model, and the ``VecNormalize`` that it was made on, what :func:`save_model` wrote of another.
 
-    Nothing is unpickled, so a file by somebody else cannot run code.
+    Nothing is unpickled, so a file by somebody else cannot run code. The files hold no replay buffer: an off-policy
+    model fills its own first, by ``learning_starts`` steps.
 
     Args:
         model: a model of the same algorithm and settings as the saved one.
@@ -86,6 +88,8 @@ def restore_model(model: BaseAlgorithm, weights: Path, statistics: Path) -> None
         raise CardError(f"{weights} holds a model of other shapes: {error}") from error
     for name, count in counts.items():
         setattr(model, name, count)
+    if isinstance(model, OffPolicyAlgorithm):  # it plays so many steps before it learns on
+        model.learning_starts += model.num_timesteps
 
 
 def _read_statistics(path: Path) -> dict[str, Any]:

@@ -149,7 +149,8 @@ class PrioritizedDQN(DQN):
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
     ) -> tuple[Array, Array]:
-        noise, starts = self.parameter_noise, 0 if self._n_updates else learning_starts  # after refill, no random ones
+        # no random actions where it fills its buffer again
+        noise, starts = self.parameter_noise, 0 if self._n_updates else learning_starts
         if noise is None or self.num_timesteps < starts:
             return super()._sample_action(starts, action_noise, n_envs)
         assert self._last_obs is not None
@@ -208,10 +209,6 @@ class PrioritizedDQN(DQN):
     def losses(self, batch: QBatch) -> Tensor:
         """The loss of each transition of a minibatch, ``[B]``."""
         return error(batch.value, batch.target)
-
-    def refill(self) -> None:
-        """Play ``learning_starts`` steps before learning on, for a model that was restored without a replay buffer."""
-        self.learning_starts += self.num_timesteps
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         states, tensors = super()._get_torch_save_params()

@@ -128,12 +128,8 @@ class RobustTD3(TD3):
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
     ) -> tuple[Array, Array]:
-        # no random actions after refill
+        # no random actions where it fills its buffer again
         return super()._sample_action(0 if self._n_updates else learning_starts, action_noise, n_envs)
-
-    def refill(self) -> None:
-        """Play ``learning_starts`` steps before learning on, for a model that was restored without a replay buffer."""
-        self.learning_starts += self.num_timesteps
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         self.policy.set_training_mode(True)

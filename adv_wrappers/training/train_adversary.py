@@ -59,7 +59,6 @@ from adv_wrappers.training.adversary_checkpoints import (
 from adv_wrappers.training.check_sb3_settings import ALGORITHMS, made_model
 from adv_wrappers.training.default_sb3_hyperparameters import adversary_settings
 from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
-from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN
 from adv_wrappers.training.multiprocess_vector_env import make_vector
 from adv_wrappers.training.sb3_vec_env_adapter import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.score_checkpoints import Scoring, ScoringSetup
@@ -356,8 +355,6 @@ def train_director(
             later = later_seed(training.seed, model.num_timesteps)
             set_random_seed(later)
             game.seed(later)
-            if isinstance(model, PrioritizedDQN):
-                model.refill()
         director = director_of(model)
         if out is not None:  # raises for a director that cannot be saved, before it is trained
             stored(director)

@@ -53,7 +53,6 @@ from adv_wrappers.training.dqn_of_behzadan_and_hsu import LayerNormQPolicy, Prio
 from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
 from adv_wrappers.training.robust_policy_losses import RobustMethod
 from adv_wrappers.training.robust_ppo_a2c import RobustUpdates
-from adv_wrappers.training.robust_td3 import RobustTD3
 from adv_wrappers.training.sb3_image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed
@@ -316,8 +315,6 @@ def make_agent(
         model.method_critic = robust.make_critic(model)
     if checkpoint is not None:
         restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
-        if isinstance(model, (PrioritizedDQN, RobustTD3)):
-            model.refill()
     elif isinstance(model, PrioritizedDQN) and parts is not None:
         assert not isinstance(parts, RecurrentPolicy)
         load_q_weights(model.policy, parts)
