@@ -278,7 +278,7 @@ class _SuiteSample:
             if self.setting.out is not None and not timer.seconds:  # it was read, but on fresh episodes it is not
                 timer, _, spent = _time_search(replace(self.setting, out=None))
         if timer.ended:
-            self.search_step[name] = float(np.mean(timer.seconds)) * max(self.setting.episodes / TOGETHER, 1)
+            self.search_step[name] = _search_step(timer, self.setting)
         else:
             self.whole_search[name] = spent
 
@@ -373,6 +373,25 @@ def _time_search(setting: AttackSetting) -> tuple[StepTimer, MadeAttack | None, 
     with timer.ends():
         found = beam_attack(replace(setting, progress=None), timer)
     return timer, found, time.perf_counter() - began
+
+
+def search_seconds(setting: AttackSetting, length: float) -> float:
+    """About how long a beam search over the episodes of a setting takes, in seconds, from some of its steps.
+
+    Args:
+        setting: of the search.
+        length: mean length of an episode; the search shortens them.
+
+    Raises:
+        AdvWrappersError: one of its kinds, as :func:`.beam_search` does.
+    """
+    timer, _, spent = _time_search(replace(setting, out=None))
+    return _search_step(timer, setting) * length if timer.ended else spent
+
+
+def _search_step(timer: StepTimer, setting: AttackSetting) -> float:
+    """Seconds of a step of a search over all episodes of a setting."""
+    return float(np.mean(timer.seconds)) * max(setting.episodes / TOGETHER, 1)
 
 
 def _share_left(entry: Entry, setting: AttackSetting) -> float:

@@ -67,7 +67,7 @@ TOGETHER = 16  # episodes that are searched side by side
 _DISTANCE = 4.0  # what a standard deviation between two states counts for, in standard deviations of their promise
 _ALIKE = 0.1  # standard deviations within which two states count as alike
 _RANKINGS = "promise", "outermost", "apart", "direction"  # by which places are filled, in turn
-_FIGURES, _RECORD = "beam.json", "perturbations.npz"
+BEAM_FILE, _RECORD = "beam.json", "perturbations.npz"
 
 
 class PerturbedPath(NamedTuple):
@@ -473,14 +473,14 @@ def beam_search(
         np.array([one.nodes for one in found]),
     )
     if out is not None:
-        write(Path(out) / _FIGURES, (json.dumps({"settings": settings, **result.to_dict()}, indent=1) + "\n").encode())
+        write(Path(out) / BEAM_FILE, (json.dumps({"settings": settings, **result.to_dict()}, indent=1) + "\n").encode())
     return result
 
 
 def _known(folder: Path, settings: dict[str, Any], within: Budget) -> FoundPerturbations | None:
     """What a folder holds of the same search, or None."""
     try:
-        about = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
+        about = json.loads((folder / BEAM_FILE).read_text(encoding="utf-8"))
         if about["settings"] != json.loads(json.dumps(settings)):
             return None
         how = RecordedPerturbations(file=str(folder / _RECORD))

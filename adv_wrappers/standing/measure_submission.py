@@ -21,11 +21,14 @@ from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import obser
 from adv_wrappers.agent_report.play_rows_until_deadline import OutOfTime, TrialPlayer
 from adv_wrappers.agent_report.what_the_report_chose_and_why import CHOICES_FILE, SCHEMA
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting
+from adv_wrappers.campaign.suite_attacks_without_training import beam
+from adv_wrappers.campaign.suite_cost import search_seconds
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
+from adv_wrappers.evaluation.beam import BEAM_FILE
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.presets import as_threat, parse_perturbation
@@ -39,7 +42,9 @@ from adv_wrappers.victims.victim import Victim
 
 ENTRY_FILE = "entry.json"  # in the folder of an agent, beside its rows
 EPISODES, FEWER = 10, 2  # of states, and of images
-ATTACKS = ("noise", "max-diff", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted")
+ATTACKS = (
+    "noise", "max-diff", "beam", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted",
+)  # fmt: skip
 _RANGE_SEEDS = 3  # clean episodes apart from the scored ones, by which an agent's own unit is checked
 RANGE_SHARE, CERTIFIED_SHARE = 0.05, 0.15  # of the time that is left
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
@@ -88,10 +93,10 @@ class OpenedAgent:
         """What plays its rows, and keeps them in a folder."""
         return TrialPlayer(self.victim, self.environment, self.episodes, deadline, folder)
 
-    def setting(self) -> AttackSetting:
-        """What its attacks are made for."""
+    def setting(self, folder: Path) -> AttackSetting:
+        """What its attacks are made for; a search over whole episodes is kept in the folder."""
         count, seed = self.episodes.count, self.episodes.seed
-        return AttackSetting(self.victim, self.environment, self.budget, episodes=count, episode_seed=seed)
+        return AttackSetting(self.victim, self.environment, self.budget, episodes=count, episode_seed=seed, out=folder)
 
 
 @holding
@@ -124,12 +129,14 @@ def add_submission(
         clean = player.play_clean()
         entry |= {"clean": _figures(clean), "left_out": left_out, "left_out_seconds": left_out_seconds}
         entry |= {"certificate": None, **_certified(opened, deadline)}
-        setting = opened.setting()
+        setting = opened.setting(folder)
         entries, reasons = entries_that_apply(ATTACKS, setting)
         left_out |= reasons
         for one in entries:
             tell(f"{name}: {one.name}")
             try:
+                if one is beam and not is_searched(setting):
+                    _check_time_to_search(player, setting)
                 row = player.play(one.attack(setting).threat, None, "the standing", label=one.name).row
                 attacks[one.name] = _figures(row)
                 left_out.pop(one.name, None)
@@ -142,6 +149,20 @@ def add_submission(
             _write(folder, entry, player, opened)
         _write(folder, entry, player, opened)
     return entry
+
+
+def is_searched(setting: AttackSetting) -> bool:
+    """Whether the folder of an agent holds what a search over its episodes found."""
+    folder = setting.folder(beam.name)
+    return folder is not None and (folder / setting.part / BEAM_FILE).is_file()
+
+
+def _check_time_to_search(player: TrialPlayer, setting: AttackSetting) -> None:
+    """Note that a search does not fit into the time that is left, and raise :class:`OutOfTime`, where it does not."""
+    seconds = search_seconds(setting, float(player.clean["mean_length"]))
+    if not player.has_time_for(seconds):
+        player.leave_out(beam.name, "the standing", seconds)
+        raise OutOfTime
 
 
 @holding

@@ -15,7 +15,8 @@ from rich import box
 from rich.table import Table
 
 from adv_wrappers.agent_report.play_rows_until_deadline import ROOM
-from adv_wrappers.campaign.suite_cost import seconds_of
+from adv_wrappers.campaign.suite_attacks_without_training import beam
+from adv_wrappers.campaign.suite_cost import search_seconds, seconds_of
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.standing.measure_submission import (
@@ -23,6 +24,7 @@ from adv_wrappers.standing.measure_submission import (
     CERTIFIED_SHARE,
     RANGE_SHARE,
     Submission,
+    is_searched,
     open_submission,
 )
 from adv_wrappers.utils.check_numbers import number
@@ -110,12 +112,15 @@ def submission_cost(given: Submission, out: str | Path, minutes: float = 2.0) ->
     folder, limit = Path(out), 60 * number("minutes", minutes, 0.01, 1e5)
     with held(folder):
         opened, _ = open_submission(given, folder, limit)
-        setting, attacks, kept = opened.setting(), dict[str, float](), list[str]()
+        setting, attacks, kept = opened.setting(folder), dict[str, float](), list[str]()
         with closing(opened.player(Deadline(None), folder)) as player:
             clean = player.play_clean()
             entries, left_out = entries_that_apply(ATTACKS, setting)
             for entry in entries:
                 try:
+                    if entry is beam and not is_searched(setting):  # what it finds is shown again in no time
+                        attacks[entry.name] = search_seconds(setting, float(clean["mean_length"]))
+                        continue
                     threat = entry.attack(setting).threat
                     if player.is_kept(threat, None):
                         kept.append(entry.name)

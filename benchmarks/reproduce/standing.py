@@ -8,8 +8,8 @@ goes on after an interruption. Images are played with ``--images`` alone: an Ata
 All rows of an agent are of the same episodes, and the agent counts for the lowest mean, so that another attack can only
 lower it. Noise alone is a baseline: an agent under which no attack fitted is "not attacked yet", and stands last. The
 intervals of 95% are those of each attack's own mean and not corrected for that choice. Attacks that did not fit into
-the time of an agent are counted as left out: such a row may still fall, and the short time of this page
-(``--minutes-each``) leaves out the strong ones of MuJoCo. What the suite `everything` leaves, with its trained
+the time of an agent are counted as left out: such a row may still fall. Seconds of attack are those of playing; the
+search of `beam` before it is not counted. What the suite `everything` leaves, with its trained
 adversaries, stands in `everything.md`. "Trained with" is what the training record of the card says, and is not checked.
 """
 
@@ -139,7 +139,7 @@ PAGE = Page(
     options={
         "--victims": {"type": Path, "help": "folder of cards"},
         "--work": {"type": Path, "help": "folder of the rows"},
-        "--minutes-each": {"type": float, "default": 0.15, "help": "of wall clock an agent"},
+        "--minutes-each": {"type": float, "default": 1.0, "help": "of wall clock an agent"},
         **AGAIN,
         "--images": {"action": "store_true", "help": "agents that see images, and no others"},
     },

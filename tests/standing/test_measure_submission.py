@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from adv_wrappers.standing.measure_submission import (
     add_attack,
     add_submission,
     attacks_played,
+    is_searched,
+    open_submission,
     ranked,
     read_entries,
     strongest,
@@ -85,6 +88,16 @@ def test_what_does_not_fit_is_left_out_with_its_seconds(tmp_path):
     assert entry["left_out_seconds"]["strong-max-diff"] > 0.01 * 60
     assert {*entry["left_out_seconds"]} <= {*entry["left_out"]}
     assert entry["left_out"]["strong-max-diff"].endswith(", more than was left")
+
+
+def test_whole_episodes_are_searched_where_the_environment_can_be_saved(measured, tmp_path):
+    store, entry = measured
+    assert entry["attacks"]["beam"]["mean"] == min(one["mean"] for one in entry["attacks"].values())
+    folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
+    setting = open_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), folder, 6.0)[0].setting(folder)
+    assert is_searched(setting) and not is_searched(replace(setting, out=tmp_path))
+    short = add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path / "short", minutes=0.01)
+    assert short["left_out_seconds"]["beam"] > 0.01 * 60  # steps were timed, and no search was begun
 
 
 def test_an_attack_of_ones_own_can_only_lower(measured):
