@@ -1,12 +1,9 @@
-"""The largest value of an objective in a box around an observation, as regularizers of robust training take it.
-
-``"interval"`` is an upper bound of it, by interval bounds of the network; ``"sgld"`` a lower one, at the points that
-stochastic gradient Langevin dynamics along signs find, as in SA-PPO's code (Zhang et al. 2020).
-"""
+"""The largest value of an objective in a box around an observation, as losses of robust training take it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -15,15 +12,34 @@ from torch import Tensor
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import check_integer, check_number
 
-InnerMaximization = Literal["interval", "sgld"]
 
+@dataclass(frozen=True, kw_only=True)
+class InnerMaximization:
+    """A loss that takes the largest value of an objective in a box, by a bound or by a search.
 
-def check_inner_maximization(form: object, steps: object, noise: object) -> None:
-    """Raise :class:`ValueRangeError` for a form that is none, and for ``steps`` and ``noise`` of SGLD out of range."""
-    check_integer("steps", steps, 1)
-    check_number("noise", noise, 0)
-    if form not in ("interval", "sgld"):
-        raise ValueRangeError(f"form must be 'interval' or 'sgld', got {form!r:.80}")
+    Args:
+        form: ``"interval"``, an upper bound of it, by interval bounds of the network; or ``"sgld"``, a lower one, at
+            points that stochastic gradient Langevin dynamics along signs find, as in SA-PPO's code (Zhang et al. 2020).
+        steps: of ``"sgld"``.
+        noise: the standard deviation of its noise, for a gradient of length one.
+
+    Raises:
+        ValueRangeError: for another form, and numbers out of range.
+    """
+
+    form: Literal["interval", "sgld"] = "interval"
+    steps: int = 10
+    noise: float = 1e-5
+
+    def __post_init__(self) -> None:
+        check_integer("steps", self.steps, 1)
+        check_number("noise", self.noise, 0)
+        if self.form not in ("interval", "sgld"):
+            raise ValueRangeError(f"form must be 'interval' or 'sgld', got {self.form!r:.80}")
+
+    def ascend(self, objective: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+        """Points of boxes at which an objective is large, as :func:`langevin_ascent` finds them."""
+        return langevin_ascent(objective, low, high, self.steps, self.noise)
 
 
 def langevin_ascent(

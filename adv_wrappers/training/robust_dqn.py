@@ -36,7 +36,7 @@ from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
-from adv_wrappers.training.inner_maximization import InnerMaximization, check_inner_maximization, langevin_ascent
+from adv_wrappers.training.inner_maximization import InnerMaximization
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.training_method import TrainingMethod
 from adv_wrappers.utils.check_numbers import check_number
@@ -90,17 +90,15 @@ class RadialDQN(RobustQMethod):
 
 
 @dataclass(frozen=True)
-class SADQN(RobustQMethod):
+class SADQN(InnerMaximization, RobustQMethod):
     """The hinge of SA-DQN (Zhang et al. 2020, their loss of DQN).
 
     Args:
         weight: of the hinge in the loss, at least 0, a number or a schedule.
         margin: what the best action's value may be above all others in the box before the hinge is content.
         eps: the share of the budget that is used, a number in [0, 1] or a schedule.
-        form: ``"interval"``, an upper bound of what other values reach; or ``"sgld"``, a lower one, by ``steps`` steps
-            as :class:`SARegularizer <adv_wrappers.training.robust_policy_losses.SARegularizer>` takes them.
-        steps: of ``"sgld"``.
-        noise: the standard deviation of its noise, for a gradient of length one.
+        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.inner_maximization.InnerMaximization>`
+            has them: a bound of the lead of another action, or what gradient steps find.
 
     Raises:
         ValueRangeError: for another form, and numbers out of range.
@@ -110,15 +108,12 @@ class SADQN(RobustQMethod):
     weight: Number = 0.1
     margin: float = 1.0
     eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
-    form: InnerMaximization = "interval"
-    steps: int = 10
-    noise: float = 1e-5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_weight("weight", self.weight)
         check_number("margin", self.margin, 0)
         check_share("eps", self.eps)
-        check_inner_maximization(self.form, self.steps, self.noise)
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         standard = error(batch.value, batch.target)
@@ -129,7 +124,7 @@ class SADQN(RobustQMethod):
         if self.form == "interval":
             return standard + weight * hinge(bounds, batch, low, high, self.margin)
         best = batch.values.argmax(1)
-        points = langevin_ascent(lambda y: lead(bounds.net(y), best), low, high, self.steps, self.noise)
+        points = self.ascend(lambda y: lead(bounds.net(y), best), low, high)
         return standard + weight * lead(bounds.net(points), best).clamp(min=-self.margin)
 
 

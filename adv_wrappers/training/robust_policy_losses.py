@@ -60,7 +60,7 @@ from adv_wrappers.core.schedules_over_training import (
     check_weight,
 )
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.training.inner_maximization import InnerMaximization, check_inner_maximization, langevin_ascent
+from adv_wrappers.training.inner_maximization import InnerMaximization
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.training_method import TrainingMethod
 from adv_wrappers.utils.check_numbers import check_number
@@ -202,16 +202,14 @@ class Radial(RobustMethod):
 
 
 @dataclass(frozen=True)
-class SARegularizer(RobustMethod):
+class SARegularizer(InnerMaximization, RobustMethod):
     """The regularizer of SA-PPO (Zhang et al. 2020): the largest ``KL(pi(x), pi(y))`` for ``y`` in the box.
 
     Args:
         weight: of the divergence in the loss, at least 0, a number or a schedule.
         eps: the share of the budget that is used, a number in [0, 1] or a schedule.
-        form: ``"interval"``, an upper bound of the divergence; or ``"sgld"``, a lower one, by ``steps`` steps of
-            stochastic gradient Langevin dynamics along signs, as in the authors' code.
-        steps: of ``"sgld"``.
-        noise: the standard deviation of its noise, for a gradient of length one.
+        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.inner_maximization.InnerMaximization>`
+            has them: a bound of the divergence, or what gradient steps find.
 
     Raises:
         ValueRangeError: for another form, and numbers out of range.
@@ -220,14 +218,11 @@ class SARegularizer(RobustMethod):
     name: ClassVar[str] = "sa"
     weight: Number = 0.1
     eps: Number = field(default=LinearSchedule(0.0, 1.0, end=2 / 3))
-    form: InnerMaximization = "interval"
-    steps: int = 10
-    noise: float = 1e-5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_weight("weight", self.weight)
         check_share("eps", self.eps)
-        check_inner_maximization(self.form, self.steps, self.noise)
 
     def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         standard = batch.surrogate(batch.log_prob).mean()
@@ -241,7 +236,7 @@ class SARegularizer(RobustMethod):
             return policy.divergence(batch.observations, share)
         clean = policy.net(policy.observed(batch.observations))
         held, boxes = clean.detach(), policy.boxes(batch.observations, share)
-        points = langevin_ascent(lambda y: policy.divergence_at(y, held), *boxes, self.steps, self.noise)
+        points = self.ascend(lambda y: policy.divergence_at(y, held), *boxes)
         return policy.divergence_at(points, clean)
 
 

@@ -29,7 +29,7 @@ from torch.nn import functional
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
 from adv_wrappers.core.types import Array
-from adv_wrappers.training.inner_maximization import InnerMaximization, check_inner_maximization, langevin_ascent
+from adv_wrappers.training.inner_maximization import InnerMaximization
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.training_method import TrainingMethod
 from adv_wrappers.utils.check_numbers import check_number
@@ -52,16 +52,15 @@ class RobustActorMethod(TrainingMethod):
 
 
 @dataclass(frozen=True)
-class SADDPG(RobustActorMethod):
+class SADDPG(InnerMaximization, RobustActorMethod):
     """The regularizer of SA-DDPG (Zhang et al. 2020), for DDPG and TD3; see the head of this file.
 
     Args:
         weight: of the regularizer in the loss of the actor, at least 0, a number or a schedule. It stands beside
             values, so it means more where rewards are small, as those that are normalised are.
         eps: the share of the budget that is used, a number in [0, 1] or a schedule.
-        form: ``"interval"``, an upper bound of the largest distance; or ``"sgld"``, a lower one, by ``steps`` steps.
-        steps: of ``"sgld"``.
-        noise: the standard deviation of its noise, for a gradient of length one.
+        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.inner_maximization.InnerMaximization>`
+            has them: a bound of the distance, or what gradient steps find.
 
     Raises:
         ValueRangeError: for another form, and numbers out of range.
@@ -70,14 +69,12 @@ class SADDPG(RobustActorMethod):
     name: ClassVar[str] = "sa-ddpg"
     weight: Number = 1.0
     eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.5, 0.75))
-    form: InnerMaximization = "interval"
-    steps: int = 5
-    noise: float = 1e-5
+    steps: int = field(default=5, kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_weight("weight", self.weight)
         check_share("eps", self.eps)
-        check_inner_maximization(self.form, self.steps, self.noise)
 
     def regularizer(self, bounds: BoundedPolicy, observations: Tensor, done: float) -> Tensor:
         weight, share = at(self.weight, done), at(self.eps, done)
@@ -90,9 +87,7 @@ class SADDPG(RobustActorMethod):
             off = torch.maximum((actions - least).abs(), (most - actions).abs())
         else:
             held = actions.detach()
-            points = langevin_ascent(
-                lambda y: (bounds.net(y) - held).square().mean(1), low, high, self.steps, self.noise
-            )
+            points = self.ascend(lambda y: (bounds.net(y) - held).square().mean(1), low, high)
             off = bounds.net(points) - actions
         return weight * off.square().mean()
 

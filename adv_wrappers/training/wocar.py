@@ -130,7 +130,7 @@ class Wocar(RobustMethod):
     name: ClassVar[str] = "wocar"
     images: ClassVar[bool] = False
     critic_weight: Number = field(default=LinearSchedule(0.0, 0.8))
-    regularizer: SARegularizer = field(default=SARegularizer(0.2, LinearSchedule(0.0, 1.0, end=0.75), "sgld"))
+    regularizer: SARegularizer = field(default=SARegularizer(0.2, LinearSchedule(0.0, 1.0, end=0.75), form="sgld"))
     importance: bool = True
     epochs: int = 10
     rate: float = 4e-4

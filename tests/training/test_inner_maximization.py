@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.inner_maximization import check_inner_maximization, langevin_ascent
+from adv_wrappers.training.inner_maximization import InnerMaximization, langevin_ascent
 
 
 def test_the_ascent_reaches_the_corner_where_a_linear_objective_is_largest():
@@ -24,4 +24,4 @@ def test_the_ascent_reaches_the_corner_where_a_linear_objective_is_largest():
 @pytest.mark.parametrize("given", [("pgd", 10, 0.0), ("sgld", 0, 0.0), ("sgld", 10, -1.0), ("interval", 1.5, 0.0)])
 def test_what_is_no_inner_maximization_is_refused(given):
     with pytest.raises((ValueRangeError, TypeError), match=r"form|steps|noise"):
-        check_inner_maximization(*given)
+        InnerMaximization(form=given[0], steps=given[1], noise=given[2])

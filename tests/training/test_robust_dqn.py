@@ -101,7 +101,7 @@ def test_gradient_steps_come_near_the_hinge_of_a_line_and_never_above_its_bound(
         bounds.boxes = lambda observations, share: (observations - share, observations + share)
         standard = error(batch.value, batch.target)
         most, found = (
-            SADQN(1.0, 10.0, 0.2, form).losses(bounds, batch, 1.0) - standard for form in ("interval", "sgld")
+            SADQN(1.0, 10.0, 0.2, form=form).losses(bounds, batch, 1.0) - standard for form in ("interval", "sgld")
         )
         if exact:  # the difference rises by 3, and the first point is a tenth of the radius off
             torch.testing.assert_close(found, most, rtol=0, atol=3 * 0.02 + 1e-6)

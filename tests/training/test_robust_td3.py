@@ -46,7 +46,7 @@ def test_the_regularizer_by_hand():
     most = 3 * (0.2**2 + 0.1**2) / 2
     found = SADDPG(3.0, 0.1).regularizer(boxed(layer), x, 1.0).detach()
     assert float(found) == pytest.approx(most, rel=1e-5)
-    found = SADDPG(3.0, 0.1, "sgld").regularizer(boxed(layer), x, 1.0).detach()  # whose first step is drawn
+    found = SADDPG(3.0, 0.1, form="sgld").regularizer(boxed(layer), x, 1.0).detach()  # whose first step is drawn
     assert 0.3 * most < float(found) < most * (1 + 1e-5)
     assert SADDPG(3.0).regularizer(boxed(layer), x, 0.4) == 0  # eps rises from the middle of the training
 
@@ -57,7 +57,7 @@ def test_no_point_of_the_box_is_further_off_than_the_bound(seed):
     bounds = boxed(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3), nn.Tanh())
     x = torch.randn(50, 4)
     most = SADDPG(1.0, 0.2).regularizer(bounds, x, 1.0)
-    found = SADDPG(1.0, 0.2, "sgld").regularizer(bounds, x, 1.0)
+    found = SADDPG(1.0, 0.2, form="sgld").regularizer(bounds, x, 1.0)
     farthest = torch.zeros(50)
     for k in range(200):
         shift = 2 * torch.rand_like(x) - 1

@@ -104,7 +104,7 @@ def test_the_critic_learns_the_worst_attacks_value_of_a_known_game():
 
 @pytest.mark.parametrize("env", [Choose, Reach])
 def test_the_loss_is_that_of_the_sum_of_advantages_and_the_weighed_divergence(env):
-    still = SARegularizer(2.0, 1.0, "interval")
+    still = SARegularizer(2.0, 1.0)
     method = Wocar(0.5, still, importance=False)
     _, policy, x = with_critic(env, method)
     batch = batch_of(policy, x, 0.2)
