@@ -20,8 +20,8 @@ from typing import Any
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
 from adv_wrappers.agent_report.play_rows_until_deadline import OutOfTime, TrialPlayer
 from adv_wrappers.agent_report.what_the_report_chose_and_why import CHOICES_FILE, SCHEMA
-from adv_wrappers.campaign.suite_attack_entry import AttackSetting
-from adv_wrappers.campaign.suite_attacks_without_training import beam
+from adv_wrappers.campaign.suite_attack_entry import AttackSetting, MadeAttack
+from adv_wrappers.campaign.suite_attacks_without_training import beam, beam_attack
 from adv_wrappers.campaign.suite_cost import search_seconds
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
@@ -46,7 +46,7 @@ ATTACKS = (
     "noise", "max-diff", "beam", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted",
 )  # fmt: skip
 _RANGE_SEEDS = 3  # clean episodes apart from the scored ones, by which an agent's own unit is checked
-RANGE_SHARE, CERTIFIED_SHARE = 0.05, 0.15  # of the time that is left
+RANGE_SHARE, CERTIFIED_SHARE, SEARCHED_SHARE = 0.05, 0.15, 0.5  # of the time that is left
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
 
 
@@ -135,9 +135,8 @@ def add_submission(
         for one in entries:
             tell(f"{name}: {one.name}")
             try:
-                if one is beam and not is_searched(setting):
-                    _check_time_to_search(player, setting)
-                row = player.play(one.attack(setting).threat, None, "the standing", label=one.name).row
+                made = _searched(player, setting) if one is beam else one.attack(setting)
+                row = player.play(made.threat, None, "the standing", label=one.name).row
                 attacks[one.name] = _figures(row)
                 left_out.pop(one.name, None)
             except OutOfTime:
@@ -157,12 +156,22 @@ def is_searched(setting: AttackSetting) -> bool:
     return folder is not None and (folder / setting.part / BEAM_FILE).is_file()
 
 
-def _check_time_to_search(player: TrialPlayer, setting: AttackSetting) -> None:
-    """Note that a search does not fit into the time that is left, and raise :class:`OutOfTime`, where it does not."""
-    seconds = search_seconds(setting, float(player.clean["mean_length"]))
-    if not player.has_time_for(seconds):
-        player.leave_out(beam.name, "the standing", seconds)
-        raise OutOfTime
+def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
+    """What a search finds in a share of the time that is left, or had found; else :class:`OutOfTime`, which is noted.
+
+    How long it takes is not known before: it shortens the episodes that it searches.
+    """
+    until = player.deadline.share(SEARCHED_SHARE)
+
+    def check(states: int) -> None:
+        if until.passed:
+            raise OutOfTime
+
+    try:
+        return beam_attack(setting, check)
+    except OutOfTime:
+        player.leave_out(beam.name, "the standing", search_seconds(setting, float(player.clean["mean_length"])))
+        raise
 
 
 @holding

@@ -39,7 +39,8 @@ class SubmissionCost:
 
     Attributes:
         clean: seconds of the run without an attack.
-        attacks: by name, about how many seconds each attack takes that applies and has no row yet, in their order.
+        attacks: by name, about how many seconds each attack takes that applies and has no row yet, in their order; of
+            the search over whole episodes, where it shortens none.
         kept: names of those that have a row.
         left_out: by name, why others do not apply.
     """
