@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +12,19 @@ from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main
 from adv_wrappers.cli.print_table_or_json import print_table
+from adv_wrappers.errors import ThreatError
+from adv_wrappers.utils.object_by_name import object_by_name
+
+
+def _read_perturbation(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+    """What ``module:name`` names, a class without arguments."""
+    if text is None:
+        return None
+    try:
+        found = object_by_name(text, ThreatError)
+    except ThreatError as error:
+        raise click.BadParameter(" ".join(str(error).split()), ctx, param) from error
+    return found() if isinstance(found, type) else found
 
 
 @main.group("standing")
@@ -68,31 +82,45 @@ def add_(
 @click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
 @click.option("--store", required=True, type=FOLDER, help="of the standing, which has the agent")
 @click.option("--name", help="of the agent in the standing  [default: as for add]")
+@click.option("--threat", metavar="TEXT", help="without a budget: max-diff:steps=100 or learned:card=FOLDER")
 @click.option(
-    "--threat", required=True, metavar="TEXT", help="without a budget: max-diff:steps=100 or learned:card=FOLDER"
+    "--perturbation",
+    callback=_read_perturbation,
+    metavar="MODULE:NAME",
+    help="of your own code instead: a class, an instance or a function; found in the current directory too",
 )
 @click.option("--label", help="of the attack in the table  [default: the text]")
 @click.option(
     "--minutes", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
 )
-def attack_(victim: str, store: Path, name: str | None, threat: str, label: str | None, minutes: float) -> None:
+def attack_(
+    victim: str,
+    store: Path,
+    name: str | None,
+    threat: str | None,
+    perturbation: Any,
+    label: str | None,
+    minutes: float,
+) -> None:
     """Attack an agent of the standing in a way of your own, on its episodes: it can only be lowered."""
-    from adv_wrappers.standing.measure_submission import add_attack, strongest
+    from adv_wrappers.standing.measure_submission import add_attack, called, strongest
 
+    if (threat is None) == (perturbation is None):
+        raise click.UsageError("give an attack, either --threat or --perturbation")
+    attack = perturbation if threat is None else threat
+    label = label or called(attack)
     name = name or Path(victim.partition(":")[2]).name
     entry = add_attack(
         victim,
         store / name,
-        threat,
+        attack,
         label=label,
         minutes=minutes,
         tell=lambda sentence: click.echo(f"  {sentence}", err=True),
     )
-    found, worst = entry["attacks"][label or threat], strongest(entry)
+    found, worst = entry["attacks"][label], strongest(entry)
     assert worst is not None
-    click.echo(
-        f"{name}: {label or threat} leaves {found['mean']:.4g}; the strongest, {worst[0]}, {worst[1]['mean']:.4g}"
-    )
+    click.echo(f"{name}: {label} leaves {found['mean']:.4g}; the strongest, {worst[0]}, {worst[1]['mean']:.4g}")
 
 
 @standing_.command("build")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.utils.object_by_name import object_by_name
 
 if TYPE_CHECKING:
     from adv_wrappers.wrappers.base_layer import AnyEnv
@@ -34,19 +32,7 @@ class MakeFunction:
     function: Callable[..., AnyEnv] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        module, colon, name = self.text.partition(":")
-        if not (module and colon and name):
-            raise SpaceError(f"expected module:function, got {self.text!r:.80}")
-        if "" not in sys.path and str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))
-        try:
-            found: object = importlib.import_module(module)
-        except Exception as error:  # whatever a user's module may raise
-            raise SpaceError(f"cannot import {module!r} of {self.text!r}: {type(error).__name__}: {error}") from error
-        for part in name.split("."):
-            if not hasattr(found, part):
-                raise SpaceError(f"{module!r} has no {name!r}, which {self.text!r} names")
-            found = getattr(found, part)
+        found = object_by_name(self.text, SpaceError)
         if not callable(found):
             raise SpaceError(f"expected a function, {self.text!r} is {found!r:.80}")
         set_fields(self, function=found)

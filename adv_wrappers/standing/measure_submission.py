@@ -27,6 +27,8 @@ from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
+from adv_wrappers.core.perturbation import How, Perturbation
+from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.beam import BEAM_FILE
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_value
@@ -178,7 +180,7 @@ def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
 def add_attack(
     victim: str,
     out: str | Path,
-    threat: str,
+    threat: str | How,
     *,
     label: str | None = None,
     minutes: float = 10.0,
@@ -191,9 +193,11 @@ def add_attack(
     Args:
         victim: the agent's reference, as :func:`add_submission` took it.
         out: its folder of the standing.
-        threat: the attack as a text without a budget, such as ``"max-diff:steps=100"`` or ``"learned:card=FOLDER"``. An
-            adversary that was trained has a budget of its own, which must be that of the standing.
-        label: its name in the table; None takes the text. Of two attacks of one name the lower one stays.
+        threat: the attack as a text without a budget, such as ``"max-diff:steps=100"`` or ``"learned:card=FOLDER"``; or
+            a perturbation of one's own, or a function ``(x, context) -> x'``. An adversary that was trained has a
+            budget of its own, which must be that of the standing.
+        label: its name in the table; None takes the text, or the name of the perturbation or function. Of two attacks
+            of one name the lower one stays.
         minutes: of wall clock, above 0.
         tell: called with a sentence whenever something else begins.
 
@@ -215,13 +219,18 @@ def add_attack(
     eps, scale = entry["given_budget"]
     chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
     opened = _opened(agent, environment, chosen, entry["seed"], deadline.left, entry["episodes"])
-    within, name = opened.budget, label or threat
+    within = opened.budget
+    name = label or called(threat)
     if name in ATTACKS:  # whose row it would take the place of
         raise ValueRangeError(
             Message(f"the standing has an attack of its own called {name}: give another ", Argument("label"))
         )
-    learned = threat.startswith("learned:")  # whose card has its budget
-    attack = as_threat(threat) if learned else as_threat(parse_perturbation(threat), within=within)
+    if not isinstance(threat, str):
+        attack = ThreatModel("observation", threat, within)
+    elif threat.startswith("learned:"):  # whose card has its budget
+        attack = as_threat(threat)
+    else:
+        attack = as_threat(parse_perturbation(threat), within=within)
     if attack.on != "observation" or attack.budget != within:
         raise ValueRangeError(f"attacks of the standing are on observations, within {within}, got {threat!r:.200}")
     with closing(opened.player(deadline, folder)) as player:
@@ -238,6 +247,13 @@ def add_attack(
             entry["attacks"][name] = found
         _write(folder, entry, player, opened)
     return entry
+
+
+def called(threat: str | How) -> str:
+    """What the standing calls an attack that has no label: its text, or the name of the perturbation or function."""
+    if isinstance(threat, str):
+        return threat
+    return threat.name if isinstance(threat, Perturbation) else getattr(threat, "__name__", type(threat).__name__)
 
 
 def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:

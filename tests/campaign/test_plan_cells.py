@@ -131,7 +131,7 @@ def test_cells_of_one_kind_differ_in_seed_and_budget():
         ({"environments": ["Nowhere-v0"]}, SpaceError, "Nowhere"),
         ({"environments": ["Hopper-v5"]}, VictimError, "is for observation space"),
         ({"environments": [{"kwargs": {}}]}, SpaceError, "an environment is an id"),
-        ({"environments": [{"id": "CartPole-v1", "make": "os"}]}, SpaceError, "expected module:function"),
+        ({"environments": [{"id": "CartPole-v1", "make": "os"}]}, SpaceError, "expected module:name"),
         ({"environments": [{"id": "CartPole-v1", "make": "nowhere:f"}]}, SpaceError, "cannot import 'nowhere'"),
         ({"environments": [{"id": "CartPole-v1", "make": "os:sep"}]}, SpaceError, "expected a function"),
         ({"threats": ["noise:eps=-1"]}, BudgetError, "-1"), ({"threats": ["nonsense:eps=1"]}, ThreatError, "nonsense"),

@@ -93,8 +93,8 @@ def test_arguments_of_an_environment(text: str, found: dict[str, object]) -> Non
         ("--env-kwargs", "a=1,a=2", "a is given twice"),
         ("--env-kwargs", "a=(1", "unbalanced quote or bracket"),
         ("--env-kwargs", '{"a": ', "cannot read the dictionary"),
-        ("--make", "gymnasium", "expected module:function, got 'gymnasium'"),
-        ("--make", ":make", "expected module:function, got ':make'"),
+        ("--make", "gymnasium", "expected module:name, got 'gymnasium'"),
+        ("--make", ":make", "expected module:name, got ':make'"),
         ("--make", "no_such_module:make", "cannot import 'no_such_module'"),
         ("--make", "gymnasium:no_such_name", "'gymnasium' has no 'no_such_name'"),
         ("--make", "math:pi", "expected a function, 'math:pi' is 3.14"),
@@ -129,7 +129,7 @@ def test_a_function_that_fails_is_one_line(module: str) -> None:
 def test_a_function_goes_to_workers_by_its_name() -> None:
     make = MakeFunction("gymnasium:make")
     assert pickle.loads(pickle.dumps(make)) == make == copy.deepcopy(make) and make.function is gym.make
-    with pytest.raises(SpaceError, match="module:function"):
+    with pytest.raises(SpaceError, match="module:name"):
         MakeFunction("gymnasium:")
 
 

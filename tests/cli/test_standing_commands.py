@@ -28,6 +28,26 @@ def test_an_agent_is_added_and_the_table_is_built(tmp_path):
     assert done.exit_code == 2 and "no page of adv_wrappers" in done.output
 
 
+def test_an_attack_may_be_code_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lab_push.py").write_text(
+        "from dataclasses import dataclass\nfrom adv_wrappers.core.perturbation import Perturbation\n"
+        "@dataclass(frozen=True)\nclass Push(Perturbation):\n    name = 'push'\n"
+        "    def __call__(self, x, context):\n        return x + 10.0\n"
+        "def pull(x, context):\n    return x - 10.0\n"
+    )
+    call("add", "zoo:cartpole-dqn", "--store", "store", "--minutes", 0.05, "--env-kwargs", "max_episode_steps=20")
+    attack = "attack", "zoo:cartpole-dqn", "--store", "store"
+    for name, said in (("Push", "push"), ("pull", "pull")):
+        done = call(*attack, "--perturbation", f"lab_push:{name}")
+        assert done.exit_code == 0 and f"cartpole-dqn: {said} leaves " in done.output, done.output
+    done = call(*attack, "--perturbation", "lab_push:Other")
+    assert done.exit_code == 2 and "has no 'Other'" in done.output
+    done = call(*attack)
+    assert done.exit_code == 2 and "either --threat or --perturbation" in done.output
+
+
 def test_a_dry_run_says_what_attacks_take_and_adds_nothing(tmp_path):
     done = call("add", "zoo:cartpole-dqn", "--store", tmp_path, "--env-kwargs", "max_episode_steps=20", "--dry-run")
     assert done.exit_code == 0, done.output
