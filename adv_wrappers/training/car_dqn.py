@@ -7,12 +7,17 @@ point of its box (their equation of the loss "CAR")::
 
     L = sum of p_i e_i,   e_i = max over y in the box of error(Q(y, a_i), B_i),   p_i = exp(e_i / softness) / sum
 
-with the target ``B_i`` of the transition at the true observation. ``e_i`` is bounded from the interval bounds of the
-value of the action that was taken: the error is largest at one of their ends.
+with the target ``B_i`` of the transition at the true observation. As in the paper there are two forms of ``e_i``:
+
+- ``form="interval"`` bounds it from above, by the interval bounds of the value of the action that was taken: the error
+  is largest at one of their ends;
+- ``form="sgld"`` bounds it from below, by the error at a point that gradient steps find in the box, as SA-PPO takes
+  them; the paper takes steps of projected gradient descent.
 
 As in the authors' code the weights ``p_i`` have no gradient, and ``kappa`` mixes the loss of DQN in (their option; 0 is
-the paper). The error is that of the algorithm here (squares, halved, up to 1, then lines), where the code has the
-smaller one of the square and the distance.
+the paper). They go on from an agent that was trained without attacks: ``train_agent(victim=...)``. The error is that of
+the algorithm here (squares, halved, up to 1, then lines), where the code has the smaller one of the square and the
+distance.
 """
 
 from __future__ import annotations
@@ -27,13 +32,14 @@ from torch.nn.functional import one_hot
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import QBatch, error
+from adv_wrappers.training.inner_maximization import InnerMaximization
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustQMethod
 from adv_wrappers.utils.check_numbers import check_number
 
 
 @dataclass(frozen=True)
-class CarDQN(RobustQMethod):
+class CarDQN(InnerMaximization, RobustQMethod):
     """CAR-DQN (Li et al. 2024); see the head of this file.
 
     Args:
@@ -41,9 +47,11 @@ class CarDQN(RobustQMethod):
             count alike.
         kappa: the weight of the loss of DQN beside it, a number in [0, 1] or a schedule.
         eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.inner_maximization.InnerMaximization>`
+            has them: a bound of the error, or what gradient steps find.
 
     Raises:
-        ValueRangeError: for numbers out of range.
+        ValueRangeError: for another form, and numbers out of range.
     """
 
     name: ClassVar[str] = "car-dqn"
@@ -52,13 +60,18 @@ class CarDQN(RobustQMethod):
     eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("softness", self.softness, 0, above=True)
         check_share("kappa", self.kappa)
         check_share("eps", self.eps)
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         kappa, share = at(self.kappa, done), at(self.eps, done)
-        worst = largest_error(bounds, batch, *bounds.boxes(batch.observations, share))
+        low, high = bounds.boxes(batch.observations, share)
+        if self.form == "interval":
+            worst = largest_error(bounds, batch, low, high)
+        else:
+            worst = error_at(bounds, batch, self.ascend(lambda y: error_at(bounds, batch, y), low, high))
         weights = len(worst) * torch.softmax(worst.detach() / self.softness, 0)  # their mean is one, as the loss takes
         return kappa * error(batch.value, batch.target) + (1 - kappa) * weights * worst
 
@@ -68,3 +81,8 @@ def largest_error(bounds: BoundedPolicy, batch: QBatch, low: Tensor, high: Tenso
     own = one_hot(batch.actions, batch.values.shape[1]).to(low.dtype)[:, None]
     least, most = (end[:, 0] for end in interval(bounds.net, low, high, own))
     return torch.maximum(error(least, batch.target), error(most, batch.target))
+
+
+def error_at(bounds: BoundedPolicy, batch: QBatch, points: Tensor) -> Tensor:
+    """The error of the action that was taken at other observations ``[B, *S]``, ``[B]``."""
+    return error(bounds.net(points).gather(1, batch.actions[:, None])[:, 0], batch.target)

@@ -58,6 +58,28 @@ def test_no_point_of_the_box_has_a_larger_error(seed):
     assert (reached <= most + 1e-9).all() and (reached > error(batch.value, batch.target)).float().mean() > 0.9
 
 
+def test_gradient_steps_reach_the_largest_error_where_values_are_linear():
+    """Q = (2x, 1 - x): the largest error is at an end of the interval, as its bounds say."""
+    torch.manual_seed(0)
+    bounds = boxed(lines([[2.0], [-1.0]], [0.0, 1.0]))
+    batch = made(bounds, torch.full((2, 1), 0.5), [0, 1], [1.5, 0.3])
+    exact = CarDQN(0.2, eps=0.1).losses(bounds, batch, 0.0)
+    found = CarDQN(0.2, eps=0.1, form="sgld", steps=1000).losses(bounds, batch, 0.0)
+    torch.testing.assert_close(found, exact, rtol=0.01, atol=0.0)  # they may end a step before the end
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradient_steps_stay_between_the_error_and_its_bound(seed):
+    bounds, batch = random_batch(seed)
+    boxed(bounds)
+    torch.manual_seed(seed)
+    plain, found, most = (
+        CarDQN(1e9, eps=eps, form=form).losses(bounds, batch, 0.0)
+        for eps, form in ((0.0, "interval"), (0.1, "sgld"), (0.1, "interval"))
+    )
+    assert (found <= most + 1e-6).all() and (found > plain).float().mean() > 0.9
+
+
 def test_weights_have_no_gradient():
     bounds = boxed(lines([[2.0], [-1.0]], [0.0, 1.0]))
     x = torch.full((2, 1), 0.5)
@@ -76,7 +98,9 @@ def test_it_trains_to_a_card(tmp_path):
     assert hardened.victim.fingerprint() != other.fingerprint()
 
 
-@pytest.mark.parametrize("wrong", [{"softness": 0.0}, {"kappa": 1.5}, {"eps": -0.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"softness": 0.0}, {"kappa": 1.5}, {"eps": -0.1}, {"form": "pgd"}, {"steps": 0}, {"noise": -1.0}]
+)
 def test_numbers_out_of_range(wrong):
     with pytest.raises(ValueRangeError, match=next(iter(wrong))):
         CarDQN(**wrong)
