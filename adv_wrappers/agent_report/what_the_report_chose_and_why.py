@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import finite_float
+from adv_wrappers.utils.files import write
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
 SCHEMA = 1
@@ -68,7 +69,7 @@ class Untried:
     threat: str
     why: str
     seconds: float | None
-    command: str
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,15 @@ class ReportChoices:
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
     played: bool = False
+
+
+def write_choices(folder: Path, choices: ReportChoices) -> None:
+    """Write the choices into a folder, from which :func:`read_choices` reads them; their pictures lie there already."""
+    data = {"schema": SCHEMA, **asdict(choices)}
+    del data["played"]
+    inside = folder.resolve()
+    text = json.dumps(data, indent=1, allow_nan=False, default=lambda path: path.relative_to(inside).as_posix())
+    write(folder / CHOICES_FILE, (text + "\n").encode())
 
 
 def read_choices(folder: Path) -> ReportChoices:

@@ -19,7 +19,12 @@ from typing import Any
 
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
 from adv_wrappers.agent_report.play_rows_until_deadline import OutOfTime, TrialPlayer
-from adv_wrappers.agent_report.what_the_report_chose_and_why import CHOICES_FILE, SCHEMA
+from adv_wrappers.agent_report.what_the_report_chose_and_why import (
+    CertifiedReturn,
+    ReportChoices,
+    Untried,
+    write_choices,
+)
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting, MadeAttack
 from adv_wrappers.campaign.suite_attacks_without_training import beam, beam_attack
 from adv_wrappers.campaign.suite_cost import search_seconds
@@ -417,29 +422,26 @@ def _write(folder: Path, entry: dict[str, Any], player: TrialPlayer, opened: Ope
     with contextlib.suppress(AdvWrappersError):
         entry |= {"warnings": list(player.report().warnings), "versions": player.report().versions}
     write(folder / ENTRY_FILE, (json.dumps(entry, indent=1, allow_nan=False) + "\n").encode())
-    write(folder / CHOICES_FILE, (json.dumps(_choices(entry, opened), indent=1, allow_nan=False) + "\n").encode())
+    write_choices(folder, _choices(entry, opened))
 
 
-def _choices(entry: Mapping[str, Any], opened: OpenedAgent) -> dict[str, Any]:
-    """What the agent's own page has beside its rows, as a report keeps it: the certificate, and what was not played."""
+def _choices(entry: Mapping[str, Any], opened: OpenedAgent) -> ReportChoices:
+    """What the agent's own page has beside its rows: the certificate, and what was not played."""
     found, seconds = entry["certificate"], entry.get("left_out_seconds", {})
     count, clean, eps = entry["episodes"], entry["clean"]["mean"], opened.budget.eps
-    certificates = [] if found is None else [{"eps": eps, **found, "clean": clean, "episodes": count}]
-    untried = [
-        {"threat": name, "why": "did not fit into the time" if name in seconds else why, "seconds": seconds.get(name)}
-        for name, why in entry["left_out"].items()
-    ]
     reasons = [f"The budget is that of the standing: {entry['budget']}."]
     if found is None:
         reasons.append(f"Nothing is certified: {entry['no_certificate']}")
     scale = opened.budget.resolve(opened.victim).scale
-    return {
-        "schema": SCHEMA,
-        "scale": list(scale) if isinstance(scale, tuple) else None,
-        "reasons": reasons,
-        "certificates": certificates,
-        "untried": untried,
-    }
+    return ReportChoices(
+        scale=scale if isinstance(scale, tuple) else None,
+        reasons=tuple(reasons),
+        certificates=() if found is None else (CertifiedReturn(eps, found["lower"], clean, count, found["method"]),),
+        untried=tuple(
+            Untried(name, "did not fit into the time" if name in seconds else why, seconds.get(name))
+            for name, why in entry["left_out"].items()
+        ),
+    )
 
 
 def read_entry(folder: Path) -> dict[str, Any]:
