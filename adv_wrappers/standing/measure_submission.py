@@ -352,8 +352,9 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
     now = {"environment": described, "given_budget": json_value([given.eps, given.scale]), "seed": given.seed}
     other = [name for name in now if known and known[name] != now[name]]
     if other:  # attacks that were added there are of those episodes, and would count for these
+        what = other[0].replace("given_budget", "eps and scale")
         raise ValueRangeError(
-            f"{folder} holds rows of {other[0]} {known[other[0]]}, got {now[other[0]]}: give another name"
+            f"{folder} holds rows of {what} {known[other[0]]}, got {now[other[0]]}: give another name"
         )
     opened = _opened(agent, environment, chosen, given.seed, seconds)
     entry: dict[str, Any] = {

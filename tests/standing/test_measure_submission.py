@@ -139,8 +139,13 @@ def test_a_folder_of_other_weights_is_refused(measured):
         add_submission(Submission("zoo:cartpole-a2c", "dqn"), store / "dqn", minutes=0.02)
 
 
-def test_a_folder_of_other_episodes_is_refused(measured):
+def test_a_folder_of_other_episodes_is_refused(measured, tmp_path):
     store, _ = measured
+    folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
+    entry = json.loads((folder / ENTRY_FILE).read_text())
+    (folder / ENTRY_FILE).write_text(json.dumps({**entry, "given_budget": [0.2, None]}))
+    with pytest.raises(ValueRangeError, match=r"holds rows of eps and scale \[0\.2, None\], got \[None, None\]"):
+        add(folder)
     with pytest.raises(ValueRangeError, match="holds rows of seed 0, got 1: give another name"):
         add(store / "dqn", seed=1)
     with pytest.raises(ValueRangeError, match=r"holds rows of environment .*max_episode_steps"):
