@@ -23,6 +23,7 @@ from adv_wrappers.standing.measure_submission import (
     ATTACKS,
     CERTIFIED_SHARE,
     RANGE_SHARE,
+    SEARCHED_SHARE,
     Submission,
     is_searched,
     open_submission,
@@ -61,10 +62,16 @@ class SubmissionCost:
         return ROOM * self.seconds / (1 - RANGE_SHARE) / (1 - CERTIFIED_SHARE) / 60
 
     def fitting(self, minutes: float) -> list[str]:
-        """The attacks that :func:`.add_submission` plays in a time, in minutes: in their order, each if it fits."""
+        """The attacks that :func:`.add_submission` plays in a time, in minutes: in their order, each if it fits.
+
+        The search over whole episodes is among them where it does even if it shortens none of them.
+        """
         left, found = (1 - CERTIFIED_SHARE) * ((1 - RANGE_SHARE) * 60 * minutes - self.clean), list[str]()
         for name, seconds in self.attacks.items():
-            if ROOM * seconds <= left:
+            room = SEARCHED_SHARE * left if name == beam.name else left
+            if ROOM * seconds > room and name == beam.name:  # it is tried, for as long
+                left -= room
+            elif ROOM * seconds <= room:
                 left -= seconds
                 found.append(name)
         return found
@@ -78,7 +85,8 @@ class SubmissionCost:
             if name in self.kept:
                 table.add_row(name, "", "there already")
             elif name in self.attacks:
-                table.add_row(name, duration(self.attacks[name]), "played" if name in fitting else "left out")
+                kept = "tried" if name == beam.name else "left out"  # a search shortens the episodes that it searches
+                table.add_row(name, duration(self.attacks[name]), "played" if name in fitting else kept)
             else:
                 table.add_row(name, "", "does not apply")
         return table

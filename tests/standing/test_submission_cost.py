@@ -30,6 +30,9 @@ def test_attacks_fit_as_they_do_when_they_are_played():
     cost = SubmissionCost(10.0, {"noise": 8.0, "square": 4000.0, "pgd": 40.0}, ("max-diff",), {"min-q": "no Q"})
     assert cost.fitting(0.1) == [] and cost.fitting(2) == ["noise", "pgd"]
     assert cost.fitting(cost.minutes + 10 / 60 / (1 - RANGE_SHARE)) == [*cost.attacks]
+    search = SubmissionCost(0.0, {"beam": 60.0, "pgd": 15.0, "square": 30.0}, (), {})  # tried, in half of 48 s
+    assert search.fitting(1) == ["pgd"] and search.fitting(4) == [*search.attacks]
+    assert [*search.table(1).columns[2].cells][2] == "tried"
     left = Deadline(60 * cost.minutes).left * (1 - RANGE_SHARE) * (1 - CERTIFIED_SHARE)
     assert cost.seconds == 4048.0 < left
 
