@@ -190,10 +190,11 @@ def section(ref: str, agent: Data, beyond: Data) -> str:
         left = [least(row, ADAPTIVE + UNAWARE) for row in rows]
         clean = [float(row["rows"]["none"]["mean_return"]) for row in rows]
         error = rows[0]["errors"]
+        further = f"; those of the second leave {least(beyond[name], BEYOND):.0f}" if name in beyond else ""
         text.append(
             f"`{name}`: the strongest attack leaves {before:.0f} without it, {statistics.fmean(gain):.0f} if the "
             f"attacker does not know of it, and {statistics.fmean(left):.0f} if he does (means over seeds of the "
-            f"lowest row of the first table). "
+            f"lowest row of the first table){further}. "
             f"Without an attack the agent earns {statistics.fmean(clean):.0f} behind it, "
             f"{plain['rows']['none']['mean_return']:.0f} alone. On episodes that were held out it leaves "
             f"{error['corners']['after']:.2f} of a move to a corner of the budget, {error['noise']['after']:.2f} of "

@@ -150,7 +150,8 @@ def body(data: Data) -> Iterator[str]:
     yield "## The other entries of the bibliography"
     yield (
         "Their texts were not at hand, only what is cited of them, so no table of theirs is quoted: figures are not "
-        "quoted from memory. What of them is built, and the pages that measure it:"
+        "quoted from memory. What the repositories of SA-PPO and ATLA say of their agents of Hopper stands in "
+        "[defences](defences.md). What of them is built, and the pages that measure it:"
     )
     cited = names()
     yield table(

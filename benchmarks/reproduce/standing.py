@@ -5,12 +5,15 @@
 measures the agents of the zoo, of ``--victims`` and of the folders of cards in ``CARDS``, those of states first, and
 goes on after an interruption. Images are played with ``--images`` alone: an Atari agent takes minutes an attack.
 
-All rows of an agent are of the same episodes, and the agent counts for the lowest mean, so that another attack can only
-lower it. Noise alone is a baseline: an agent under which no attack fitted is "not attacked yet", and stands last. The
-intervals of 95% are those of each attack's own mean and not corrected for that choice. Attacks that did not fit into
-the time of an agent are counted as left out: such a row may still fall. Seconds of attack are those of playing; the
-search of `beam` before it is not counted. What the suite `everything` leaves, with its trained
-adversaries, stands in `everything.md`. "Trained with" is what the training record of the card says, and is not checked.
+All attacks on an agent are played on the same episodes, and it counts for the lowest mean, so that another attack can
+only lower it. Noise alone is a baseline: an agent under which no attack fitted is "not attacked yet", and stands last.
+The intervals of 95% are those of each attack's own mean and not corrected for that choice. Attacks that did not fit
+into the time of an agent (``--minutes-each``) are counted as left out: such a row may still fall. An attack with the
+name of a page beside it, as in "pa-ad, defences", is lent by that page: of its own episodes, and not among those
+played. Seconds of attack are those of playing; the search of `beam` before it is not counted. "Certified" is a lower
+bound of the mean under every attack, proved in about a second an episode: a low one says that the search was short, and
+`certificates.md` has longer ones. An agent `zoo-NAME` is one of RL Baselines3 Zoo; `zoo:NAME` of this package is called
+NAME. "Trained with" is what the training record of the card says, and is not checked.
 """
 
 from __future__ import annotations
