@@ -17,14 +17,14 @@ from adv_wrappers.utils.object_by_name import object_by_name
 
 
 def _read_perturbation(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
-    """What ``module:name`` names, a class without arguments."""
+    """What ``module:name`` names; of a class what it makes without arguments."""
     if text is None:
         return None
     try:
         found = object_by_name(text, ThreatError)
-    except ThreatError as error:
+        return found() if isinstance(found, type) else found
+    except Exception as error:  # whatever the user's code may raise
         raise click.BadParameter(" ".join(str(error).split()), ctx, param) from error
-    return found() if isinstance(found, type) else found
 
 
 @main.group("standing")

@@ -85,8 +85,8 @@ class SubmissionCost:
             if name in self.kept:
                 table.add_row(name, "", "there already")
             elif name in self.attacks:
-                kept = "tried" if name == beam.name else "left out"  # a search shortens the episodes that it searches
-                table.add_row(name, duration(self.attacks[name]), "played" if name in fitting else kept)
+                short = "tried" if name == beam.name else "left out"  # a search shortens the episodes that it searches
+                table.add_row(name, duration(self.attacks[name]), "played" if name in fitting else short)
             else:
                 table.add_row(name, "", "does not apply")
         return table

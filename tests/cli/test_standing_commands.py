@@ -44,6 +44,10 @@ def test_an_attack_may_be_code_of_ones_own(tmp_path, monkeypatch):
         assert done.exit_code == 0 and f"cartpole-dqn: {said} leaves " in done.output, done.output
     done = call(*attack, "--perturbation", "lab_push:Other")
     assert done.exit_code == 2 and "has no 'Other'" in done.output
+    done = call(*attack, "--perturbation", "fractions:Fraction.from_float")  # takes one argument
+    assert done.exit_code == 2 and "must take (x, context)" in done.output, done.output
+    done = call(*attack, "--perturbation", "types:FunctionType")
+    assert done.exit_code == 2 and "Invalid value for '--perturbation'" in done.output
     done = call(*attack)
     assert done.exit_code == 2 and "either --threat or --perturbation" in done.output
 
