@@ -285,13 +285,13 @@ def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
 def strongest(entry: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Name and figures of the attack that leaves an agent the lowest mean; None where none but noise was played.
 
-    Noise alone is a baseline, and no attack: an agent is not ranked by it, but it counts where it is the lowest.
+    Noise alone is a baseline, and no attack: an agent is not ranked by it, but it counts where it alone is the lowest.
     Figures of other episodes, ``entry["elsewhere"]``, count like those of the agent's own.
     """
     found = {**entry["attacks"], **entry.get("elsewhere", {})}
     if not {*found} - {"noise"}:
         return None
-    return min(found.items(), key=lambda pair: float(pair[1]["mean"]), default=None)
+    return min(found.items(), key=lambda pair: (float(pair[1]["mean"]), pair[0] == "noise"))
 
 
 def attacks_played(entry: Mapping[str, Any]) -> tuple[int, int]:

@@ -131,6 +131,8 @@ def test_of_two_attacks_of_one_name_the_lower_one_stays(measured, tmp_path):
 def test_figures_of_other_pages_count(measured):
     entry = {"attacks": {"pgd": {"mean": 9}}, "elsewhere": {"beam, everything": {"mean": 3}}}
     assert strongest(entry) == ("beam, everything", {"mean": 3})
+    alike = {"attacks": {"noise": {"mean": 9}, "pgd": {"mean": 9}}}
+    assert strongest(alike) == ("pgd", {"mean": 9})  # noise is a baseline
 
 
 def test_a_folder_of_other_weights_is_refused(measured):
