@@ -12,4 +12,4 @@ print(info["adv_wrappers"])  # what each layer did at this step
 
 threats = ["noise:eps=0.1,scale=victim", "max-diff:eps=0.1,scale=victim"]
 report = adv.evaluate(victim, "Hopper-v5", threats, episodes=4, seed=0)
-print(report)  # a table as above; to_dict(), to_json(path), to_dataframe() and plot(path) have the rest
+print(report)  # a table; to_dict(), to_json(path), to_dataframe() and plot(path) have the rest
