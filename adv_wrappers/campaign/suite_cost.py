@@ -272,13 +272,13 @@ class _SuiteSample:
                 self.attacks[name], self.training[name] = sample[0], left * sample[1]
 
     def _search(self, name: str) -> None:
-        timer, found, spent = _time_search(self.setting)
+        timer, found, spent = timed_search(self.setting)
         if found is not None:
             self.attacks[name] = found
             if self.setting.out is not None and not timer.seconds:  # it was read, but on fresh episodes it is not
-                timer, _, spent = _time_search(replace(self.setting, out=None))
+                timer, _, spent = timed_search(replace(self.setting, out=None))
         if timer.ended:
-            self.search_step[name] = _search_step(timer, self.setting)
+            self.search_step[name] = search_step(timer, self.setting)
         else:
             self.whole_search[name] = spent
 
@@ -367,9 +367,16 @@ def report_scores(
 # searches and trainings
 
 
-def _time_search(setting: AttackSetting) -> tuple[StepTimer, MadeAttack | None, float]:
-    """The steps of a search that were timed, what it found if it ended before, and its seconds."""
-    timer, began, found = StepTimer(_MOST_SEARCHED, MOST_SECONDS), time.perf_counter(), None
+def timed_search(
+    setting: AttackSetting, most: int = _MOST_SEARCHED, limit: float = MOST_SECONDS
+) -> tuple[StepTimer, MadeAttack | None, float]:
+    """The steps of a search that were timed, what it found if it ended before, and its seconds.
+
+    Args:
+        setting: of the search.
+        most, limit: of the steps, and of their seconds, after which the search is ended.
+    """
+    timer, began, found = StepTimer(most, limit), time.perf_counter(), None
     with timer.ends():
         found = beam_attack(replace(setting, progress=None), timer)
     return timer, found, time.perf_counter() - began
@@ -385,11 +392,11 @@ def search_seconds(setting: AttackSetting, length: float) -> float:
     Raises:
         AdvWrappersError: one of its kinds, as :func:`.beam_search` does.
     """
-    timer, _, spent = _time_search(replace(setting, out=None))
-    return _search_step(timer, setting) * length if timer.ended else spent
+    timer, _, spent = timed_search(replace(setting, out=None))
+    return search_step(timer, setting) * length if timer.ended else spent
 
 
-def _search_step(timer: StepTimer, setting: AttackSetting) -> float:
+def search_step(timer: StepTimer, setting: AttackSetting) -> float:
     """Seconds of a step of a search over all episodes of a setting."""
     return float(np.mean(timer.seconds)) * max(setting.episodes / TOGETHER, 1)
 

@@ -302,7 +302,7 @@ def check_how(how: Any) -> None:
         raise ThreatError(f"how must be a perturbation or a function (x, context), got {how!r}")
     elif not _takes_two(how):
         raise ThreatError(
-            f"{_name(how)} must take (x, context): a batch of shape [B, *S] and what is known of the step"
+            f"{function_name(how)} must take (x, context): a batch of shape [B, *S] and what is known of the step"
         )
 
 
@@ -315,10 +315,11 @@ def check_when(when: Any) -> None:
     if not callable(when):
         raise ThreatError(f"when must be a timing such as Bernoulli(0.5), got {when!r} (wrappers and texts read texts)")
     if not _takes_two(when):
-        raise ThreatError(f"{_name(when)} must take (x, context) and return bool [B], to say when to attack")
+        raise ThreatError(f"{function_name(when)} must take (x, context) and return bool [B], to say when to attack")
 
 
-def _name(function: Any) -> str:
+def function_name(function: Any) -> str:
+    """What a function, or another object that can be called, is called in tables and messages."""
     return getattr(function, "__name__", type(function).__name__)
 
 

@@ -21,7 +21,16 @@ from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
 from adv_wrappers.core.json_values import Value, Victims, decode
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.parameter_space import ParameterSpace
-from adv_wrappers.core.perturbation import MOST_PASSES, How, On, Perturbation, When, check_how, check_when
+from adv_wrappers.core.perturbation import (
+    MOST_PASSES,
+    How,
+    On,
+    Perturbation,
+    When,
+    check_how,
+    check_when,
+    function_name,
+)
 from adv_wrappers.core.plausible_budget import Plausible
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space, VictimLike
@@ -215,7 +224,7 @@ class ThreatModel(Value):
         """Short name, for tables and for ``info``."""
         if isinstance(self.how, Perturbation):
             return self.how.label(self.within) if self.within is not None else self.how.name
-        return getattr(self.how, "__name__", type(self.how).__name__)
+        return function_name(self.how)
 
     @property
     def budget(self) -> Budget:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,13 +27,13 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import (
     write_choices,
 )
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting, MadeAttack
-from adv_wrappers.campaign.suite_attacks_without_training import beam, beam_attack
-from adv_wrappers.campaign.suite_cost import search_seconds
+from adv_wrappers.campaign.suite_attacks_without_training import beam
+from adv_wrappers.campaign.suite_cost import search_step, timed_search
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
-from adv_wrappers.core.perturbation import How, Perturbation
+from adv_wrappers.core.perturbation import How, Perturbation, function_name
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.beam import BEAM_FILE
@@ -168,17 +169,12 @@ def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
 
     How long it takes is not known before: it shortens the episodes that it searches.
     """
-    until = player.deadline.share(SEARCHED_SHARE)
-
-    def check(states: int) -> None:
-        if until.passed:
-            raise OutOfTime
-
-    try:
-        return beam_attack(setting, check)
-    except OutOfTime:
-        player.leave_out(beam.name, "the standing", search_seconds(setting, float(player.clean["mean_length"])))
-        raise
+    timer, found, _ = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
+    if found is None:
+        seconds = search_step(timer, setting) * float(player.clean["mean_length"])
+        player.leave_out(beam.name, "the standing", seconds)
+        raise OutOfTime
+    return found
 
 
 @holding
@@ -258,7 +254,7 @@ def called(threat: str | How) -> str:
     """What the standing calls an attack that has no label: its text, or the name of the perturbation or function."""
     if isinstance(threat, str):
         return threat
-    return threat.name if isinstance(threat, Perturbation) else getattr(threat, "__name__", type(threat).__name__)
+    return threat.name if isinstance(threat, Perturbation) else function_name(threat)
 
 
 def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,12 +68,13 @@ class SubmissionCost:
         """
         left, found = (1 - CERTIFIED_SHARE) * ((1 - RANGE_SHARE) * 60 * minutes - self.clean), list[str]()
         for name, seconds in self.attacks.items():
-            room = SEARCHED_SHARE * left if name == beam.name else left
-            if ROOM * seconds > room and name == beam.name:  # it is tried, for as long
-                left -= room
-            elif ROOM * seconds <= room:
+            searched = name == beam.name
+            room = SEARCHED_SHARE * left if searched else left
+            if ROOM * seconds <= room:
                 left -= seconds
                 found.append(name)
+            elif searched:  # it is tried, for as long
+                left -= room
         return found
 
     def table(self, minutes: float) -> Table:
