@@ -41,14 +41,14 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             found = adv.report(ref, env, options.minutes, out=Path(folder) / "report")
             (agent,) = read_reports(Path(folder) / "report").agents
-        half = found.choices["halving_eps"]
+        half = found.choices.halving_eps
         if half is None:
             print(f"{ref:26} {'none':>8}")
             continue
         attacks = sorted({curve.attack for curve in agent.sweeps[0].curves})
         points = half * 10 ** (np.arange(-REACH, REACH + 1) / A_DECADE)
         threats = [
-            parse_threat(attack, within=adv.Linf(float(eps), found.choices["scale"]))
+            parse_threat(attack, within=adv.Linf(float(eps), found.choices.scale))
             for attack in attacks
             for eps in points
         ]

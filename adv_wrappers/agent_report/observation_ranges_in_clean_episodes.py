@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from adv_wrappers.agent_report.what_the_report_chose_and_why import FeatureSpread
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
@@ -74,12 +75,13 @@ class ObservationRanges:
         """
         return None if self.image else tuple(float(f"{width:.4g}") for width in self.high - self.low)
 
-    def to_json(self) -> list[dict[str, Any]] | None:
+    @property
+    def spreads(self) -> tuple[FeatureSpread, ...] | None:
         """Of every feature its name, range and deviation; None for images."""
         if self.names is None:
             return None
         columns = zip(self.names, self.low.tolist(), self.high.tolist(), self.std.tolist(), strict=True)
-        return [{"name": name, "low": low, "high": high, "std": std} for name, low, high, std in columns]
+        return tuple(FeatureSpread(*column) for column in columns)
 
 
 def observed_ranges(

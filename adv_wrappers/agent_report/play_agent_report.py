@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
-import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from adv_wrappers.agent_report.eps_sweep import NO_LOSS, EpsSweep, half_return, 
 from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
 from adv_wrappers.agent_report.play_rows_until_deadline import (
-    OutOfTime,
     Trial,
     TrialLeftOut,
     TrialPlayer,
@@ -33,7 +31,13 @@ from adv_wrappers.agent_report.play_rows_until_deadline import (
 from adv_wrappers.agent_report.rows_by_section import sorted_report
 from adv_wrappers.agent_report.stills_and_film import write_film, write_stills
 from adv_wrappers.agent_report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
-from adv_wrappers.agent_report.what_the_report_chose_and_why import CHOICES_FILE, CertifiedReturn, read_choices
+from adv_wrappers.agent_report.what_the_report_chose_and_why import (
+    CertifiedReturn,
+    ReportChoices,
+    Untried,
+    read_choices,
+    write_choices,
+)
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.threat import ThreatModel
@@ -47,8 +51,8 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
 from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.utils.check_numbers import integer, number
-from adv_wrappers.utils.deadline import Deadline
-from adv_wrappers.utils.files import LOCK, holding, write
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.files import LOCK, holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
@@ -102,14 +106,14 @@ class AgentReport:
         folder: holds ``rows.db``, ``choices.json``, ``report.json`` and the page.
         page: the page.
         report: every row that was played.
-        choices: what was chosen and why, as ``choices.json`` has it.
+        choices: what was chosen and why.
         verdict: what the rows say.
     """
 
     folder: Path
     page: Path
     report: Report
-    choices: dict[str, Any]
+    choices: ReportChoices
     verdict: Verdict
 
     def __str__(self) -> str:
@@ -202,24 +206,18 @@ class ReportFolder:
     def __init__(self, path: Path, victim: Victim, environment: Environment, seed: int) -> None:
         self.path, self.seed = path, seed
         self.identity = {"victim": victim.described(), "env": json_value(environment.described), "seed": seed}
-        self.before: dict[str, Any] = {}
-        file = path / CHOICES_FILE
-        if file.exists():
-            try:
-                self.before = dict(json.loads(file.read_text(encoding="utf-8")))
-            except (OSError, ValueError, TypeError) as error:
-                raise ValueRangeError(f"cannot read {file}, which an earlier report wrote: {error}") from error
-            if self.before.get("identity") != self.identity:
-                raise ValueRangeError(
-                    f"{path} holds the report of {_whose(self.before.get('identity'))}, "
-                    f"not of {_whose(self.identity)}: give another folder"
-                )
-        elif path.is_dir() and any(one.name != LOCK for one in path.iterdir()):
+        self.before = read_choices(path)
+        if self.before.played and self.before.identity != self.identity:
+            raise ValueRangeError(
+                f"{path} holds the report of {_whose(self.before.identity)}, "
+                f"not of {_whose(self.identity)}: give another folder"
+            )
+        if not self.before.played and path.is_dir() and any(one.name != LOCK for one in path.iterdir()):
             raise ValueRangeError(f"{path} is not empty and holds no report: give a new folder")
 
 
-def _whose(identity: object) -> str:
-    about = identity if isinstance(identity, dict) else {}
+def _whose(identity: Mapping[str, Any] | None) -> str:
+    about = identity or {}
     victim, env = about.get("victim") or {}, about.get("env") or {}
     return f"{victim.get('ref') or 'an agent'} in {env.get('id')} from seed {about.get('seed')}"
 
@@ -246,11 +244,10 @@ class _Sections:
         self.finished = False
         self._player: TrialPlayer | None = None
         self._swept = list[Trial]()  # trials on all features at all steps
-        self.certificates = [CertifiedReturn(**one) for one in folder.before.get("certificates", [])]
+        self.certificates = [*folder.before.certificates]
         self.features, self.moments = dict[str, Trial](), dict[tuple[int, int], Trial]()
         self.chosen, self.reasons = list[str](), list[str]()
-        self.frames: list[dict[str, str]] = list(folder.before.get("frames", []))
-        self.film: str | None = folder.before.get("film")
+        self.frames, self.film = folder.before.frames, folder.before.film
         self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
 
@@ -299,9 +296,8 @@ class _Sections:
 
     def _episodes(self) -> int:
         """The number of episodes of a row: that of an earlier call, or by how long a row takes."""
-        before = self.folder.before.get("episodes")
-        if before is not None:
-            return int(before)
+        if self.folder.before.episodes is not None:
+            return self.folder.before.episodes
         if self.asked is not None:
             return self.asked
         counts = _IMAGE_COUNTS if self.ranges.image else _COUNTS
@@ -562,18 +558,13 @@ class _Sections:
         self.tell("a search over whole episodes")
         until = Deadline(share * (self.deadline.left - self.rows.reserve))
         self.more.pop("beam", None)
-
-        def check(states: int) -> None:
-            if until.passed:
-                raise OutOfTime
-
         episodes = self.rows.episodes
         for eps in points:
             began = time.monotonic()
             try:
                 found = beam_search(
                     self.victim, self.environment, None, episodes.count, episodes.seed, within=self.budget(eps),
-                    out=self.folder.path / f"beam-{eps:.4g}", on_step=check,
+                    out=self.folder.path / f"beam-{eps:.4g}", on_step=until.check,
                 )  # fmt: skip
                 trial = self.rows.play(found.threat, None, "what the search found", label="beam")
             except OutOfTime:
@@ -619,14 +610,10 @@ class _Sections:
         """An adversary after some steps of training; :class:`OutOfTime` once ``until`` has passed."""
         from adv_wrappers.training.train_adversary import train_adversary
 
-        def check(*told: object) -> None:
-            if until.passed:
-                raise OutOfTime
-
         return train_adversary(
             kind, self.environment, self.victim, steps=steps, within=budget, checks=1 if steps == _SAMPLE_STEPS else 5,
             episodes=min(self.rows.episodes.count, 10), seed=seed, out=self.folder.path / f"{kind}-{steps}-seed{seed}",
-            progress=check,
+            progress=until.check,
         )  # fmt: skip
 
     def _write_at_times(self) -> None:
@@ -638,28 +625,28 @@ class _Sections:
         """Write the rows, what was chosen, and the page."""
         whole = self.rows.report()
         whole.to_json(self.folder.path / "report.json")
-        choices = {
-            "schema": 1,
-            "identity": self.folder.identity,
-            "command": self._again(self.limit / 60),
-            "minutes": self.limit / 60,
-            "seconds": time.monotonic() - self._began,
-            "finished": self.finished,
-            "episodes": self.rows.episodes.count,
-            "features": self.ranges.to_json(),
-            "scale": self.ranges.scale,
-            "unit": self._unit(),
-            "eps": [0.0, *self.strongest],
-            "halving_eps": halving_eps(self.rows.clean["mean_return"], self.strongest),
-            "reasons": self.chosen,
-            "certificates": [asdict(one) for one in self.certificates],
-            "untried": [self._untried(one) for one in grouped_by_attack([*self.rows.left_out, *self.more.values()])],
-            "frames": self.frames,
-            "film": self.film,
-            "hardens": can_be_hardened(self.victim),
-            "not_tried": self.reasons,
-        }
-        write(self.folder.path / CHOICES_FILE, json.dumps(choices, indent=1, allow_nan=False).encode())
+        untried = grouped_by_attack([*self.rows.left_out, *self.more.values()])
+        choices = ReportChoices(
+            identity=self.folder.identity,
+            command=self._again(self.limit / 60),
+            minutes=self.limit / 60,
+            seconds=time.monotonic() - self._began,
+            finished=self.finished,
+            episodes=self.rows.episodes.count,
+            features=self.ranges.spreads,
+            scale=self.ranges.scale,
+            unit=self._unit(),
+            eps=(0.0, *self.strongest),
+            halving_eps=halving_eps(self.rows.clean["mean_return"], self.strongest),
+            reasons=tuple(self.chosen),
+            certificates=tuple(self.certificates),
+            untried=tuple(map(self._untried, untried)),
+            frames=self.frames,
+            film=self.film,
+            hardens=can_be_hardened(self.victim),
+            not_tried=tuple(self.reasons),
+        )
+        write_choices(self.folder.path, choices)
         began = time.monotonic()
         page = write_page(self.folder.path, self.folder.path / PAGE_FILE)
         self._written = time.monotonic()
@@ -678,9 +665,9 @@ class _Sections:
             with contextlib.suppress(AdvWrappersError):
                 self.write()
 
-    def _untried(self, one: TrialLeftOut) -> dict[str, Any]:
+    def _untried(self, one: TrialLeftOut) -> Untried:
         minutes = math.ceil((self.limit + 1.5 * one.seconds) / 60)
-        return {**asdict(one), "command": self._again(minutes)}
+        return Untried(one.threat, one.why, one.seconds, self._again(minutes))
 
     def _again(self, minutes: float) -> str:
         """The command, or the line of Python, that goes on with this report."""

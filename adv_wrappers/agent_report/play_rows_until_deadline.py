@@ -20,17 +20,13 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims.victim import Victim
 
 _TIMED_STEPS, _TIMED_SECONDS = 20, 0.5  # of a threat that is timed before it is played
 ROOM = 1.25  # a row may take so much longer than estimated
-
-
-class OutOfTime(Exception):
-    """A trial does not fit into the time that is left."""
 
 
 @dataclass(frozen=True)

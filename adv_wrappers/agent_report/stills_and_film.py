@@ -10,6 +10,7 @@ from pathlib import Path
 import cv2
 from PIL import Image
 
+from adv_wrappers.agent_report.what_the_report_chose_and_why import AttackedFrame
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.observation_under_threats import compare_threats
@@ -30,17 +31,17 @@ _SIZE = 168  # pixels of the longer side of a picture in a film
 
 def write_stills(
     folder: Path, victim: Victim, environment: Environment, threats: Sequence[object], seed: int
-) -> list[dict[str, str]]:
+) -> tuple[AttackedFrame, ...]:
     """Write the true, the shown and the different picture of one step of an episode under each threat.
 
     Returns:
-        Of each threat its ``title``, and the files ``true``, ``shown`` and ``difference`` within the folder.
+        Of each threat the title and the files.
 
     Raises:
         AdvWrappersError: one of its kinds, for observations that are no images and threats that do not fit.
     """
     found = compare_threats(environment.name, threats, victim, step=_STEP, seed=seed)
-    true, entries = found.frame(found.true), list[dict[str, str]]()
+    true, frames = found.frame(found.true), list[AttackedFrame]()
     for i, (name, observation) in enumerate(zip(found.names, found.perturbed, strict=True)):
         shown = found.frame(observation)
         gain = gain_for(largest_change(true, shown))
@@ -49,21 +50,20 @@ def write_stills(
             "shown": to_pixels(shown),
             "difference": amplified_difference(true, shown, gain),
         }
-        entry = {"title": f"{name[0]}, step {_STEP}"}
+        files = {part: folder.resolve() / "frames" / f"{i}-{part}.png" for part in pictures}
         for part, picture in pictures.items():
-            entry[part] = f"frames/{i}-{part}.png"
-            write(folder / entry[part], cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
-        entries.append(entry)
-    return entries
+            write(files[part], cv2.imencode(".png", picture[..., ::-1])[1].tobytes())
+        frames.append(AttackedFrame(f"{name[0]}, step {_STEP}", **files))
+    return tuple(frames)
 
 
 def write_film(
     folder: Path, victim: Victim, environment: Environment, threat: ThreatModel, seed: int, deadline: Deadline
-) -> str | None:
+) -> Path | None:
     """Write some seconds of an episode under a threat: true, shown and different pictures side by side.
 
     Returns:
-        The file within the folder, an animated WebP; None where the episode ends, or the time, before the film begins.
+        The file, an animated WebP; None where the episode ends, or the time, before the film begins.
 
     Raises:
         AdvWrappersError: one of its kinds, for observations that are no images and a threat that does not fit.
@@ -84,5 +84,6 @@ def write_film(
         return None
     data = io.BytesIO()
     frames[0].save(data, "WEBP", save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0, quality=35)
-    write(folder / FILM_FILE, data.getvalue())
-    return FILM_FILE
+    file = folder.resolve() / FILM_FILE
+    write(file, data.getvalue())
+    return file

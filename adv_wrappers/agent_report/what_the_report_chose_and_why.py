@@ -98,9 +98,12 @@ class ReportChoices:
         minutes: the time that was given.
         seconds: the time that it took.
         finished: whether it came to its end.
+        episodes: the number of episodes of every row, or None.
         features: of the observations, in their order; None for images.
         scale: what an eps is multiplied by, a feature; None is one for all.
         unit: the unit of an eps, in words.
+        eps: the radii that all features were attacked in, after 0 for none.
+        halving_eps: the radius at which half of the return is lost, between two that were played; or None.
         reasons: why the budgets were chosen, in sentences.
         certificates: certified returns, by eps.
         untried: attacks that there was no time for.
@@ -116,9 +119,12 @@ class ReportChoices:
     minutes: float | None = None
     seconds: float | None = None
     finished: bool = True
+    episodes: int | None = None
     features: tuple[FeatureSpread, ...] | None = None
     scale: tuple[float, ...] | None = None
     unit: str = ""
+    eps: tuple[float, ...] = ()
+    halving_eps: float | None = None
     reasons: tuple[str, ...] = ()
     certificates: tuple[CertifiedReturn, ...] = ()
     untried: tuple[Untried, ...] = ()
@@ -165,18 +171,18 @@ class _ChoicesReader:
         self._path = path
 
     def choices(self, data: Mapping[str, Any]) -> ReportChoices:
-        scale = data.get("scale")
-        features = data.get("features")
+        scale, features, episodes = data.get("scale"), data.get("features"), self._number(data, "episodes")
         return ReportChoices(
             command=self._text(data, "command"),
             minutes=self._number(data, "minutes"),
             seconds=self._number(data, "seconds"),
             finished=data.get("finished", True) is not False,
+            episodes=None if episodes is None else int(episodes),
             features=None if features is None else tuple(map(self._feature, self._dicts(data, "features"))),
-            scale=None
-            if scale is None
-            else tuple(self._one_number("scale", item) for item in self._list(data, "scale")),
+            scale=None if scale is None else self._numbers(data, "scale"),
             unit=self._text(data, "unit"),
+            eps=self._numbers(data, "eps"),
+            halving_eps=self._number(data, "halving_eps"),
             reasons=self._texts(data, "reasons"),
             certificates=tuple(map(self._certificate, self._dicts(data, "certificates"))),
             untried=tuple(map(self._untried, self._dicts(data, "untried"))),
@@ -230,6 +236,9 @@ class _ChoicesReader:
         if number is None:
             raise self._wrong(key, "a finite number", found)
         return number
+
+    def _numbers(self, data: Mapping[str, Any], key: str) -> tuple[float, ...]:
+        return tuple(self._one_number(key, item) for item in self._list(data, key))
 
     def _list(self, data: Mapping[str, Any], key: str) -> Sequence[Any]:
         found = data.get(key)

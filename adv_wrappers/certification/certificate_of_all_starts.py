@@ -42,7 +42,7 @@ from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
 from adv_wrappers.utils.check_numbers import check_number, integer
-from adv_wrappers.utils.deadline import Deadline, OutOfTimeError, TimedBatches
+from adv_wrappers.utils.deadline import Deadline, OutOfTime, TimedBatches
 from adv_wrappers.utils.float32_precision import full_precision
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim, from_module, load_victim
@@ -363,7 +363,7 @@ class SearchRound:
                 return
             try:
                 self.step()
-            except OutOfTimeError:
+            except OutOfTime:
                 self.stopped = True
                 return
             if self.search.box_actions.batches.deadline is not self._deadline:
@@ -371,7 +371,7 @@ class SearchRound:
         self.finished = self.steps == self.dynamics.limit or not self._dropped
 
     def step(self) -> None:
-        """Follow all boxes for one step, or none where the time is over before: :class:`OutOfTimeError`."""
+        """Follow all boxes for one step, or none where the time is over before: :class:`OutOfTime`."""
         low, high, values, ended = list[Floats](), list[Floats](), list[Floats](), self._ended
         for rows, first, last, action in self.actions.of(self.cells, self.low, self.high):
             after = self.dynamics.step(first, last, action)
@@ -646,12 +646,12 @@ class BoxActions:
             self._victim = _with_axes(victim, net, np.linalg.inv(dynamics.coordinates).astype(np.float64))
 
     def possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
-        """Which actions are possible in boxes ``[N, D]``, ``[N, A]``; raises :class:`OutOfTimeError`."""
+        """Which actions are possible in boxes ``[N, D]``, ``[N, A]``; raises :class:`OutOfTime`."""
         parts, start = list[NDArray[np.bool_]](), 0
         while start < len(low):
             rows = self.batches.next(len(low) - start)
             if not rows:
-                raise OutOfTimeError
+                raise OutOfTime
             parts.append(self._possible(low[start : start + rows], high[start : start + rows]))
             self.batches.done(rows)
             start += rows

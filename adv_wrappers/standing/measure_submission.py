@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
-from adv_wrappers.agent_report.play_rows_until_deadline import OutOfTime, TrialPlayer
+from adv_wrappers.agent_report.play_rows_until_deadline import TrialPlayer
 from adv_wrappers.agent_report.what_the_report_chose_and_why import (
     CertifiedReturn,
     ReportChoices,
@@ -42,7 +42,7 @@ from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.presets import as_threat, parse_perturbation
 from adv_wrappers.standing.budget_table import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.utils.check_numbers import number
-from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.split_and_parse_text import duration
 from adv_wrappers.victims import environment_of, load_victim

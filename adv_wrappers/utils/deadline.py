@@ -10,6 +10,10 @@ clock = time.monotonic  # tests put another one in its place
 _AT_ONCE = 0.05  # of the time that is left, which a batch takes at most
 
 
+class OutOfTime(Exception):
+    """Something does not fit into the time that is left, or that time passed while it was done."""
+
+
 class Deadline:
     """The time at which something stops.
 
@@ -30,13 +34,14 @@ class Deadline:
         """Whether nothing is left."""
         return clock() >= self._until
 
+    def check(self, *_told: object) -> None:
+        """Raise :class:`OutOfTime` once nothing is left; may be called in place of a function that tells progress."""
+        if self.passed:
+            raise OutOfTime
+
     def share(self, part: float) -> Deadline:
         """One after this part of the time that is left."""
         return Deadline(None if math.isinf(self._until) else part * self.left)
-
-
-class OutOfTimeError(Exception):
-    """The time is over in the midst of something, which is then left as it was before."""
 
 
 class TimedBatches:

@@ -47,12 +47,12 @@ def found(net: Any, env: Any, out: Path, **given: Any) -> Any:
 def test_an_agent_that_ignores_what_it_sees(tmp_path: Path) -> None:
     made = found(Deaf(), Guess, tmp_path / "out")
     assert made.verdict.sentence.startswith("Nothing that was tried changes a single action")
-    assert made.choices["halving_eps"] is None and not any(step.command for step in made.verdict.next)
+    assert made.choices.halving_eps is None and not any(step.command for step in made.verdict.next)
 
 
 def test_an_agent_that_breaks_below_a_hundredth(tmp_path: Path) -> None:
     made = found(Plain(), Narrow, tmp_path / "out")
-    assert made.verdict.figure.eps < 0.01 and made.choices["halving_eps"] < 0.01
+    assert made.verdict.figure.eps < 0.01 and made.choices.halving_eps < 0.01
     assert made.verdict.feature == "feature 0"
     assert "feature 0 alone" in made.verdict.sentence
 
@@ -78,7 +78,7 @@ def test_an_agent_that_breaks_under_a_load(tmp_path: Path) -> None:
     assert made.verdict.dynamics is not None and made.verdict.dynamics.startswith("mass times 1.3")
     left = found(Plain(), Narrow, tmp_path / "other")
     assert left.verdict.dynamics is None
-    assert any("Its body and its world were left as they are" in text for text in left.choices["not_tried"])
+    assert any("Its body and its world were left as they are" in text for text in left.choices.not_tried)
 
 
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_another_call_goes_on_and_is_never_weaker(tmp_path: Path, monkeypatch: p
     first = found(Plain(), Guess, tmp_path / "out")
     monkeypatch.setattr(play_agent_report, "_QUICK", ("noise", "max-diff"))
     again = report(victim(Plain()), Guess, MINUTES, out=tmp_path / "out")
-    assert again.choices["episodes"] == 5, "rows are of the episodes of the first call"
+    assert again.choices.episodes == 5, "rows are of the episodes of the first call"
     before = {row["threat"]: row["mean_return"] for row in first.report.threats}
     after = {row["threat"]: row["mean_return"] for row in again.report.threats}
     assert min(after.values()) <= min(before.values()) and len(after) > len(before)
@@ -152,4 +152,4 @@ def test_an_interrupted_report_has_its_page(tmp_path: Path) -> None:
         found(Plain(), Guess, tmp_path / "out", tell=interrupt)
     kept = json.loads((tmp_path / "out" / "choices.json").read_text())
     assert not kept["finished"] and kept["eps"][1:] and (tmp_path / "out" / "report.html").exists()
-    assert found(Plain(), Guess, tmp_path / "out").choices["finished"]
+    assert found(Plain(), Guess, tmp_path / "out").choices.finished

@@ -18,10 +18,11 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import (
 def test_what_is_written_is_read(tmp_path):
     folder = tmp_path.resolve()
     choices = ReportChoices(
-        "adv-wrappers report", 2.0, 1.5, False, (FeatureSpread("x", -1.0, None, 0.5),), (1.0, 2.0), "of the range",
-        ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),), (Untried("pgd", "no time", None),),
-        (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),), folder / "film.gif",
-        False, ("nothing else",), {"seed": 0},
+        "adv-wrappers report", 2.0, 1.5, False, 30, (FeatureSpread("x", -1.0, None, 0.5),), (1.0, 2.0), "of the range",
+        (0.0, 0.5), 0.25, ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
+        (Untried("pgd", "no time", None),),
+        (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),),
+        folder / "film.gif", False, ("nothing else",), {"seed": 0},
     )  # fmt: skip
     write_choices(tmp_path, choices)
     assert read_choices(tmp_path) == replace(choices, played=True)
