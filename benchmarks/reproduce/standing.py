@@ -22,11 +22,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from defences import TASKS
+from hardened import ENVS
 from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
-from adv_wrappers.standing.budget_table import budget_of_environment
+from adv_wrappers.standing.budget_table import StandingBudget, budget_of_environment
 from adv_wrappers.standing.measure_submission import Submission, add_submission, ranked, read_entries
 from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
 from adv_wrappers.standing.standing_table import standing_table
@@ -34,6 +36,10 @@ from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim_references import zoo_names
 
 CARDS = ("benchmarks/reproduce/hardened/*", "benchmarks/reproduce/rarl/*", "benchmarks/reproduce/defences/*")
+LENDING = {  # pages with attacks that take hours, and what their budget is in an environment
+    "hardened": {id: StandingBudget(eps, "victim", "").arguments for id, eps in ENVS.values()},
+    "defences": {id: StandingBudget(task.eps, task.scale, "").arguments for id, task in TASKS.items()},
+}
 
 
 def agents_of(victims: Path | None) -> dict[str, str]:
@@ -74,7 +80,9 @@ def elsewhere(entry: dict[str, Any]) -> dict[str, Any]:
         found[f"{suite['worst']}, everything"] = {
             **suite["figure"], "caveat": known_caveat(suite["figure"]), "seconds": 0.0,
         }  # fmt: skip
-    for page in ("hardened", "defences"):
+    for page, budgets in LENDING.items():
+        if budget is None or budgets.get(entry["environment"]["id"]) != budget.arguments:
+            continue
         data = load(RESULTS / f"{page}.json")
         rows = data.get("agents", data.get("attacks", {})).get(name, {}).get("rows", {})
         for attack, row in rows.items():
