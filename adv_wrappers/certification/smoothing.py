@@ -23,6 +23,13 @@ Dvoretzky, Kiefer and Wolfowitz, which holds for all thresholds as well, allows 
 and Pearson's bound is far closer where P is near one (0.994 instead of 0.961 where all of 1000 episodes succeed, at
 confidence 0.95), and that is where the shift costs most.
 
+**Divergences.** ReCePS (Mu et al. 2024) bounds the mean by the least one of all distributions of the return within an
+f-divergence of the clean one, that of the noise from the noise when it is moved by eps. Of the same distribution this
+is never more than the bound above. Let U be standard normal. The returns of the clean agent are distributed as a
+function of U that does not fall (their quantiles); the same function of ``U - eps / sigma`` has just the distribution
+that the thresholds allow, and its divergence from the clean one is at most that of ``U - eps / sigma`` from U (data
+processing), so it lies in the ball. What such a ball adds are other norms and noise, and actions: it is not built.
+
 **Single actions** (Wu et al. 2022, "CROP: Certifying Robust Policies for RL through Functional Smoothing", their local
 smoothing; for votes Cohen et al. 2019, theorem 1). Let ``s(o, a)`` in [0, 1] be the average over noise of something at
 ``o``: the share of noisy copies on which the agent plays ``a``, or its Q-value, clipped to a range and scaled to [0, 1]

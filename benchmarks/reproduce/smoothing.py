@@ -279,6 +279,34 @@ def body(data: Data) -> list[str]:
     return parts
 
 
+def by_thresholds(returns: np.ndarray[Any, Any], least: float, length: float) -> float:
+    """The least mean under attacks of a length, in sigma, where the sample is all there is: every threshold moved."""
+    ordered, count = np.sort(returns), len(returns)
+    reached = torch.from_numpy(1 - np.arange(count) / count)
+    moved = torch.special.ndtr(torch.special.ndtri(reached) - length).numpy()
+    return least + float((np.diff(ordered, prepend=least) * moved).sum())
+
+
+def by_divergence(returns: np.ndarray[Any, Any], least: float, length: float) -> float:
+    """The least mean of all distributions whose divergence from the sample is at most that of the noise when moved.
+
+    It is the Kullback-Leibler divergence, ``length**2 / 2``, and the largest value of its dual (Donsker and Varadhan),
+    ``-t log mean exp(-return / t) - t length**2 / 2``, over a grid of temperatures ``t``.
+    """
+    above, temperatures = returns - returns.min(), np.geomspace(1e-2, 1e5, 500)[:, None]
+    means = np.exp(-above / temperatures).mean(1)
+    dual = returns.min() - temperatures[:, 0] * (np.log(means) + length**2 / 2)
+    return max(float(dual.max()), least)
+
+
+DIVERGENCES = (
+    "Two bounds of the mean, of these episodes as if there were no others: without what confidence costs. The first "
+    "moves every threshold by the length, as `certified` does; the second is of a ball of the Kullback-Leibler "
+    "divergence, one of the f-divergences of ReCePS (Mu et al. 2024). No such ball gives more, as "
+    "`adv_wrappers.certification.smoothing` shows."
+)
+
+
 def limit(case: Case, played: dict[str, Any]) -> str:
     """What the number of episodes allows to certify, in a sentence."""
     counts = sorted({len(row["returns"]) for row in played.values()})
@@ -319,6 +347,13 @@ def section(case: Case, found: dict[str, Any]) -> str:
         parts.append(
             f"Mean return over {case.attacked} episodes under attacks of that length.\n\n" + table(header, lines)
         )
+    lengths = (0.5, 1.0, 2.0, 3.0)
+    lines = []
+    for name, row in played.items():
+        returns, scale = np.array(row["returns"]), math.sqrt(row["vote"])
+        pairs = ((by(returns, case.least, at * scale) for by in (by_thresholds, by_divergence)) for at in lengths)
+        lines.append([name, *(" / ".join(map(told, pair)) for pair in pairs)])
+    parts.append(f"{DIVERGENCES}\n\n{table(['noise', *(f'{at:g} sigma' for at in lengths)], lines)}")
     lines = []
     for name, row in played.items():
         about = row.get("radii")
