@@ -331,10 +331,10 @@ def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
 def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> str:
     """Why there is no verdict, and what there is."""
     open_ = [test.verdict(i) for i, above in enumerate(test.above) if not above and test.returns[i]]
-    each = sum(seconds for seconds, above in zip(test.seconds, test.above, strict=True) if not above)
+    alone = LEAST_EPISODES * sum(seconds for seconds, above in zip(test.seconds, test.above, strict=True) if not above)
     why = f"after {test.done} episodes" if budget_s is None else f"after {spent:.1f} of {budget_s:g} s"
     more = (
-        f"; {LEAST_EPISODES} episodes of each take about {LEAST_EPISODES * each:.1f} s"
+        f"; {LEAST_EPISODES} episodes of each take about {_BATCHED * alone:.1f} to {alone:.1f} s"
         if test.done < LEAST_EPISODES
         else ""
     )
