@@ -139,7 +139,7 @@ def add_submission(
         entry |= {"certificate": None, **_certified(opened, deadline)}
         setting = opened.setting(folder)
         entries, reasons = entries_that_apply(ATTACKS, setting)
-        left_out |= reasons
+        left_out |= {name: _without_folders(reason) for name, reason in reasons.items()}
         for one in entries:
             tell(f"{name}: {one.name}")
             try:
@@ -152,7 +152,7 @@ def add_submission(
                 left_out[one.name] = f"about {duration(left_out_seconds[one.name])}, more than was left"
                 tell(f"{name}: {one.name} was left out, {left_out[one.name]}")
             except AdvWrappersError as error:
-                left_out[one.name] = str(error)
+                left_out[one.name] = _without_folders(str(error))
             _write(folder, entry, player, opened)
         _write(folder, entry, player, opened)
     return entry
@@ -310,7 +310,7 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_folders(text: str) -> str:
     """A text without the folders in which cards lie on one machine."""
-    return re.sub(r"(card:)\S*/", r"\1", text)
+    return re.sub(r"(card[:=])\S*/", r"\1", text)
 
 
 def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[OpenedAgent, dict[str, Any]]:

@@ -42,7 +42,7 @@ def _line(entry: Mapping[str, Any]) -> Sequence[str]:
         _mean(worst[1]) if worst else "not attacked yet",
         f"`{worst[0]}`" if worst else "none",
         f"{own} of {len(ATTACKS)}{f', {added} added' if added else ''}",
-        f"{certificate['lower']:.4g}" if certificate else "none",
+        _number(certificate["lower"]) if certificate else "none",
         entry.get("claim") or "none",
         entry.get("trained_with") or "no record",
         "no record" if seconds is None else f"{seconds / 60:.1f}",
@@ -72,8 +72,13 @@ def without_certificate(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[
 
 
 def _mean(figures: Mapping[str, Any]) -> str:
-    interval = f"[{figures['low']:.4g}, {figures['high']:.4g}]"
-    return f"{figures['mean']:.4g} {marked(interval, figures)}"
+    interval = f"[{_number(figures['low'])}, {_number(figures['high'])}]"
+    return f"{_number(figures['mean'])} {marked(interval, figures)}"
+
+
+def _number(value: float) -> str:
+    """A return by four digits, or all digits before the point."""
+    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"
 
 
 def _cell(text: str) -> str:

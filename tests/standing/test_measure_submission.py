@@ -16,6 +16,7 @@ from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
     ENTRY_FILE,
     Submission,
+    _without_folders,
     add_attack,
     add_submission,
     attacks_played,
@@ -205,3 +206,8 @@ def test_the_higher_mean_under_the_strongest_attack_is_first():
 
     assert [one["name"] for one in ranked([entry("a", 9, 1), entry("none"), entry("b", 3, 2)])] == ["b", "a", "none"]
     assert strongest({"attacks": {"noise": {"mean": 9}}}) is None
+
+
+def test_no_folder_of_a_machine_is_told():
+    said = "<ModuleVictim card:/home/me/agent, mode> and learned:card=/tmp/adversary"
+    assert _without_folders(said) == "<ModuleVictim card:agent, mode> and learned:card=adversary"

@@ -29,6 +29,11 @@ def test_an_agent_counts_for_its_strongest_attack():
     assert "- No certificate of a: no bounds" in text
 
 
+def test_large_returns_are_written_out():
+    large = {**entry()["clean"], "mean": 15275.25, "low": 12.345, "high": 23456.7}
+    assert "| a | 15275 [12.35, 23457] |" in standing_table([entry(clean=large)])[3]
+
+
 def test_what_is_no_interval_is_marked_and_explained_once_a_table():
     noise = {**entry()["clean"], "caveat": "all 10 returns are equal"}
     elsewhere = {"beam, everything": {**noise, "mean": 1.0, "caveat": "fewer than 10 episodes", "episodes": 5}}
