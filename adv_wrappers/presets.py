@@ -324,7 +324,8 @@ def read_text(text: str) -> tuple[str, dict[str, Any]]:
         key = key.strip()
         _refuse_unwritten(value, text)
         if not equals or not key.isidentifier():
-            raise ThreatError(f"cannot read {piece!r} in {text!r}: expected key=value")
+            own = "; MODULE:NAME, an attack of your own, has no text: give it in Python" if name not in presets else ""
+            raise ThreatError(f"cannot read {piece!r} in {text!r}: expected key=value{own}")
         if key in arguments:
             raise ThreatError(f"{key} is given twice in {text!r}")
         arguments[key] = unquote(value) if key in TEXTS else parse_value(value.strip())
