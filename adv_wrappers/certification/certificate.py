@@ -34,9 +34,10 @@ from adv_wrappers.certification.episodes_of_own_or_worst_actions import (
     worst_possible_action,
 )
 from adv_wrappers.certification.interval_dynamics import has_dynamics
-from adv_wrappers.certification.possible_actions_under_budget import PossibleActions, given_budget
+from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
+from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
@@ -253,6 +254,7 @@ def certify(
 
     Raises:
         VictimError: for a victim that samples, has a hidden state or no bounds, or does not fit the environment.
+        ThreatError: for no budget, and for ``within`` beside ``eps`` or ``scale``.
         BudgetError: for a budget that is no box, unbounded, or below one grey level.
         SpaceError: for actions other than one discrete one, and observations other than one Box.
         SnapshotError: for an environment that can neither be saved nor replayed (:ref:`replays`).
@@ -265,7 +267,7 @@ def certify(
     (array([500., 500.]), array([False, False]), True)
     """
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
-    budget = given_budget(eps, scale, within)
+    budget = needed_budget("a certificate", eps, scale, within, zero=True)
     limits = SearchLimits.checked(order, max_sequences, max_nodes, max_boxes, budget_s)
     seeds, searched = draw_seeds(seed, episodes), limits.nodes != 0
     whole = Deadline(None if limits.seconds is None else limits.seconds * episodes)

@@ -35,9 +35,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from adv_wrappers.certification.interval_dynamics import LARGEST_STATE, IntervalDynamics, dynamics_of
-from adv_wrappers.certification.possible_actions_under_budget import ObservationBoxes, given_budget
+from adv_wrappers.certification.possible_actions_under_budget import ObservationBoxes
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
+from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
@@ -124,6 +125,7 @@ def certify_all_starts(
     Raises:
         ValueRangeError: for other environments, and limits that are none.
         VictimError: for a victim that samples, has a hidden state or no bounds.
+        ThreatError: for no budget, and for ``within`` beside ``eps`` or ``scale``.
         BudgetError: for a budget that is no box.
 
     >>> import gymnasium as gym
@@ -159,7 +161,7 @@ class StateBoxSearch:
         method: Method = "crown",
         most_at_once: int = 100_000,
     ) -> None:
-        budget = given_budget(eps, scale, within)
+        budget = needed_budget("a certificate", eps, scale, within, zero=True)
         victim = load_victim(victim)
         if victim.select != "mode" or victim.recurrent:
             raise VictimError(

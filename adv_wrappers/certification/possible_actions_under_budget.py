@@ -17,30 +17,15 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.spaces import Field, finite, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Space
-from adv_wrappers.errors import Argument, BudgetError, Message, SpaceError, ValueRangeError
+from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.victims.possible_actions_in_box import Method, possible_actions
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import as_float, floated
 
 _ROWS = 256  # boxes whose bounds are computed at once; of images 8
-
-
-def given_budget(eps: float | None, scale: Scale, within: Budget | None) -> Budget:
-    """The budget that ``eps`` and ``scale``, or ``within`` name.
-
-    Raises:
-        BudgetError: for both or neither of them, and for what is no budget.
-    """
-    if (eps is None) == (within is None) or (within is not None and scale is not None):
-        given = Argument("eps", eps), ", ", Argument("scale", scale), ", ", Argument("within", within)
-        raise BudgetError(Message("give either eps, with scale if need be, or within=, got ", *given))
-    if within is not None and not isinstance(within, Budget):
-        raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
-    return Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
 
 
 def observation_box(space: Space, budget: Budget, observations: Batch) -> tuple[Tensor, Tensor]:

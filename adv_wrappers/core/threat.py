@@ -36,6 +36,7 @@ from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space, VictimLike
 from adv_wrappers.errors import (
     EPS_OR_WITHIN,
+    Argument,
     AttackName,
     BudgetError,
     Message,
@@ -124,20 +125,34 @@ def victims_in(value: object) -> list[VictimLike]:
     return found
 
 
+def given_budget(eps: float | None, scale: Scale, within: Budget | None) -> Budget | None:
+    """The budget that ``eps`` and ``scale``, or ``within`` name; None where nothing is given.
+
+    Raises:
+        ThreatError: for ``within`` beside one of the others, and for ``scale`` alone.
+        BudgetError: for what is no budget.
+    """
+    if (eps is not None or scale is not None) if within is not None else (eps is None and scale is not None):
+        given = Argument("eps", eps), ", ", Argument("scale", scale), ", ", Argument("within", within)
+        raise ThreatError(Message("give either eps, with scale if need be, or within=, got ", *given))
+    budget = within if eps is None else Linf(eps, scale)
+    if budget is not None and not isinstance(budget, Budget):
+        raise BudgetError(f"within must be a budget such as Linf(0.1), got {budget!r:.80}")
+    return budget
+
+
 def needed_budget(
     who: MessagePart, eps: float | None, scale: Scale, within: Budget | None, zero: bool = False
 ) -> Budget:
-    """The budget that ``eps`` and ``scale``, or ``within`` name; ``zero`` is whether it may allow nothing.
+    """The budget of :func:`given_budget`, where one is needed; ``zero`` is whether it may allow nothing.
 
     Raises:
-        ThreatError: for both or neither of them; ``who`` needs one.
-        BudgetError: for what is no budget, and for one that allows nothing: long work would come to nothing.
+        ThreatError: as there, and where nothing is given; ``who`` needs it.
+        BudgetError: as there, and for one that allows nothing: long work would come to nothing.
     """
-    if (eps is None) == (within is None):
+    budget = given_budget(eps, scale, within)
+    if budget is None:
         raise ThreatError(Message(who, " needs a budget: ", EPS_OR_WITHIN))
-    budget = Linf(eps, scale) if within is None else within  # type: ignore[arg-type]  # Linf says what eps must be
-    if not isinstance(budget, Budget):
-        raise BudgetError(f"within must be a budget such as Linf(0.1), got {budget!r:.80}")
     if budget.is_zero and not zero:
         why = f" needs a budget that allows a change, and under {budget!r:.200} nothing can change"
         raise BudgetError(Message(who, why))

@@ -43,8 +43,8 @@ from typing import Any, Literal
 from stable_baselines3.common.utils import set_random_seed
 
 from adv_wrappers.cli_option_choices import REWARDS, Rewards
-from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.threat import ThreatModel, given_budget
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.presets import as_threat
@@ -241,8 +241,8 @@ def train_agent(
     schedule = Schedule(training, phase, ratio)
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None
-    spec = AdversarySpec.parse(adversary, eps, scale, within, when)
-    budget = within if eps is None else Linf(eps, scale)
+    budget = given_budget(eps, scale, within)
+    spec = AdversarySpec.parse(adversary, budget, when)
     if training.workers > 1:
         pickled("the threat", spec)
     method = parse_robust(robust, budget, kind)

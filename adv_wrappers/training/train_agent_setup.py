@@ -21,7 +21,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 
 from adv_wrappers.adversaries.actor import ActionActor, Actor
 from adv_wrappers.cli_option_choices import Rewards
-from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits
@@ -88,15 +88,12 @@ class AdversarySpec:
         return self.actor is not None
 
     @staticmethod
-    def parse(adversary: Any, eps: float | None, scale: Any, within: Budget | None, when: Any) -> AdversarySpec:
-        """The adversary that the arguments of :func:`adv_wrappers.train_agent` describe.
+    def parse(adversary: Any, budget: Budget | None, when: Any) -> AdversarySpec:
+        """The adversary that the arguments of :func:`adv_wrappers.train_agent` describe, within a budget or its own.
 
         Raises:
             AdvWrappersError: one of its kinds, for arguments that describe none.
         """
-        if eps is not None and within is not None:
-            raise ThreatError(Message("give ", Argument("eps", ...), " or within=, not both"))
-        budget = within if eps is None else Linf(eps, scale)
         when = parse_when(when) if isinstance(when, str) else when
         if adversary is None:
             return AdversarySpec()

@@ -676,7 +676,7 @@ class Unplayed(gym.Wrapper):
         ({"attacks": []}, ThreatError, "got none"),
         ({"attacks": ["min-q", "robust-sarsa"]}, ThreatError, "no attack applies: min-q: min-q needs Q-values"),
         ({"eps": None}, ThreatError, "needs a budget"),
-        ({"within": adv.Linf(0.1)}, ThreatError, "needs a budget"),
+        ({"within": adv.Linf(0.1)}, ThreatError, "give either eps"),
         ({"eps": -1.0}, BudgetError, "eps"),
         ({"scale": "victim"}, BudgetError, "unit of its own"),
         ({"scale": (1.0, 2.0)}, BudgetError, "2 numbers for a space of 4"),

@@ -18,7 +18,7 @@ from adv_wrappers.atari import atari
 from adv_wrappers.certification import certificate, certificate_of_all_starts, possible_actions_under_budget
 from adv_wrappers.certification.certificate_of_all_starts import certify_all_starts
 from adv_wrappers.certification.certified_ranges_over_eps import certified_ranges
-from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
 from tests.bounds.networks import Dueling, Residual
@@ -253,6 +253,7 @@ def test_atari():
         episodes=1,
         least_reward=-1.0,
         max_nodes=20,
+        budget_s=None,
     )
     assert found.clean == found.gwc == 0 and -3 < found.lower <= 0 and found.node_counts <= 20
 
@@ -299,9 +300,9 @@ def test_an_environment_that_draws_and_is_replayed():
         ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, SpaceError, "one discrete action.*Box"),
         ({"victim": walker(3)}, VictimError, "is for action space"),
         ({"env": "ALE/Pong-v5"}, VictimError, "is for observation space"),
-        ({"eps": None}, BudgetError, "give either eps, with scale if need be, or within=, got eps=None"),
-        ({"within": Linf(0.1)}, BudgetError, "give either eps.*got eps=0.5"),
-        ({"eps": None, "within": Linf(0.1), "scale": 2.0}, BudgetError, "give either eps"),
+        ({"eps": None}, ThreatError, "a certificate needs a budget: eps=, or within="),
+        ({"within": Linf(0.1)}, ThreatError, "give either eps, with scale if need be, or within=, got eps=0.5"),
+        ({"eps": None, "within": Linf(0.1), "scale": 2.0}, ThreatError, "give either eps"),
         ({"eps": None, "within": 0.1}, BudgetError, "within must be a budget such as Linf"),
         ({"eps": None, "within": adv.L2(0.1)}, BudgetError, "needs a budget that is a box"),
         ({"eps": -0.1}, BudgetError, "eps must be a finite number from 0 to"),
@@ -336,7 +337,7 @@ def test_nothing_is_played_before_everything_is_checked():
             return super().step(action)
 
     for changed in ({"within": Linf(1)}, {"method": "crow"}, {"least_reward": None}, {"max_nodes": -1}):
-        with pytest.raises((BudgetError, ValueRangeError), match=r"eps|method|least|max_nodes"):
+        with pytest.raises((ThreatError, ValueRangeError), match=r"eps|method|least|max_nodes"):
             certified(env=Counting, **changed)
     assert not stepped
 

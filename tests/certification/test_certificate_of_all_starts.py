@@ -19,7 +19,7 @@ from adv_wrappers.certification.certificate_of_all_starts import (
     _next_at_once,
     certify_all_starts,
 )
-from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
+from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.utils.deadline import Deadline
 from tests.core.helpers import randn
 
@@ -319,7 +319,7 @@ def test_refusals():
         certify_all_starts(from_module(broken, env.observation_space, env.action_space, "q"), env, 0.01)
     with pytest.raises(VictimError, match="expected a victim for"):
         certify_all_starts(victim, gym.make("MountainCar-v0"), 0.01)
-    with pytest.raises(BudgetError, match="give either eps"):
+    with pytest.raises(ThreatError, match="a certificate needs a budget"):
         certify_all_starts(victim, env)
     with pytest.raises(ValueRangeError, match="got RescaleAction"):
         certify_all_starts(swinger(), RescaleAction(gym.make("Pendulum-v1"), -1, 1), 0.01)

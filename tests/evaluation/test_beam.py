@@ -213,7 +213,7 @@ def test_an_environment_that_is_replayed():
         ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, SpaceError, "one discrete action.*Box"),
         ({"victim": SEES_DICT, "env": lambda: Named(Walk())}, SpaceError, "observation space"),
         ({"eps": None}, ThreatError, "needs a budget: eps=, or within="),
-        ({"within": L2(0.1)}, ThreatError, "needs a budget: eps=, or within="),
+        ({"within": L2(0.1)}, ThreatError, "give either eps"),
         ({"eps": -0.1}, BudgetError, "eps must be .*-0.1"),
         ({"eps": None, "within": Valid()}, BudgetError, "unbounded"),
         ({"eps": None, "within": Newest(Linf(0.1))}, BudgetError, "the budget of a single step, and newest"),

@@ -77,9 +77,9 @@ def test_threats_without_a_json_form_are_told_apart(change):
             for weight in net.parameters():
                 nn.init.constant_(weight, director)
             learned = adv.Learned(net, decode({"type": "sa-rl"}), victim=balancing(), within=adv.Linf(0.1))
-            return AdversarySpec.parse(learned, None, None, None, None)
+            return AdversarySpec.parse(learned, None, None)
         threat = ThreatModel("observation", adv.MaxDiff(steps=steps), adv.Linf(0.1), when)
-        return AdversarySpec.parse(threat, None, None, None, None)
+        return AdversarySpec.parse(threat, None, None)
 
     first, other = spec(3, never, 1.0).describe(), spec(**how).describe()
     assert json.loads(json.dumps(first)) == first != other
