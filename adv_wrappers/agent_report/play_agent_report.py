@@ -246,7 +246,7 @@ class _Sections:
         self._swept = list[Trial]()  # trials on all features at all steps
         self.certificates = [*folder.before.certificates]
         self.features, self.moments = dict[str, Trial](), dict[tuple[int, int], Trial]()
-        self.chosen, self.reasons = list[str](), list[str]()
+        self.reasons, self.not_tried = list[str](), list[str]()
         self.frames, self.film = folder.before.frames, folder.before.film
         self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
@@ -352,8 +352,8 @@ class _Sections:
         clean, least = self.rows.clean["mean_return"], self.strongest[min(points)]
         at_least = "nothing is lost" if clean - least.mean <= NO_LOSS * abs(clean) else "something is lost already"
         span = f"eps goes from {min(points):.3g} to {max(points):.3g} {self._unit()}"
-        self.chosen.append(f"{span}; at the smallest {at_least}.")
-        self.chosen.append(
+        self.reasons.append(f"{span}; at the smallest {at_least}.")
+        self.reasons.append(
             "Attacks are played from the quickest to the slowest, first at the eps around which the return falls."
         )
 
@@ -367,7 +367,7 @@ class _Sections:
         some = self.budget(points[0])
         reasons = {attack: self.rows.fits(attack, some) for attack in attacks if attack != self.cheap}
         why_not = [f"{name} does not apply: {reason}" for name, reason in reasons.items() if reason]
-        self.reasons += [reason for reason in why_not if reason not in self.reasons]
+        self.not_tried += [reason for reason in why_not if reason not in self.not_tried]
         prices = {attack: self.rows.price(attack, some) for attack, reason in reasons.items() if reason is None}
         for attack in sorted(prices, key=lambda attack: (attack != "noise", prices[attack])):
             played = {trial.eps for trial in self._swept if trial.attack == attack}
@@ -403,7 +403,7 @@ class _Sections:
             return
         changing = [i for i in range(len(names)) if scale[i] > 0]
         if len(changing) > _MOST_FEATURES:
-            self.reasons.append(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
+            self.not_tried.append(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
         attack, clean = self._best_attack(), self.rows.clean["mean_return"]
         for eps in [self.focus, *(eps for eps in _LARGE if eps > self.focus)]:
             self.tell(f"errors in single features, by {attack}, at eps {eps:.3g}")
@@ -452,7 +452,7 @@ class _Sections:
                 try:
                     self.rows.play(attack, budget, "errors of actions", when)
                 except AdvWrappersError as error:
-                    self.reasons.append(f"{attack} does not apply: {error}")
+                    self.not_tried.append(f"{attack} does not apply: {error}")
 
     def _faults(self) -> None:
         """Sensors and channels that fail: off by the size at which half of the return is lost, stuck, late or lost."""
@@ -478,14 +478,14 @@ class _Sections:
                 for factor in _DYNAMICS[group]:
                     self._changed_dynamics(f"fixed-dynamics:values={factor:g},at={group}")
         except SpaceError as error:
-            self.reasons.append(f"Its body and its world were left as they are: {error}.")
+            self.not_tried.append(f"Its body and its world were left as they are: {error}.")
 
     def _changed_dynamics(self, text: str) -> None:
         with contextlib.suppress(OutOfTime):
             try:
                 self.rows.play(text, None, "changes of body and world")
             except (BudgetError, SimulationError) as error:
-                self.reasons.append(f"{text} does not apply: {error}.")
+                self.not_tried.append(f"{text} does not apply: {error}.")
 
     def _changes_of_images(self) -> None:
         if not self.ranges.image:
@@ -496,14 +496,14 @@ class _Sections:
                 try:
                     self.rows.play(as_threat(threat), None, "a change of the image", label=str(threat))
                 except AdvWrappersError as error:
-                    self.reasons.append(f"{threat} does not apply: {error}")
+                    self.not_tried.append(f"{threat} does not apply: {error}")
         self._pictures()
 
     def _certify(self) -> None:
         """What is proved, from far below the smallest eps of the sweep on, until something may be lost."""
         if self.ranges.image or self.certificates:
             if self.ranges.image:
-                self.reasons.append("Certificates of agents that see images take longer: adv-wrappers certify")
+                self.not_tried.append("Certificates of agents that see images take longer: adv-wrappers certify")
             return
         share = self.deadline.share(_CERTIFIED_SHARE)
         self.tell("what can be proved")
@@ -519,7 +519,7 @@ class _Sections:
                     budget_s=max(share.left / _CERTIFICATES / count, 0.1),
                 )
             except AdvWrappersError as error:
-                self.reasons.append(f"Nothing is certified: {error}")
+                self.not_tried.append(f"Nothing is certified: {error}")
                 return
             lower, clean = float(np.mean(found.lower_returns)), float(np.mean(found.clean_returns))
             if not (np.isfinite(lower) and np.isfinite(clean)):
@@ -553,7 +553,7 @@ class _Sections:
         reason = why_no_beam(self.victim, self.environment, self.budget(focus))
         if reason is not None:
             text = f"A search over whole episodes does not apply: {reason}"
-            self.reasons += [] if text in self.reasons else [text]
+            self.not_tried += [] if text in self.not_tried else [text]
             return
         self.tell("a search over whole episodes")
         until = Deadline(share * (self.deadline.left - self.rows.reserve))
@@ -604,7 +604,7 @@ class _Sections:
         except OutOfTime:
             pass
         except AdvWrappersError as error:
-            self.reasons.append(f"{kind} does not apply: {error}")
+            self.not_tried.append(f"{kind} does not apply: {error}")
 
     def _trained(self, kind: str, steps: int, seed: int, budget: Linf, until: Deadline) -> Learned:
         """An adversary after some steps of training; :class:`OutOfTime` once ``until`` has passed."""
@@ -638,13 +638,13 @@ class _Sections:
             unit=self._unit(),
             eps=(0.0, *self.strongest),
             halving_eps=halving_eps(self.rows.clean["mean_return"], self.strongest),
-            reasons=tuple(self.chosen),
+            reasons=tuple(self.reasons),
             certificates=tuple(self.certificates),
             untried=tuple(map(self._untried, untried)),
             frames=self.frames,
             film=self.film,
             hardens=can_be_hardened(self.victim),
-            not_tried=tuple(self.reasons),
+            not_tried=tuple(self.not_tried),
         )
         write_choices(self.folder.path, choices)
         began = time.monotonic()

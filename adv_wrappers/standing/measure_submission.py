@@ -426,18 +426,15 @@ def _choices(entry: Mapping[str, Any], opened: OpenedAgent) -> ReportChoices:
     """What the agent's own page has beside its rows: the certificate, and what was not played."""
     found, seconds = entry["certificate"], entry.get("left_out_seconds", {})
     count, clean, eps = entry["episodes"], entry["clean"]["mean"], opened.budget.eps
-    reasons = [f"The budget is that of the standing: {entry['budget']}."]
-    if found is None:
-        reasons.append(f"Nothing is certified: {entry['no_certificate']}")
+    not_tried = [] if found is not None else [f"Nothing is certified: {entry['no_certificate']}"]
+    not_tried += [f"{name} does not apply: {why}" for name, why in entry["left_out"].items() if name not in seconds]
     scale = opened.budget.resolve(opened.victim).scale
     return ReportChoices(
         scale=scale if isinstance(scale, tuple) else None,
-        reasons=tuple(reasons),
+        reasons=(f"The budget is that of the standing: {entry['budget']}.",),
         certificates=() if found is None else (CertifiedReturn(eps, found["lower"], clean, count, found["method"]),),
-        untried=tuple(
-            Untried(name, "did not fit into the time" if name in seconds else why, seconds.get(name))
-            for name, why in entry["left_out"].items()
-        ),
+        untried=tuple(Untried(name, "did not fit into the time", spent) for name, spent in seconds.items()),
+        not_tried=tuple(not_tried),
     )
 
 
