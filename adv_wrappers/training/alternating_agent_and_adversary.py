@@ -49,7 +49,7 @@ from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.score_checkpoints import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.training_folder import check_counts
-from adv_wrappers.training.training_method import TrainingMethod
+from adv_wrappers.training.training_method import RobustTraining
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.utils.check_numbers import check_number
 from adv_wrappers.victims import Victim, from_sb3
@@ -272,17 +272,15 @@ class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
     """The returns of an agent: clean, attacked and in the greedy worst case, as far as there are those.
 
     Attributes:
-        method: of a robust training, which says how the agent is used; or None.
-        within: its budget.
+        robust: of a robust training, which says how the agent is used; or None.
     """
 
-    method: TrainingMethod | None = None
-    within: Budget | None = None
+    robust: RobustTraining | None = None
 
     def __call__(self, evaluator: CheckpointEvaluator, checkpoint: AgentSnapshot) -> AgentReturns:
         agent, threat = checkpoint.agent, checkpoint.threat
-        if self.method is not None and self.within is not None:
-            agent = self.method.deployed(agent, self.within)
+        if self.robust is not None:
+            agent = self.robust.deployed(agent)
         attacked = None if threat is None else evaluator.play(agent, threat)
         returns = {"clean": evaluator.play(agent), "attacked": attacked}
         if checkpoint.worst_within is None:

@@ -23,6 +23,7 @@ from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
 from adv_wrappers.training.robust_td3 import RobustActorMethod, RobustTD3
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
+from adv_wrappers.training.training_method import TrainingMethod
 
 
 class RobustUpdates(OnPolicyAlgorithm):
@@ -108,10 +109,8 @@ class RobustA2C(RobustUpdates, A2C):
         self._n_updates += 1
 
 
-def make_robust(
-    model: BaseAlgorithm, method: RobustMethod | RobustQMethod | RobustActorMethod, bounds: BoundedPolicy
-) -> None:
-    """Let a model learn by a robust loss from now on.
+def make_robust(model: BaseAlgorithm, method: TrainingMethod, bounds: BoundedPolicy) -> None:
+    """Let a model learn by a robust method from now on.
 
     Raises:
         VictimError: for a policy with a layer that has no bounds.

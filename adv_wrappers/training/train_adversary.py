@@ -5,7 +5,8 @@ batch, 64 steps each (32 suit short episodes), batches of 256, 10 epochs, learni
 two layers of 64 with tanh, an initial standard deviation of 0.5, rewards and observations normalised; on images 8
 environments, 128 steps, 4 epochs and an entropy bonus of 0.01. The best checkpoint is chosen on seeds of its own: the
 return in training is that of a policy that samples, which says little of the deterministic one that is deployed.
-DQN is that of Behzadan and Hsu (2019), Table 5 (``dqn.py``): one environment, and nothing is normalised.
+DQN is that of Behzadan and Hsu (2019), Table 5 (``dqn_of_behzadan_and_hsu.py``): one environment, and nothing is
+normalised.
 """
 
 from __future__ import annotations

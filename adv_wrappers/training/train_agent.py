@@ -245,7 +245,8 @@ def train_agent(
     spec = AdversarySpec.parse(adversary, budget, when)
     if training.workers > 1:
         pickled("the threat", spec)
-    method = parse_robust(robust, budget, kind)
+    hardening = parse_robust(robust, budget, kind)
+    method = None if hardening is None else hardening.method
     initial = initial_victim(victim, kind)
     parts = None if initial is None else networks_of_agent(initial)
     environment = Environment.of(env, initial, env_kwargs, make)
@@ -274,8 +275,8 @@ def train_agent(
         "settings": describe_settings(training.settings),
         "adversary_settings": describe_settings(opposing.settings if spec.learns else {}),
     }
-    if method is not None and budget is not None:
-        about["robust"] = {**method.to_dict(), "within": budget.to_dict()}
+    if hardening is not None:
+        about["robust"] = hardening.describe()
     folder = TrainingFolder(out, "agent", about)
     opened = ExitStack()  # closes the environments at the end
 
@@ -288,15 +289,15 @@ def train_agent(
         model = make_agent(make_rows(), training, parts, checkpoint, rewards, method, normalize)
         agent = AgentTrainer(model, live_victim(model, select))
         boxes = None
-        if method is not None and budget is not None:
-            bounds = BoundedPolicy(model, agent.victim, budget, initial)
-            make_robust(model, method, bounds)
-            boxes = bounds if method.bounded else None
+        if hardening is not None:
+            bounds = BoundedPolicy(model, agent.victim, hardening.within, initial)
+            make_robust(model, hardening.method, bounds)
+            boxes = bounds if hardening.method.bounded else None
             if boxes is not None and scored_under is None and not spec.learns and not bounds.count:
                 scored_under = as_threat("max-diff", within=budget)
         opponent = make_adversary(agent, spec, make_rows, sampled, opposing, checkpoint)
         agent.attack(spec.threat, opponent)
-        setup = ScoringSetup(environment, episodes, training.seed, True, AgentScore(method, budget))
+        setup = ScoringSetup(environment, episodes, training.seed, True, AgentScore(hardening))
         scoring = opened.enter_context(Scoring(setup, training.workers))
         turns = AlternatingTraining(
             agent, opponent, scored_under, scoring, schedule, AgentCheckpoints(folder), select, progress, boxes
@@ -314,6 +315,6 @@ def train_agent(
         for side in [model] if opponent is None else [model, opponent.model]:
             if hasattr(side, "_logger"):  # else it has not learned in this call
                 side.logger.close()
-        if method is not None and budget is not None:
-            found = method.deployed(found, budget)
+        if hardening is not None:
+            found = hardening.deployed(found)
         return Hardened(found, threat, tuple(folder.record), folder.best)

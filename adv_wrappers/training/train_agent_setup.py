@@ -28,7 +28,7 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.errors import EPS_OR_WITHIN, Argument, Message, SpaceError, ThreatError, VictimError, Words
 from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import as_threat, presets
-from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS, AgentAlgorithm, RobustLoss
+from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS, AgentAlgorithm
 from adv_wrappers.training.alternating_agent_and_adversary import (
     AdversaryTrainer,
     AgentTrainer,
@@ -56,7 +56,7 @@ from adv_wrappers.training.robust_ppo_a2c import RobustUpdates
 from adv_wrappers.training.sb3_image_policy import ImagePolicy, image_policy_kwargs, is_stack
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.training_folder import described, later_seed
-from adv_wrappers.training.training_method import TrainingMethod
+from adv_wrappers.training.training_method import RobustTraining, TrainingMethod
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -129,8 +129,8 @@ class AdversarySpec:
         return {"actor": actor, "within": self.within.to_dict(), "when": when}
 
 
-def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorithm) -> RobustLoss | None:
-    """The method that ``robust=`` of :func:`adv_wrappers.train_agent` describes: a name, a value, or None.
+def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorithm) -> RobustTraining | None:
+    """Method and budget of what ``robust=`` of :func:`adv_wrappers.train_agent` describes: a name, a value, or None.
 
     Raises:
         ThreatError: for another, one for other algorithms, and without a budget; and for any of recurrent agents.
@@ -146,16 +146,16 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorith
                 Argument("adversary", "pa-ad"),
             )
         )
-    named = algorithm.losses
+    named = algorithm.methods
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
-    if not isinstance(found, algorithm.loss):
+    if not isinstance(found, algorithm.method):
         known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
         expected = f" must be {known}, or a value such as {example}() for {algorithm.name}, got {robust!r:.80}"
-        others = [one.name for one in AGENT_ALGORITHMS.values() if isinstance(robust, str) and robust in one.losses]
+        others = [one.name for one in AGENT_ALGORITHMS.values() if isinstance(robust, str) and robust in one.methods]
         raise ThreatError(Message(Argument("robust"), expected + (f", of {' and '.join(others)}" if others else "")))
     if budget is None:
         raise ThreatError(Message(Argument("robust", found.name), " needs a budget: ", EPS_OR_WITHIN))
-    return found
+    return RobustTraining(found, budget)
 
 
 def initial_victim(victim: Any, algorithm: AgentAlgorithm) -> Victim | None:
@@ -233,7 +233,7 @@ def algorithm_settings(
     given: Mapping[str, Any],
     parts: AgentNetworks | None,
     images: bool = False,
-    robust: RobustLoss | None = None,
+    method: TrainingMethod | None = None,
 ) -> dict[str, Any]:
     """The given settings of an agent's algorithm, completed with the defaults and the networks.
 
@@ -243,7 +243,7 @@ def algorithm_settings(
         given: settings that take precedence.
         parts: the networks that the agent starts from; None for new ones.
         images: whether observations are images.
-        robust: the method of a robust loss, which may have networks of its own.
+        method: a robust one, which may have networks of its own.
     """
     kwargs: dict[str, Any]
     if parts is not None and algorithm.name == "dqn":
@@ -262,7 +262,7 @@ def algorithm_settings(
         }
     if algorithm.name != "a2c":
         kwargs["optimizer_kwargs"] = {"fused": True, **({} if algorithm.off_policy else {"eps": 1e-5})}
-    own = {**kwargs, **({} if robust is None else robust.policy_kwargs), **given.get("policy_kwargs", {})}
+    own = {**kwargs, **({} if method is None else method.policy_kwargs), **given.get("policy_kwargs", {})}
     return {**agent_settings(algorithm.name, rows, images, given), "policy_kwargs": own}
 
 
@@ -272,7 +272,7 @@ def make_agent(
     parts: AgentNetworks | None,
     checkpoint: Path | None,
     rewards: Rewards = "normalized",
-    robust: RobustLoss | None = None,
+    method: TrainingMethod | None = None,
     normalize: bool = True,
 ) -> BaseAlgorithm:
     """The agent's model: new, with the weights of ``parts``, or from a checkpoint.
@@ -283,7 +283,7 @@ def make_agent(
         parts: the networks that the agent starts from; None for new ones.
         checkpoint: the folder of a checkpoint to restore, or None.
         rewards: what the agent learns from, see :func:`adv_wrappers.train_agent`.
-        robust: the method of a robust loss, which may need networks of its own.
+        method: a robust one, which may need networks of its own.
         normalize: whether a new agent normalises observations.
     """
     algorithm, settings = AGENT_ALGORITHMS[training.algorithm], dict(training.settings)
@@ -306,10 +306,10 @@ def make_agent(
     policy = q_policy if algorithm.name == "dqn" else ImagePolicy if images else flat
     own = {"seed": training.seed, "device": training.device, "tensorboard_log": training.logs}
     arguments = {"policy": policy, "env": normal, **own}
-    kind = algorithm.robust if robust is not None and algorithm.robust else algorithm_class(algorithm.name)
+    kind = algorithm.robust if method is not None and algorithm.robust else algorithm_class(algorithm.name)
     model = made_model(kind, arguments, settings)
-    if isinstance(model, RobustUpdates) and isinstance(robust, RobustMethod):
-        model.method_critic = robust.make_critic(model)
+    if isinstance(model, RobustUpdates) and isinstance(method, RobustMethod):
+        model.method_critic = method.make_critic(model)
     if checkpoint is not None:
         restore_model(model, checkpoint / "agent.zip", checkpoint / "normaliser.json")
     elif isinstance(model, PrioritizedDQN) and parts is not None:

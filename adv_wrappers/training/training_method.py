@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from adv_wrappers.core.budgets import Budget
@@ -26,3 +27,19 @@ class TrainingMethod(Value):
     def deployed(self, victim: Victim, within: Budget) -> Victim:
         """The agent as it is used, and compared at checkpoints: as it is by default."""
         return victim
+
+
+@dataclass(frozen=True)
+class RobustTraining:
+    """A method, and the budget that it is to make an agent robust in."""
+
+    method: TrainingMethod
+    within: Budget
+
+    def describe(self) -> dict[str, Any]:
+        """A JSON form, that distinguishes one training from another."""
+        return {**self.method.to_dict(), "within": self.within.to_dict()}
+
+    def deployed(self, victim: Victim) -> Victim:
+        """The agent as it is used."""
+        return self.method.deployed(victim, self.within)

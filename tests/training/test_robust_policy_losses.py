@@ -82,7 +82,7 @@ def bounded(env, budget, algorithm="ppo", **settings):
     images = len(vector.single_observation_space.shape) == 3
     every = algorithm_settings(AGENT_ALGORITHMS[algorithm], 2, {"n_steps": 8, **settings}, None, images=images)
     training = Training(64, algorithm, 2, 1, 1, 0, every, "cpu")
-    model = make_agent(vector, training, None, None, robust=Radial())
+    model = make_agent(vector, training, None, None, method=Radial())
     normal = model.get_vec_normalize_env()
     if normal.norm_obs:
         normal.obs_rms.mean, normal.obs_rms.var = np.linspace(-1, 1, 4), np.linspace(0.5, 4, 4)
@@ -321,7 +321,7 @@ def test_updates_are_those_of_stable_baselines3_where_the_loss_is(algorithm):
             Training(96, algorithm, 2, 1, 1, 0, settings, "cpu"),
             None,
             None,
-            robust=Radial() if robust else None,
+            method=Radial() if robust else None,
         )
         if robust:
             policy = BoundedPolicy(model, live_victim(model, "mode"), Linf(0.1))
