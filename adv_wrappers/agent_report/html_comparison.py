@@ -207,6 +207,7 @@ def _page(first: AgentSections, second: AgentSections) -> bytes:
         rows=rows,
         charts=charts,
         sentence=_sentence(both, labels),
+        tally=_tally(rows[1:]),
         clean=rows[0],
         only=only,
         figures=Figures.of_rows([*first.rows, *second.rows]),
@@ -247,6 +248,13 @@ def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]
         interval = f"{low:.4g} to {high:.4g}, no interval of 95%: {mean.caveat}"
     more = f"{abs(mean.mean):.4g} more than {worse} ({interval})"
     return f"The strongest attack at eps {eps_text(eps)} leaves {better} {more}."
+
+
+def _tally(rows: Sequence[ComparedRows]) -> tuple[int, int, int]:
+    """Under how many attacks the second agent keeps more, less, and as much as far as the episodes tell."""
+    more = sum(row.difference.low > 0 for row in rows)
+    less = sum(row.difference.high < 0 for row in rows)
+    return more, less, len(rows) - more - less
 
 
 def _protocols(first: AgentSections, second: AgentSections) -> list[tuple[str, str, str]]:

@@ -29,6 +29,7 @@ def test_two_agents_are_compared_under_the_attacks_of_both(played, other, tmp_pa
     assert "No eps tells zoo:cartpole-dqn and zoo:cartpole-radial-dqn apart" in text
     table = text.split('<table class="sortable">')[1].split("</table>")[0]
     assert table.count("<tr data-kind") == 3  # no attack and two of noise
+    assert "better, worse, not told apart</dt><dd>0, 0, 2</dd>" in text
     assert "14 of zoo:cartpole-dqn alone" in text and "<li>pgd:<wbr>eps=0.2</li>" in text
     assert "https:" not in text and "{{" not in text
 
