@@ -132,7 +132,9 @@ def given_budget(eps: float | None, scale: Scale, within: Budget | None) -> Budg
         ThreatError: for ``within`` beside one of the others, and for ``scale`` alone.
         BudgetError: for what is no budget.
     """
-    if (eps is not None or scale is not None) if within is not None else (eps is None and scale is not None):
+    twice = within is not None and (eps is not None or scale is not None)
+    unit_alone = scale is not None and eps is None
+    if twice or unit_alone:
         given = Argument("eps", eps), ", ", Argument("scale", scale), ", ", Argument("within", within)
         raise ThreatError(Message("give either eps, with scale if need be, or within=, got ", *given))
     budget = within if eps is None else Linf(eps, scale)

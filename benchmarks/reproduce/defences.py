@@ -49,6 +49,7 @@ CARTPOLE: dict[str, Mapping[str, Any]] = {
     "radial-ppo": {**PPO, "robust": Radial(kappa=0.8, form="ratio")},
     "wocar-ppo": {**PPO, "robust": "wocar"},
     "smoothed-ppo": {**PPO, "robust": "smoothed", "eps": SMOOTHED_SIGMA},
+    "pa-atla-ppo": {**PPO, "adversary": "pa-ad"},
     "dqn": DQN,
     "sa-dqn": {**DQN, "robust": "sa", "checks": 48},
     "radial-dqn": {**DQN, "robust": "radial"},
