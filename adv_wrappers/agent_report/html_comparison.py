@@ -237,7 +237,7 @@ def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]
         for eps, row in both[0].sweeps[0].strongest:
             if eps and eps in strongest:
                 found.append((eps, paired_difference(strongest[eps].row["returns"], row.row["returns"])))
-    told_apart = [(eps, mean) for eps, mean in found if mean.low > 0 or mean.high < 0]
+    told_apart = [(eps, mean) for eps, mean in found if mean.side]
     if not told_apart:
         return f"No eps tells {labels[0]} and {labels[1]} apart on these episodes."
     eps, mean = max(told_apart, key=lambda one: abs(one[1].mean))
@@ -252,9 +252,8 @@ def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]
 
 def _tally(rows: Sequence[ComparedRows]) -> tuple[int, int, int]:
     """Under how many attacks the second agent keeps more, less, and as much as far as the episodes tell."""
-    more = sum(row.difference.low > 0 for row in rows)
-    less = sum(row.difference.high < 0 for row in rows)
-    return more, less, len(rows) - more - less
+    sides = [row.difference.side for row in rows]
+    return sides.count(1), sides.count(-1), sides.count(0)
 
 
 def _protocols(first: AgentSections, second: AgentSections) -> list[tuple[str, str, str]]:

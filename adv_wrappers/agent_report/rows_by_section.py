@@ -47,6 +47,11 @@ class MeanWithInterval:
     high: float
     caveat: str | None
 
+    @property
+    def side(self) -> int:
+        """Of zero, on which the interval lies: 1 above, -1 below, 0 where it holds zero."""
+        return (self.low > 0) - (self.high < 0)
+
 
 @dataclass(frozen=True)
 class AttackRow:

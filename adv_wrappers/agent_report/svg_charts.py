@@ -799,7 +799,7 @@ def difference_chart(name: str, labels: tuple[str, str], lines: Sequence[tuple[s
         axes.grid(axis="x", color=GRID, linewidth=1)
         axes.axvline(0, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
         for place, (label, mean) in enumerate(lines):
-            colour = CERTIFIED if mean.low > 0 else ATTACK if mean.high < 0 else MUTED
+            colour = {1: CERTIFIED, -1: ATTACK, 0: MUTED}[mean.side]
             axes.hlines(place, mean.low, mean.high, color=colour, linewidth=2, alpha=0.5)
             _points(axes, [mean.mean], [place], [_hint(label, mean)], colour, size=7.5)
         _line_names(axes, [label for label, _ in lines], wide)

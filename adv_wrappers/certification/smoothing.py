@@ -207,13 +207,12 @@ class SmoothedCertificate:
         if threshold <= self.least:
             return 1.0
         returns, _ = self.thresholds
-        reached = self._shifted(eps)[returns >= threshold]
+        reached = moved_probabilities(self.thresholds[1], self._length(eps))[returns >= threshold]
         return float(reached[0]) if len(reached) else 0.0
 
     def certified_return(self, eps: float) -> float:
         """Lower bound on the expected return, whatever an attack of total length ``eps`` (at least 0) does."""
-        returns, _ = self.thresholds
-        return self.least + float((np.diff(returns, prepend=self.least) * self._shifted(eps)).sum())
+        return least_mean(*self.thresholds, self.least, self._length(eps))
 
     def certified_quantile(self, eps: float, share: float = 0.5) -> float:
         """Lower bound on a quantile of the return, whatever an attack of length ``eps`` does (CROP's percentiles).
@@ -262,11 +261,6 @@ class SmoothedCertificate:
         moved = _NORMAL.cdf(_NORMAL.inv_cdf(mean) - self._length(eps)) if mean > 0 else 0.0
         return self.least + (most - self.least) * moved
 
-    def _shifted(self, eps: float) -> Floats:
-        quantiles = torch.special.ndtri(torch.from_numpy(self.thresholds[1]))
-        shifted: Floats = torch.special.ndtr(quantiles - self._length(eps)).numpy()
-        return shifted
-
     def _length(self, eps: float) -> float:
         """The length of an attack in units of sigma, for all noisy copies together."""
         return number("eps", eps, 0) * math.sqrt(self.vote) / self.sigma
@@ -274,6 +268,24 @@ class SmoothedCertificate:
     def to_dict(self) -> dict[str, Any]:
         """JSON form: all fields."""
         return asdict(self)
+
+
+def moved_probabilities(reached: Floats, length: float) -> Floats:
+    """The least that probabilities ``[K]`` of returns become under attacks of a length, in sigma."""
+    moved: Floats = torch.special.ndtr(torch.special.ndtri(torch.from_numpy(reached)) - length).numpy()
+    return moved
+
+
+def least_mean(returns: Floats, reached: Floats, least: float, length: float) -> float:
+    """The least mean under attacks of a length, in sigma, where each return is reached with a probability at least.
+
+    Args:
+        returns: in ascending order, ``[K]``.
+        reached: the probabilities of at least as much, ``[K]``.
+        least: the least return that is possible.
+        length: of the attacks over the whole episode, for all noisy copies together.
+    """
+    return least + float((np.diff(returns, prepend=least) * moved_probabilities(reached, length)).sum())
 
 
 def _ranks(count: int) -> Integers:

@@ -26,6 +26,7 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import run_suite
 from adv_wrappers.campaign.suites import SUITES
 from adv_wrappers.certification.smoothing import certify_smoothed
+from adv_wrappers.standing.measure_submission import what_card_says
 from adv_wrappers.training.car_dqn import CarDQN
 from adv_wrappers.training.robust_dqn import SADQN, RadialDQN
 from adv_wrappers.training.robust_policy_losses import Radial, SARegularizer
@@ -241,8 +242,7 @@ class Agent:
 
     def seconds(self) -> int:
         """Processor seconds of the training up to the checkpoint that was taken, from its card."""
-        record = load(self.folder / "card.json")["training"]["checkpoints"]
-        return round(sum(record[-1]["seconds"].values()))
+        return round(what_card_says(load(self.folder / "card.json"))["training_seconds"])
 
 
 def agents(given: Any) -> list[Agent]:

@@ -24,6 +24,7 @@ from gymnasium.wrappers import TransformObservation
 from page import WORK, Data, Page, Results, episode_options, load, prose
 
 import adv_wrappers as adv
+from adv_wrappers.standing.measure_submission import what_card_says
 from adv_wrappers.training.train_agent import train_agent
 
 ENV, WITHIN = "CartPole-v1", adv.Linf(0.05)
@@ -58,10 +59,9 @@ def measured(kind: str, folder: Path, seed: int, episodes: int) -> Data:
         attacks.append(adv.ThreatModel("observation", learned, WITHIN))
     report = adv.evaluate(agent, ENV, attacks, episodes=episodes, make=positions)
     rows = zip(("none", *ATTACKS, *LEARNED), report.threats, strict=True)
-    points = load(folder / "card.json")["training"]["checkpoints"]
     return {
         "returns": {name: row["returns"] for name, row in rows},
-        "training_seconds": round(sum(points[-1]["seconds"].values())),
+        "training_seconds": round(what_card_says(load(folder / "card.json"))["training_seconds"]),
         "attack_seconds": round(time.process_time() - began),
     }
 

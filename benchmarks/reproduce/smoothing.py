@@ -25,7 +25,7 @@ from figures import filled, table
 from page import Data, Page, Results
 
 import adv_wrappers as adv
-from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
+from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius, least_mean
 from adv_wrappers.core.context import Context
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure, save_png
@@ -281,10 +281,7 @@ def body(data: Data) -> list[str]:
 
 def by_thresholds(returns: np.ndarray[Any, Any], least: float, length: float) -> float:
     """The least mean under attacks of a length, in sigma, where the sample is all there is: every threshold moved."""
-    ordered, count = np.sort(returns), len(returns)
-    reached = torch.from_numpy(1 - np.arange(count) / count)
-    moved = torch.special.ndtr(torch.special.ndtri(reached) - length).numpy()
-    return least + float((np.diff(ordered, prepend=least) * moved).sum())
+    return least_mean(np.sort(returns), 1 - np.arange(len(returns)) / len(returns), least, length)
 
 
 def by_divergence(returns: np.ndarray[Any, Any], least: float, length: float) -> float:
