@@ -44,7 +44,13 @@ from adv_wrappers.utils.check_numbers import check_integer, check_number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, MeanStd, TransitionModel
+from adv_wrappers.victims.saved_dynamics_model import (
+    ERROR_QUANTILES,
+    LEAST_SHARE,
+    Dynamics,
+    MeanStd,
+    TransitionModel,
+)
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc_env import feature_names
 
@@ -105,7 +111,8 @@ def train_dynamics(
         The model. ``card["errors"]`` holds, for the victim's transitions that were held out and for the random ones (or
         for the ``recorded``):
         ``one_step``, the mean squared error of the change of every feature as a share of the variance of changes;
-        ``mse``, the mean squared error of the next observation in its own units; and ``open_loop``, by number of steps
+        ``mse``, the mean squared error of the next observation in its own units; ``quantiles``, see
+        :meth:`adv_wrappers.victims.saved_dynamics_model.Dynamics.error_quantile`; and ``open_loop``, by number of steps
         that are predicted without correction, the mean squared error as a share of the variance of observations,
         averaged over the features (None where it is not finite). Variances are those of all training transitions.
 
@@ -391,12 +398,23 @@ def _errors(model: TransitionModel, held_out: Trajectories) -> Section:
     found = torch.cat([model(*rows)[0] for rows in zip(data.obs.split(4096), data.act.split(4096), strict=True)])
     change = data.change[:, :-1]
     error = (found - data.obs - change).double()
-    share = error.square().mean(0) / model.change_std[:-1].double().square()
+    scale = model.change_std[:-1].double()
+    share = error.square().mean(0) / scale.square()
+    least = (share.clamp(min=LEAST_SHARE)).sqrt() * scale
+    ranked = (error.abs() / least).amax(1).sort().values.tolist()
+    # one more of as many is below the rank with this probability (split conformal prediction)
+    ranks = {q: math.ceil((len(ranked) + 1) * q) for q in ERROR_QUANTILES}
+    quantiles = {str(q): ranked[rank - 1] if rank <= len(ranked) else None for q, rank in ranks.items()}
     loops = {}
     for steps in HORIZONS:
         if (loop := _open_loop(model, held_out, steps)) is not None:
             loops[str(steps)] = loop if math.isfinite(loop) else None
-    return {"one_step": share.tolist(), "mse": float(error.square().mean()), "open_loop": loops}
+    return {
+        "one_step": share.tolist(),
+        "mse": float(error.square().mean()),
+        "quantiles": quantiles,
+        "open_loop": loops,
+    }
 
 
 def _open_loop(model: TransitionModel, played: Trajectories, steps: int) -> float | None:
