@@ -14,7 +14,7 @@ import re
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ CARTPOLE: dict[str, Mapping[str, Any]] = {
     "dqn": DQN,
     "sa-dqn": {**DQN, "robust": "sa", "checks": 48},
     "radial-dqn": {**DQN, "robust": "radial"},
-    "car-dqn": {**DQN, "robust": CarDQN(kappa=0.8)},
+    "car-dqn": {**DQN, "robust": CarDQN(kappa=0.95), "victim": "dqn"},
     "smoothed-dqn": {**DQN, "robust": "smoothed", "eps": SMOOTHED_DQN_SIGMA},
 }
 PENDULUM: Mapping[str, Any] = {
@@ -96,9 +96,10 @@ INTRODUCTION = (
     f"one noisy copy, of sigma {SMOOTHED_SIGMA}, of DQN by the vote of {SmoothedDQN().vote} of sigma "
     f"{SMOOTHED_DQN_SIGMA}. Attackers look at the average over draws of their own; the beam search needs an "
     "agent that does the same at the same place, and leaves these out. Seconds are of a processor, those of a "
-    "training up to the checkpoint that was taken: of `sa-dqn`, `smoothed-dqn`, `pa-atla-ppo`, `sa-interval-ppo`, TD3 "
-    "and all agents of Hopper but the first of `sa-ppo` and `wocar-ppo` the processor of the head, of the others an "
-    "AMD EPYC; those of attacks on CartPole are of both."
+    "training up to the checkpoint that was taken: of `sa-dqn`, `car-dqn`, `smoothed-dqn`, `pa-atla-ppo`, "
+    "`sa-interval-ppo`, TD3 and all agents of Hopper but the first of `sa-ppo` and `wocar-ppo` the processor of the "
+    "head, of the others an AMD EPYC; those of attacks on CartPole are of both. `car-dqn` goes on from the plain agent "
+    "of its seed, whose training comes on top."
 )
 CARTPOLE_NOTE = (
     "Every entry of `everything` that perturbs observations was played, adversaries trained for 20,000 steps, but for "
@@ -138,7 +139,8 @@ class Task:
     Attributes:
         eps, scale: the budget, of trainings and attacks.
         unit: of eps, in words.
-        kinds: the settings of trainings, by the kind of agent.
+        kinds: the settings of trainings, by the kind of agent. A ``victim`` is another kind, whose agent of the same
+            seed the training goes on from.
         attacks: entries of the suite ``everything``; those that apply to an agent are its rows.
         learning_steps: of those among them that learn; None where none do.
         shown: those with a column of their own; None for all.
@@ -236,6 +238,8 @@ class Agent:
             return
         budget = {"eps": self.task.eps, "scale": self.task.scale}
         given = {**budget, "checks": 16, "adversary": None, "seed": self.seed, **self.settings}
+        if "victim" in given:
+            given["victim"] = replace(self, kind=given["victim"]).ref
         began = time.time()
         train_agent(self.env, out=self.folder, **given)
         print(self.name, f"{time.time() - began:.0f} s", flush=True)
