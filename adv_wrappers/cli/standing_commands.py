@@ -62,7 +62,7 @@ def add_(
     dry_run: bool,
 ) -> None:
     """Measure the agent of a card, or go on with it; the table counts the lowest mean of all its attacks."""
-    from adv_wrappers.standing.measure_submission import Submission, add_submission, strongest
+    from adv_wrappers.standing.measure_submission import Submission, add_submission
     from adv_wrappers.standing.submission_cost import submission_cost
 
     name = name or Path(victim.partition(":")[2]).name
@@ -73,9 +73,10 @@ def add_(
         return
     with resumable(store / name):
         entry = add_submission(given, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))
-    worst = strongest(entry)
-    left = f"{worst[0]} leaves {worst[1]['mean']:.4g}" if worst else "no attack fitted into the time"
-    click.echo(f"{name}: {entry['clean']['mean']:.4g} without an attack, {left}")
+    clean, worst = entry.clean, entry.strongest
+    assert clean is not None
+    left = f"{worst[0]} leaves {worst[1].mean:.4g}" if worst else "no attack fitted into the time"
+    click.echo(f"{name}: {clean.mean:.4g} without an attack, {left}")
 
 
 @standing_.command("attack")
@@ -103,7 +104,7 @@ def attack_(
     minutes: float,
 ) -> None:
     """Attack an agent of the standing in a way of your own, on its episodes: it can only be lowered."""
-    from adv_wrappers.standing.measure_submission import add_attack, called, strongest
+    from adv_wrappers.standing.measure_submission import add_attack, called
 
     if (threat is None) == (perturbation is None):
         raise click.UsageError("give an attack, either --threat or --perturbation")
@@ -118,9 +119,9 @@ def attack_(
         minutes=minutes,
         tell=lambda sentence: click.echo(f"  {sentence}", err=True),
     )
-    found, worst = entry["attacks"][label], strongest(entry)
+    found, worst = entry.attacks[label], entry.strongest
     assert worst is not None
-    click.echo(f"{name}: {label} leaves {found['mean']:.4g}; the strongest, {worst[0]}, {worst[1]['mean']:.4g}")
+    click.echo(f"{name}: {label} leaves {found.mean:.4g}; the strongest, {worst[0]}, {worst[1].mean:.4g}")
 
 
 @standing_.command("build")
@@ -129,14 +130,14 @@ def attack_(
 def build_(store: Path, out: Path) -> None:
     """Make the table of all agents of STORE, as a page and in Markdown, and the report's page of each."""
     from adv_wrappers.agent_report.html_page import check_target, write_page
-    from adv_wrappers.standing.measure_submission import read_entries
+    from adv_wrappers.standing.standing_entry import read_entries
     from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
     from adv_wrappers.standing.standing_table import standing_table
     from adv_wrappers.utils.files import write
 
     entries, page = read_entries(store), out / STANDING_PAGE
     check_target(page)
-    pages = {entry["name"]: f"agents/{entry['name']}.html" for entry in entries}
+    pages = {entry.name: f"agents/{entry.name}.html" for entry in entries}
     for name, path in pages.items():
         write_page(store / name, out / path)
     write(page, standing_page(entries, pages))

@@ -8,13 +8,12 @@ networks are deterministic, so that a defence cannot gain by noise in its layers
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +40,20 @@ from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_va
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.presets import as_threat, parse_perturbation
 from adv_wrappers.standing.budget_table import StandingBudget, chosen_budget, fitted_budget
+from adv_wrappers.standing.standing_entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
-from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.split_and_parse_text import duration
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim import Victim
 
-ENTRY_FILE = "entry.json"  # in the folder of an agent, beside its rows
 EPISODES, FEWER = 10, 2  # of states, and of images
 ATTACKS = (
     "noise", "max-diff", "beam", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted",
 )  # fmt: skip
 _RANGE_SEEDS = 3  # clean episodes apart from the scored ones, by which an agent's own unit is checked
 RANGE_SHARE, CERTIFIED_SHARE, SEARCHED_SHARE = 0.05, 0.15, 0.5  # of the time that is left
-_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class OpenedAgent:
 @holding
 def add_submission(
     given: Submission, out: str | Path, minutes: float = 2.0, tell: Callable[[str], None] = lambda sentence: None
-) -> dict[str, Any]:
+) -> StandingEntry:
     """Measure an agent, or go on with it, and write its entry.
 
     Args:
@@ -120,7 +118,7 @@ def add_submission(
         tell: called with a sentence whenever something else begins.
 
     Returns:
-        The entry, as ``entry.json`` has it.
+        The entry, which is in the folder.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is attacked: for a reference that is no card, no licence, a
@@ -130,13 +128,11 @@ def add_submission(
     deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
     folder, name = Path(out), given.name
     opened, entry = open_submission(given, folder, deadline.left)
-    attacks = entry["attacks"]
-    left_out, left_out_seconds = dict[str, str](), dict[str, float]()
+    left_out = entry.left_out
     with closing(opened.player(deadline, folder)) as player:
         tell(f"{name}: no attack")
-        clean = player.play_clean()
-        entry |= {"clean": _figures(clean), "left_out": left_out, "left_out_seconds": left_out_seconds}
-        entry |= {"certificate": None, **_certified(opened, deadline)}
+        entry.clean = _figures(player.play_clean())
+        entry.certificate, entry.no_certificate = _certified(opened, deadline)
         setting = opened.setting(folder)
         entries, reasons = entries_that_apply(ATTACKS, setting)
         left_out |= {name: _without_folders(reason) for name, reason in reasons.items()}
@@ -145,11 +141,11 @@ def add_submission(
             try:
                 made = _searched(player, setting) if one is beam else one.attack(setting)
                 row = player.play(made.threat, None, "the standing", label=one.name).row
-                attacks[one.name] = _figures(row)
+                entry.attacks[one.name] = _figures(row)
                 left_out.pop(one.name, None)
             except OutOfTime:
-                left_out_seconds[one.name] = player.left_out[-1].seconds
-                left_out[one.name] = f"about {duration(left_out_seconds[one.name])}, more than was left"
+                seconds = entry.left_out_seconds[one.name] = player.left_out[-1].seconds
+                left_out[one.name] = f"about {duration(seconds)}, more than was left"
                 tell(f"{name}: {one.name} was left out, {left_out[one.name]}")
             except AdvWrappersError as error:
                 left_out[one.name] = _without_folders(str(error))
@@ -186,7 +182,7 @@ def add_attack(
     label: str | None = None,
     minutes: float = 10.0,
     tell: Callable[[str], None] = lambda sentence: None,
-) -> dict[str, Any]:
+) -> StandingEntry:
     """Attack an agent of the standing in another way, such as by an adversary that was trained against it.
 
     The attack is played on the episodes and in the budget of the agent's other rows. It can only lower the agent.
@@ -203,7 +199,7 @@ def add_attack(
         tell: called with a sentence whenever something else begins.
 
     Returns:
-        The entry, as ``entry.json`` has it now.
+        The entry, which is in the folder.
 
     Raises:
         AdvWrappersError: one of its kinds: for an agent that the folder does not hold, the name of an attack of the
@@ -212,14 +208,13 @@ def add_attack(
     """
     folder, agent = Path(out), load_victim(victim)
     entry = read_entry(folder)
-    if not entry or agent.card is None or entry["victim"]["fingerprint"] != agent.fingerprint():
+    if entry is None or agent.card is None or entry.victim["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} does not hold {victim}: adv-wrappers standing add comes first")
     deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
-    described = entry["environment"]
-    environment = Environment(str(described["id"]), described.get("kwargs") or None).for_victim(agent)
-    eps, scale = entry["given_budget"]
+    environment = Environment(entry.env_id, entry.environment.get("kwargs") or None).for_victim(agent)
+    eps, scale = entry.given_budget
     chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
-    opened = _opened(agent, environment, chosen, entry["seed"], deadline.left, entry["episodes"])
+    opened = _opened(agent, environment, chosen, entry.seed, deadline.left, entry.episodes)
     within = opened.budget
     name = label or called(threat)
     if name in ATTACKS:  # whose row it would take the place of
@@ -236,16 +231,16 @@ def add_attack(
         raise ValueRangeError(f"attacks of the standing are on observations, within {within}, got {threat!r:.200}")
     with closing(opened.player(deadline, folder)) as player:
         player.play_clean()
-        tell(f"{entry['name']}: {name}")
+        tell(f"{entry.name}: {name}")
         try:
             row = player.play(attack, None, "the standing", label=name).row
         except OutOfTime as error:
             raise ValueRangeError(
                 f"{name} takes about {duration(player.left_out[-1].seconds)}: give more minutes"
             ) from error
-        known, found = entry["attacks"].get(name), {**_figures(row), "added": True}
-        if known is None or found["mean"] <= known["mean"]:
-            entry["attacks"][name] = found
+        known, found = entry.attacks.get(name), replace(_figures(row), added=True)
+        if known is None or found.mean <= known.mean:
+            entry.attacks[name] = found
         _write(folder, entry, player, opened)
     return entry
 
@@ -278,34 +273,16 @@ def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
     return {"trained_with": ", ".join(word for word in words if word) or None, "training_seconds": total}
 
 
-def strongest(entry: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """Name and figures of the attack that leaves an agent the lowest mean; None where none but noise was played.
-
-    Noise alone is a baseline, and no attack: an agent is not ranked by it, but it counts where it alone is the lowest.
-    Figures of other episodes, ``entry["elsewhere"]``, count like those of the agent's own.
-    """
-    found = {**entry["attacks"], **entry.get("elsewhere", {})}
-    if not {*found} - {"noise"}:
-        return None
-    return min(found.items(), key=lambda pair: (float(pair[1]["mean"]), pair[0] == "noise"))
-
-
-def attacks_played(entry: Mapping[str, Any]) -> tuple[int, int]:
-    """How many of the standing's attacks an agent was played under, and how many others were added."""
-    own = sum(name in ATTACKS for name in entry["attacks"])
-    return own, len(entry["attacks"]) - own
-
-
-def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+def _figures(row: Mapping[str, Any]) -> AttackedMean:
     """What a page shows of a row."""
-    return {
-        "threat": _without_folders(str(row["threat"])),
-        "mean": row["mean_return"],
-        "low": row["low"],
-        "high": row["high"],
-        "caveat": row.get("caveat"),
-        "seconds": row["ms_per_step"] * sum(row["lengths"]) / 1000,
-    }
+    return AttackedMean(
+        threat=_without_folders(str(row["threat"])),
+        mean=row["mean_return"],
+        low=row["low"],
+        high=row["high"],
+        caveat=row.get("caveat"),
+        seconds=row["ms_per_step"] * sum(row["lengths"]) / 1000,
+    )
 
 
 def _without_folders(text: str) -> str:
@@ -313,7 +290,7 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(card[:=])\S*/", r"\1", text)
 
 
-def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[OpenedAgent, dict[str, Any]]:
+def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[OpenedAgent, StandingEntry]:
     """Check a submission, and play the few clean episodes by which its budget is fitted.
 
     Args:
@@ -328,7 +305,7 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
     Raises:
         AdvWrappersError: as :func:`add_submission` does.
     """
-    if _NAME.fullmatch(given.name) is None:
+    if not is_name(given.name):
         raise ValueRangeError(f"the name of an agent has letters, digits and any of . _ + -, got {given.name!r:.80}")
     agent = load_victim(given.victim)
     if agent.card is None:
@@ -342,31 +319,32 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
     environment = Environment(given.env or id, kwargs).for_victim(agent)
     chosen = chosen_budget(environment.name, given.eps, given.scale)
     known = read_entry(folder)
-    if known and known["victim"]["fingerprint"] != agent.fingerprint():
+    if known is not None and known.victim["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
     described = json_value(environment.described)
-    now = {"environment": described, "given_budget": json_value([given.eps, given.scale]), "seed": given.seed}
-    other = [name for name in now if known and known[name] != now[name]]
-    if other:  # attacks that were added there are of those episodes, and would count for these
-        what = other[0].replace("given_budget", "eps and scale")
-        raise ValueRangeError(
-            f"{folder} holds rows of {what} {known[other[0]]}, got {now[other[0]]}: give another name"
-        )
+    given_budget = json_value([given.eps, given.scale])
+    if known is not None:  # attacks that were added there are of its episodes, and would count for these
+        for what, before, now in (
+            ("environment", known.environment, described),
+            ("eps and scale", known.given_budget, given_budget),
+            ("seed", known.seed, given.seed),
+        ):
+            if before != now:
+                raise ValueRangeError(f"{folder} holds rows of {what} {before}, got {now}: give another name")
     opened = _opened(agent, environment, chosen, given.seed, seconds)
-    entry: dict[str, Any] = {
-        "schema": 1,
-        "name": given.name,
-        "licence": licence,
-        "claim": given.claim or known.get("claim", ""),
-        "environment": described,
-        "budget": str(chosen),
-        "given_budget": now["given_budget"],
-        "victim": {**agent.described(), "ref": None},
+    entry = StandingEntry(
+        name=given.name,
+        licence=licence,
+        claim=given.claim or (known.claim if known else ""),
+        environment=described,
+        budget=str(chosen),
+        given_budget=given_budget,
+        victim={**agent.described(), "ref": None},
         **what_card_says(agent.card),
-        "episodes": opened.episodes.count,
-        "seed": given.seed,
-        "attacks": {name: row for name, row in known.get("attacks", {}).items() if row.get("added")},
-    }
+        episodes=opened.episodes.count,
+        seed=given.seed,
+        attacks={name: row for name, row in known.attacks.items() if row.added} if known else {},
+    )
     return opened, entry
 
 
@@ -400,74 +378,39 @@ def _licence(card: Mapping[str, Any], given: str | None) -> str:
     return own or str(given)
 
 
-def _certified(opened: OpenedAgent, deadline: Deadline) -> dict[str, Any]:
+def _certified(opened: OpenedAgent, deadline: Deadline) -> tuple[CertifiedMean | None, str | None]:
     """The certified mean return of the episodes, or why there is none."""
     if opened.image:
-        return {"no_certificate": "of images it takes hours: adv-wrappers certify"}
+        return None, "of images it takes hours: adv-wrappers certify"
     count, seed = opened.episodes.count, opened.episodes.seed
     each = max(CERTIFIED_SHARE * deadline.left / count, 0.01)
     try:
         found = certify(opened.victim, opened.environment, None, count, seed, budget_s=each, within=opened.budget)
     except AdvWrappersError as error:
-        return {"no_certificate": _without_folders(str(error))}
+        return None, _without_folders(str(error))
     if math.isnan(found.lower):
-        return {"no_certificate": "nothing was searched in the time"}
-    return {"certificate": {"lower": found.lower, "method": found.method}, "no_certificate": None}
+        return None, "nothing was searched in the time"
+    return CertifiedMean(found.lower, found.method), None
 
 
-def _write(folder: Path, entry: dict[str, Any], player: TrialPlayer, opened: OpenedAgent) -> None:
+def _write(folder: Path, entry: StandingEntry, player: TrialPlayer, opened: OpenedAgent) -> None:
     with contextlib.suppress(AdvWrappersError):
-        entry |= {"warnings": list(player.report().warnings), "versions": player.report().versions}
-    write(folder / ENTRY_FILE, (json.dumps(entry, indent=1, allow_nan=False) + "\n").encode())
+        entry.warnings, entry.versions = list(player.report().warnings), player.report().versions
+    entry.write(folder)
     write_choices(folder, _choices(entry, opened))
 
 
-def _choices(entry: Mapping[str, Any], opened: OpenedAgent) -> ReportChoices:
+def _choices(entry: StandingEntry, opened: OpenedAgent) -> ReportChoices:
     """What the agent's own page has beside its rows: the certificate, and what was not played."""
-    found, seconds = entry["certificate"], entry.get("left_out_seconds", {})
-    count, clean, eps = entry["episodes"], entry["clean"]["mean"], opened.budget.eps
-    not_tried = [] if found is not None else [f"Nothing is certified: {entry['no_certificate']}"]
-    not_tried += [f"{name} does not apply: {why}" for name, why in entry["left_out"].items() if name not in seconds]
+    found, seconds, eps = entry.certificate, entry.left_out_seconds, opened.budget.eps
+    clean = None if entry.clean is None else entry.clean.mean
+    not_tried = [] if found is not None else [f"Nothing is certified: {entry.no_certificate}"]
+    not_tried += [f"{name} does not apply: {why}" for name, why in entry.left_out.items() if name not in seconds]
     scale = opened.budget.resolve(opened.victim).scale
     return ReportChoices(
         scale=scale if isinstance(scale, tuple) else None,
-        reasons=(f"The budget is that of the standing: {entry['budget']}.",),
-        certificates=() if found is None else (CertifiedReturn(eps, found["lower"], clean, count, found["method"]),),
+        reasons=(f"The budget is that of the standing: {entry.budget}.",),
+        certificates=() if found is None else (CertifiedReturn(eps, found.lower, clean, entry.episodes, found.method),),
         untried=tuple(Untried(name, "did not fit into the time", spent) for name, spent in seconds.items()),
         not_tried=tuple(not_tried),
     )
-
-
-def read_entry(folder: Path) -> dict[str, Any]:
-    """The entry of an agent's folder, empty where there is none; :class:`ValueRangeError` for one that is damaged."""
-    path = folder / ENTRY_FILE
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueRangeError(f"cannot read {path}: {error}") from error
-
-
-def read_entries(store: str | Path) -> list[dict[str, Any]]:
-    """The entries of a standing, by environment, and in each the highest mean under the strongest attack first.
-
-    Raises:
-        ValueRangeError: for a folder without any, an entry that cannot be read, and one of another name than its
-            folder, by which pages are named.
-    """
-    found = {path.parent: read_entry(path.parent) for path in sorted(Path(store).glob(f"*/{ENTRY_FILE}"))}
-    if not found:
-        raise ValueRangeError(f"{store} holds no agent of a standing: adv-wrappers standing add")
-    for folder, entry in found.items():
-        if entry.get("name") != folder.name or _NAME.fullmatch(folder.name) is None:
-            raise ValueRangeError(f"expected the entry of an agent called {folder.name}, got {entry.get('name')!r:.80}")
-    return ranked([*found.values()])
-
-
-def ranked(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Entries by environment, and in each the highest mean under the strongest attack first; those without one last."""
-
-    def order(entry: Mapping[str, Any]) -> tuple[str, float]:
-        worst = strongest(entry)
-        return str(entry["environment"]["id"]), -float(worst[1]["mean"]) if worst else float("inf")
-
-    return sorted(entries, key=order)

@@ -12,7 +12,8 @@ from typing import Any
 
 from adv_wrappers.agent_report.html_page import Figures, render
 from adv_wrappers.agent_report.rows_by_section import MeanWithInterval
-from adv_wrappers.standing.measure_submission import ATTACKS, attacks_played, strongest
+from adv_wrappers.standing.measure_submission import ATTACKS
+from adv_wrappers.standing.standing_entry import AttackedMean, StandingEntry
 from adv_wrappers.standing.standing_table import figure_footnotes, without_certificate
 from adv_wrappers.utils.split_and_parse_text import duration
 
@@ -21,7 +22,7 @@ TITLE = "The standing of agents under attack"
 
 
 def standing_page(
-    entries: Sequence[Mapping[str, Any]],
+    entries: Sequence[StandingEntry],
     pages: Mapping[str, str] = MappingProxyType({}),
     rules: str | None = None,
     notes: Sequence[str] = (),
@@ -34,12 +35,12 @@ def standing_page(
         rules: the address of a page on how to join.
         notes: sentences to be said below the table.
     """
-    environments = dict.fromkeys(str(entry["environment"]["id"]) for entry in entries)
-    figures = {name: _figures([one for one in entries if one["environment"]["id"] == name]) for name in environments}
+    environments = dict.fromkeys(entry.env_id for entry in entries)
+    figures = {name: _figures([one for one in entries if one.env_id == name]) for name in environments}
     return render(
         "standing.html",
         title=TITLE,
-        lines=[_line(entry, pages, figures[str(entry["environment"]["id"])]) for entry in entries],
+        lines=[_line(entry, pages, figures[entry.env_id]) for entry in entries],
         environments=[*environments],
         attacks=len(ATTACKS),
         footnotes=figure_footnotes(entries),
@@ -49,41 +50,39 @@ def standing_page(
     )
 
 
-def _figures(entries: Sequence[Mapping[str, Any]]) -> Figures:
+def _figures(entries: Sequence[StandingEntry]) -> Figures:
     """How the returns of one environment are written."""
-    means = [abs(float(entry["clean"]["mean"])) for entry in entries]
-    means += [abs(float(worst[1]["mean"])) for entry in entries if (worst := strongest(entry))]
-    return Figures(max(means))
+    shown = [one for entry in entries for one in (entry.clean, entry.strongest and entry.strongest[1]) if one]
+    return Figures(max((abs(one.mean) for one in shown), default=0.0))
 
 
-def _line(entry: Mapping[str, Any], pages: Mapping[str, str], figures: Figures) -> dict[str, Any]:
+def _line(entry: StandingEntry, pages: Mapping[str, str], figures: Figures) -> dict[str, Any]:
     """What the template needs to know of one agent."""
-    worst, noise, certificate = strongest(entry), entry["attacks"].get("noise"), entry.get("certificate")
-    own, added = attacks_played(entry)
-    seconds, left_out = entry.get("training_seconds"), sum(entry.get("left_out_seconds", {}).values())
+    worst, seconds, (own, added) = entry.strongest, entry.training_seconds, entry.attacks_played
+    left_out = sum(entry.left_out_seconds.values())
     return {
-        "name": entry["name"],
-        "page": pages.get(entry["name"]),
-        "environment": str(entry["environment"]["id"]),
-        "budget": entry["budget"],
-        "episodes": entry["episodes"],
+        "name": entry.name,
+        "page": pages.get(entry.name),
+        "environment": entry.env_id,
+        "budget": entry.budget,
+        "episodes": entry.episodes,
         "figures": figures,
-        "clean": _mean(entry["clean"]),
-        "noise": _mean(noise) if noise else None,
+        "clean": _mean(entry.clean),
+        "noise": _mean(entry.noise),
         "worst": _mean(worst[1]) if worst else None,
         "by": worst[0] if worst else "",
         "played": own,
         "added": added,
         "left_out": duration(left_out) if left_out else "",
-        "certified": certificate["lower"] if certificate else None,
-        "claim": entry.get("claim") or "",
-        "trained_with": entry.get("trained_with") or "",
+        "certified": entry.certificate.lower if entry.certificate else None,
+        "claim": entry.claim,
+        "trained_with": entry.trained_with or "",
         "training_minutes": None if seconds is None else seconds / 60,
-        "attack_seconds": sum(one["seconds"] for one in entry["attacks"].values()),
-        "licence": entry["licence"],
-        "weights": str(entry["victim"]["fingerprint"])[:12],
+        "attack_seconds": entry.attack_seconds,
+        "licence": entry.licence,
+        "weights": entry.weights,
     }
 
 
-def _mean(figures: Mapping[str, Any]) -> MeanWithInterval:
-    return MeanWithInterval(figures["mean"], figures["low"], figures["high"], figures.get("caveat"))
+def _mean(figures: AttackedMean | None) -> MeanWithInterval | None:
+    return None if figures is None else MeanWithInterval(figures.mean, figures.low, figures.high, figures.caveat)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from adv_wrappers.evaluation.return_statistics import footnotes, marked
-from adv_wrappers.standing.measure_submission import ATTACKS, attacks_played, strongest
+from adv_wrappers.standing.measure_submission import ATTACKS
+from adv_wrappers.standing.standing_entry import AttackedMean, StandingEntry
 
 HEAD = (
     "agent", "no attack", "noise", "strongest attack leaves", "by", "attacks played", "certified", "the authors' claim",
@@ -15,15 +15,15 @@ HEAD = (
 )  # fmt: skip
 
 
-def standing_table(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def standing_table(entries: Sequence[StandingEntry]) -> list[str]:
     """Paragraphs and tables: entries in their order, which is that of :func:`.ranked`."""
     parts = [f"{len(entries)} agents."]
-    for env, group in groupby(entries, lambda entry: str(entry["environment"]["id"])):
+    for env, group in groupby(entries, lambda entry: entry.env_id):
         rows = list(group)
         lines = [HEAD, ("---",) * len(HEAD), *map(_line, rows)]
         parts += [
             f"## {env}",
-            f"Budget: {rows[0]['budget']}. {rows[0]['episodes']} episodes of seed {rows[0]['seed']}.",
+            f"Budget: {rows[0].budget}. {rows[0].episodes} episodes of seed {rows[0].seed}.",
             "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines),
             *(f"{note}." for note in figure_footnotes(rows)),
         ]
@@ -32,48 +32,48 @@ def standing_table(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*parts, *(["## Why cells say none", "\n".join(why)] if why else [])]
 
 
-def _line(entry: Mapping[str, Any]) -> Sequence[str]:
-    worst, certificate = strongest(entry), entry.get("certificate")
-    seconds, (own, added) = entry.get("training_seconds"), attacks_played(entry)
+def _line(entry: StandingEntry) -> Sequence[str]:
+    worst, seconds, (own, added) = entry.strongest, entry.training_seconds, entry.attacks_played
     return (
-        entry["name"],
-        _mean(entry["clean"]),
-        _mean(noise) if (noise := entry["attacks"].get("noise")) else "not played",
+        entry.name,
+        _mean(entry.clean) if entry.clean else "not played",
+        _mean(entry.noise) if entry.noise else "not played",
         _mean(worst[1]) if worst else "not attacked yet",
         f"`{worst[0]}`" if worst else "none",
         f"{own} of {len(ATTACKS)}{f', {added} added' if added else ''}",
-        _number(certificate["lower"]) if certificate else "none",
-        entry.get("claim") or "none",
-        entry.get("trained_with") or "no record",
+        _number(entry.certificate.lower) if entry.certificate else "none",
+        entry.claim or "none",
+        entry.trained_with or "no record",
         "no record" if seconds is None else f"{seconds / 60:.1f}",
-        f"{sum(one['seconds'] for one in entry['attacks'].values()):.0f}",
-        entry["licence"],
-        str(entry["victim"]["fingerprint"])[:12],
+        f"{entry.attack_seconds:.0f}",
+        entry.licence,
+        entry.weights,
     )
 
 
-def figure_footnotes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def figure_footnotes(entries: Sequence[StandingEntry]) -> list[str]:
     """What the mark of intervals that are none of 95% means, of the figures that a table shows of these entries."""
-    shown = list[dict[str, Any]]()
-    for entry in entries:
-        worst, noise = strongest(entry), entry["attacks"].get("noise")
-        figures = [entry["clean"], *([noise] if noise else []), *([worst[1]] if worst else [])]
-        shown += [{"episodes": entry["episodes"], **one} for one in figures]  # figures of other pages say how many
+    shown = [
+        {"episodes": one.episodes or entry.episodes, "caveat": one.caveat}
+        for entry in entries
+        for one in (entry.clean, entry.noise, entry.strongest and entry.strongest[1])
+        if one
+    ]
     return footnotes(shown)
 
 
-def without_certificate(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def without_certificate(entries: Sequence[StandingEntry]) -> dict[str, list[str]]:
     """By the reason why there is none, the names of the agents that have no certificate."""
     found = dict[str, list[str]]()
     for entry in entries:
-        if not entry.get("certificate") and entry.get("no_certificate"):
-            found.setdefault(str(entry["no_certificate"]), []).append(str(entry["name"]))
+        if entry.certificate is None and entry.no_certificate:
+            found.setdefault(entry.no_certificate, []).append(entry.name)
     return found
 
 
-def _mean(figures: Mapping[str, Any]) -> str:
-    interval = f"[{_number(figures['low'])}, {_number(figures['high'])}]"
-    return f"{_number(figures['mean'])} {marked(interval, figures)}"
+def _mean(figures: AttackedMean) -> str:
+    interval = f"[{_number(figures.low)}, {_number(figures.high)}]"
+    return f"{_number(figures.mean)} {marked(interval, {'caveat': figures.caveat})}"
 
 
 def _number(value: float) -> str:

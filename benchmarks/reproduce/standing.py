@@ -19,6 +19,7 @@ NAME. "Trained with" is what the training record of the card says, and is not ch
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
 from adv_wrappers.standing.budget_table import StandingBudget, budget_of_environment
-from adv_wrappers.standing.measure_submission import Submission, add_submission, ranked, read_entries
+from adv_wrappers.standing.measure_submission import Submission, add_submission
+from adv_wrappers.standing.standing_entry import ENTRY_FILE, AttackedMean, StandingEntry, ranked, read_entries
 from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
 from adv_wrappers.standing.standing_table import standing_table
 from adv_wrappers.victims import environment_of, load_victim
@@ -70,18 +72,19 @@ def claim_of(card: dict[str, Any]) -> str:
     return f"{', '.join(f'{key} {published[key]:g}' for key in keys)} at {eps} ({published.get('source', '')})"
 
 
-def elsewhere(entry: dict[str, Any]) -> dict[str, Any]:
+def elsewhere(entry: StandingEntry) -> dict[str, AttackedMean]:
     """What other pages have of an agent of the same name, environment and budget: attacks that take hours, by name."""
-    name, budget = entry["name"], budget_of_environment(entry["environment"]["id"])
-    found = {}
+    name, budget = entry.name, budget_of_environment(entry.env_id)
+    found = dict[str, AttackedMean]()
     suites = load(RESULTS / "everything.json").get("agents", {})
     suite = suites.get(f"zoo:{name}", suites.get(name))
     if suite is not None and budget is not None and suite["budget"] == budget.arguments:
-        found[f"{suite['worst']}, everything"] = {
-            **suite["figure"], "caveat": known_caveat(suite["figure"]), "seconds": 0.0,
-        }  # fmt: skip
+        figure = suite["figure"]
+        mean, low, high, count = (figure[key] for key in ("mean", "low", "high", "episodes"))
+        worst = AttackedMean(suite["worst"], mean, low, high, known_caveat(figure), 0.0, episodes=count)
+        found[f"{suite['worst']}, everything"] = worst
     for page, budgets in LENDING.items():
-        if budget is None or budgets.get(entry["environment"]["id"]) != budget.arguments:
+        if budget is None or budgets.get(entry.env_id) != budget.arguments:
             continue
         data = load(RESULTS / f"{page}.json")
         rows = data.get("agents", data.get("attacks", {})).get(name, {}).get("rows", {})
@@ -89,10 +92,9 @@ def elsewhere(entry: dict[str, Any]) -> dict[str, Any]:
             if attack not in ("none", "noise"):
                 returns = row["returns"]
                 low, high = mean_interval(returns)
-                found[f"{attack}, {page}"] = {
-                    "mean": row["mean_return"], "low": low, "high": high, "caveat": caveat(returns),
-                    "episodes": len(returns), "seconds": 0.0,
-                }  # fmt: skip
+                why, count = caveat(returns), len(returns)
+                lent = AttackedMean(attack, row["mean_return"], low, high, why, 0.0, episodes=count)
+                found[f"{attack}, {page}"] = lent
     return found
 
 
@@ -110,7 +112,7 @@ def measure(results: Results) -> None:
     for name, ref in agents_of(given.victims).items():
         card = load_victim(ref).card or {}
         images = "NoFrameskip" in environment_of(card)[0]
-        if images != given.images or (not given.again and (given.work / name / "entry.json").exists()):
+        if images != given.images or (not given.again and (given.work / name / ENTRY_FILE).exists()):
             continue
         licence = card.get("licence") or "MIT"  # cards that this project trained have that of the project
         try:
@@ -118,13 +120,14 @@ def measure(results: Results) -> None:
             print(name, flush=True)
         except AdvWrappersError as error:  # the others go on
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
-    results.data["entries"] = read_entries(given.work)
+    results.data["entries"] = [entry.to_dict() for entry in read_entries(given.work)]
     results.keep()
 
 
-def entries_of(data: Data) -> list[dict[str, Any]]:
+def entries_of(data: Data) -> list[StandingEntry]:
     """The entries with what other pages have of their agents, in their order."""
-    return ranked([{**entry, "elsewhere": elsewhere(entry)} for entry in data["entries"]])
+    entries = [StandingEntry.from_dict(one) for one in data["entries"]]
+    return ranked([replace(entry, elsewhere=elsewhere(entry)) for entry in entries])
 
 
 def body(data: Data) -> list[str]:

@@ -14,19 +14,15 @@ from adv_wrappers.agent_report.html_page import write_page
 from adv_wrappers.agent_report.what_the_report_chose_and_why import read_choices
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
-    ENTRY_FILE,
     Submission,
     _without_folders,
     add_attack,
     add_submission,
-    attacks_played,
     is_searched,
     open_submission,
-    ranked,
-    read_entries,
-    strongest,
     what_card_says,
 )
+from adv_wrappers.standing.standing_entry import read_entries, read_entry
 from adv_wrappers.standing.submission_cost import submission_cost
 
 ZOO = Path(adv_wrappers.__file__).parent / "zoo"
@@ -48,25 +44,25 @@ def measured(tmp_path_factory):
 
 def test_an_entry_has_what_was_measured(measured):
     store, entry = measured
-    assert entry["clean"]["mean"] == 20.0 and "noise" in entry["attacks"]
-    assert {*entry["attacks"]} & {*entry["left_out"]} == set()
-    assert entry["licence"] == "MIT" and entry["claim"] == "400" and entry["trained_with"] is None
-    assert read_entries(store) == [json.loads((store / "dqn" / ENTRY_FILE).read_text())]
+    assert entry.clean.mean == 20.0 and "noise" in entry.attacks
+    assert {*entry.attacks} & {*entry.left_out} == set()
+    assert entry.licence == "MIT" and entry.claim == "400" and entry.trained_with is None
+    assert read_entries(store) == [entry]
     assert (store / "dqn" / "rows.db").is_file()
-    lowest = min(one["mean"] for one in entry["attacks"].values())
-    assert entry["certificate"] is None or entry["certificate"]["lower"] <= lowest
+    lowest = min(one.mean for one in entry.attacks.values())
+    assert entry.certificate is None or entry.certificate.lower <= lowest
 
 
 def test_the_page_of_an_agent_has_its_certificate_and_what_was_not_played(measured):
     store, entry = measured
     choices = read_choices(store / "dqn")
-    certificate = entry["certificate"]  # None where the machine was too slow for one
+    certificate = entry.certificate  # None where the machine was too slow for one
     assert [(one.eps, one.lower) for one in choices.certificates] == (
-        [(0.05, certificate["lower"])] if certificate else []
+        [(0.05, certificate.lower)] if certificate else []
     )
-    assert {one.threat for one in choices.untried} == {*entry["left_out_seconds"]}
+    assert {one.threat for one in choices.untried} == {*entry.left_out_seconds}
     named = {text.partition(" does not apply: ")[0] for text in choices.not_tried}
-    assert named >= {*entry["left_out"]} - {*entry["left_out_seconds"]}
+    assert named >= {*entry.left_out} - {*entry.left_out_seconds}
     page = write_page(store / "dqn", store / "dqn.html").read_text(encoding="utf-8")
     assert ("Nothing is certified:" in page) is (certificate is None)
 
@@ -74,44 +70,44 @@ def test_the_page_of_an_agent_has_its_certificate_and_what_was_not_played(measur
 def test_another_call_plays_no_row_again(measured):
     store, entry = measured
     again = add(store / "dqn")
-    assert again["clean"] == entry["clean"]
-    assert {name: again["attacks"].get(name) for name in entry["attacks"]} == entry["attacks"]
+    assert again.clean == entry.clean
+    assert {name: again.attacks.get(name) for name in entry.attacks} == entry.attacks
 
 
 def test_rows_that_are_there_are_none_to_be_paid_for(measured):
     store, _ = measured
     (entry,) = read_entries(store)  # as it is now
     cost = submission_cost(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), store / "dqn")
-    assert {*cost.kept} == {*entry["attacks"]} - {"mine"}
-    assert {*cost.attacks} == {*entry["left_out_seconds"]}
+    assert {*cost.kept} == {*entry.attacks} - {"mine"}
+    assert {*cost.attacks} == {*entry.left_out_seconds}
 
 
 def test_what_does_not_fit_is_left_out_with_its_seconds(tmp_path):
     entry = add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path / "dqn", minutes=0.01)
-    assert entry["left_out_seconds"]["strong-max-diff"] > 0.01 * 60
-    assert {*entry["left_out_seconds"]} <= {*entry["left_out"]}
-    assert entry["left_out"]["strong-max-diff"].endswith(", more than was left")
+    assert entry.left_out_seconds["strong-max-diff"] > 0.01 * 60
+    assert {*entry.left_out_seconds} <= {*entry.left_out}
+    assert entry.left_out["strong-max-diff"].endswith(", more than was left")
 
 
 def test_whole_episodes_are_searched_where_the_environment_can_be_saved(measured, tmp_path):
     store, entry = measured
-    assert entry["attacks"]["beam"]["mean"] == min(one["mean"] for one in entry["attacks"].values())
+    assert entry.attacks["beam"].mean == min(one.mean for one in entry.attacks.values())
     folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
     setting = open_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), folder, 6.0)[0].setting(folder)
     assert is_searched(setting) and not is_searched(replace(setting, out=tmp_path))
     short = add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path / "short", minutes=0.01)
-    assert short["left_out_seconds"]["beam"] > 0.01 * 60  # steps were timed, and no search was begun
+    assert short.left_out_seconds["beam"] > 0.01 * 60  # steps were timed, and no search was begun
 
 
 def test_an_attack_of_ones_own_can_only_lower(measured):
     store, entry = measured
-    before = strongest(entry)[1]["mean"]
+    before = entry.strongest[1].mean
     found = add_attack("zoo:cartpole-dqn", store / "dqn", "max-diff:steps=3", label="mine")
-    assert found["attacks"]["mine"]["added"] and strongest(found)[1]["mean"] <= before
-    assert attacks_played(found) == (len(found["attacks"]) - 1, 1)
-    assert found == json.loads((store / "dqn" / ENTRY_FILE).read_text())
+    assert found.attacks["mine"].added and found.strongest[1].mean <= before
+    assert found.attacks_played == (len(found.attacks) - 1, 1)
+    assert found == read_entry(store / "dqn")
     again = add(store / "dqn")
-    assert "mine" in again["attacks"] and again["claim"] == "400"  # both stay when the agent is measured further
+    assert "mine" in again.attacks and again.claim == "400"  # both stay when the agent is measured further
     with pytest.raises(ValueRangeError, match="standing add comes first"):
         add_attack("zoo:cartpole-a2c", store / "dqn", "max-diff")
     with pytest.raises(ValueRangeError, match="on observations, within"):
@@ -124,18 +120,11 @@ def test_an_attack_of_ones_own_can_only_lower(measured):
 
 def test_of_two_attacks_of_one_name_the_lower_one_stays(measured, tmp_path):
     folder = shutil.copytree(measured[0] / "dqn", tmp_path / "dqn")
-    entry = json.loads((folder / ENTRY_FILE).read_text())
-    entry["attacks"]["mine"] = {**entry["attacks"]["noise"], "mean": 1.0, "added": True}
-    (folder / ENTRY_FILE).write_text(json.dumps(entry))
-    assert add_attack("zoo:cartpole-dqn", folder, "noise", label="mine")["attacks"]["mine"]["mean"] == 1.0
-    assert add_attack("zoo:cartpole-dqn", folder, "noise", label="other")["attacks"]["other"]["mean"] > 1.0
-
-
-def test_figures_of_other_pages_count(measured):
-    entry = {"attacks": {"pgd": {"mean": 9}}, "elsewhere": {"beam, everything": {"mean": 3}}}
-    assert strongest(entry) == ("beam, everything", {"mean": 3})
-    alike = {"attacks": {"noise": {"mean": 9}, "pgd": {"mean": 9}}}
-    assert strongest(alike) == ("pgd", {"mean": 9})  # noise is a baseline
+    entry = read_entry(folder)
+    entry.attacks["mine"] = replace(entry.attacks["noise"], mean=1.0, added=True)
+    entry.write(folder)
+    assert add_attack("zoo:cartpole-dqn", folder, "noise", label="mine").attacks["mine"].mean == 1.0
+    assert add_attack("zoo:cartpole-dqn", folder, "noise", label="other").attacks["other"].mean > 1.0
 
 
 def test_a_folder_of_other_weights_is_refused(measured):
@@ -147,8 +136,7 @@ def test_a_folder_of_other_weights_is_refused(measured):
 def test_a_folder_of_other_episodes_is_refused(measured, tmp_path):
     store, _ = measured
     folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
-    entry = json.loads((folder / ENTRY_FILE).read_text())
-    (folder / ENTRY_FILE).write_text(json.dumps({**entry, "given_budget": [0.2, None]}))
+    replace(read_entry(folder), given_budget=[0.2, None]).write(folder)
     with pytest.raises(ValueRangeError, match=r"holds rows of eps and scale \[0\.2, None\], got \[None, None\]"):
         add(folder)
     with pytest.raises(ValueRangeError, match="holds rows of seed 0, got 1: give another name"):
@@ -169,16 +157,6 @@ def test_what_is_no_submission_is_refused(tmp_path):
         add_submission(Submission("zoo:cartpole-dqn", "../a"), tmp_path / "a")
     with pytest.raises(BudgetError, match="all attacked at eps"):
         add_submission(Submission("zoo:cartpole-dqn", "a", eps=0.001), tmp_path / "a")
-    with pytest.raises(ValueRangeError, match="no agent of a standing"):
-        read_entries(tmp_path)
-
-
-@pytest.mark.parametrize(("folder", "name"), [("a", "../../a"), ("a", 3), ("a b", "a b")])
-def test_an_entry_of_another_name_than_its_folder_is_refused(tmp_path, folder, name):
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / ENTRY_FILE).write_text(json.dumps({"name": name}))
-    with pytest.raises(ValueRangeError, match=f"an agent called {folder}, got"):
-        read_entries(tmp_path)
 
 
 def test_a_small_unit_of_a_card_is_refused(tmp_path):
@@ -199,15 +177,6 @@ def test_a_training_record_is_what_says_how_an_agent_was_trained():
     }
     said = what_card_says({"training": record})
     assert said == {"trained_with": "ppo, against pa-ad", "training_seconds": 90.0}
-
-
-def test_the_higher_mean_under_the_strongest_attack_is_first():
-    def entry(name, *means):
-        attacks = {str(i): {"mean": mean} for i, mean in enumerate(means)}
-        return {"name": name, "environment": {"id": "E"}, "attacks": attacks}
-
-    assert [one["name"] for one in ranked([entry("a", 9, 1), entry("none"), entry("b", 3, 2)])] == ["b", "a", "none"]
-    assert strongest({"attacks": {"noise": {"mean": 9}}}) is None
 
 
 def test_no_folder_of_a_machine_is_told():

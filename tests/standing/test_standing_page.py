@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from adv_wrappers.standing.standing_entry import AttackedMean, CertifiedMean
 from adv_wrappers.standing.standing_page import standing_page
 from tests.agent_report.test_html_page import NASTY, Page
-from tests.standing.test_standing_table import entry
+from tests.standing.test_standing_entry import ENTRY
 
 DASH = "\N{EN DASH}"
-FIGURES = {"mean": 4.0, "low": 3.0, "high": 5.0, "caveat": "all 10 returns are equal", "seconds": 2.0}
+FIGURES = AttackedMean("noise:eps=0.1", 4.0, 3.0, 5.0, "all 10 returns are equal", 2.0)
 
 
 def cells(html):
@@ -26,9 +28,9 @@ def cells(html):
 def html():
     other = {"environment": {"id": "F-v1"}, "attacks": {"noise": FIGURES}, "left_out_seconds": {"pgd": 300.0}}
     entries = [
-        entry(training_seconds=90.0, trained_with="ppo, sa", claim="5 under PGD"),
-        entry(name="b", certificate={"lower": 2.0}, clean=FIGURES),
-        entry(name="c", **other),
+        replace(ENTRY, training_seconds=90.0, trained_with="ppo, sa", claim="5 under PGD"),
+        replace(ENTRY, name="b", certificate=CertifiedMean(2.0, "crown"), clean=FIGURES),
+        replace(ENTRY, name="c", **other),
     ]
     return standing_page(entries, {"a": "agents/a.html"}, "../standing.html", ["A note."]).decode()
 
@@ -58,16 +60,16 @@ def test_the_page_is_one_file_with_links_to_agents_and_rules(html):
     assert page.links == ["#main", "#rules", "agents/a.html", "../standing.html"]
     assert "default-src 'none'" in html and sum(tag == "script" for tag, _ in page.elements) == 1
     assert not re.search(r"""(?:src|href)=["']?(?:https?:|//)|@import|url\((?!#)""", html)
-    assert Page(standing_page([entry()]).decode()).links == ["#main", "#rules"]
+    assert Page(standing_page([ENTRY]).decode()).links == ["#main", "#rules"]
 
 
 def test_words_of_a_submission_are_text():
     words = {name: NASTY for name in ("name", "licence", "claim", "trained_with", "budget", "no_certificate")}
-    attacks = {"noise": FIGURES, NASTY: {**FIGURES, "caveat": NASTY, "threat": NASTY}}
-    nasty = entry(**words, environment={"id": NASTY}, attacks=attacks, victim={"fingerprint": NASTY})
+    attacks = {"noise": FIGURES, NASTY: replace(FIGURES, caveat=NASTY, threat=NASTY)}
+    nasty = replace(ENTRY, **words, environment={"id": NASTY}, attacks=attacks, victim={"fingerprint": NASTY})
     page = Page(standing_page([nasty], {NASTY: f"agents/{NASTY}.html"}, NASTY, [NASTY]).decode())
     assert sum(tag == "script" for tag, _ in page.elements) == 1
     assert not any(key.startswith("on") for _, found in page.elements for key in found)
-    plain = Page(standing_page([entry()], {"a": "x"}, "y", ["z"]).decode())
+    plain = Page(standing_page([ENTRY], {"a": "x"}, "y", ["z"]).decode())
     assert {tag for tag, _ in page.elements} - {tag for tag, _ in plain.elements} == {"abbr", "wbr"}
     assert "".join(page.text).count(NASTY) > 10 and f"agents/{NASTY}.html" in page.links

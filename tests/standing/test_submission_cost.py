@@ -6,7 +6,8 @@ import pytest
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.store import ROWS_FILE
-from adv_wrappers.standing.measure_submission import ATTACKS, CERTIFIED_SHARE, ENTRY_FILE, RANGE_SHARE, Submission
+from adv_wrappers.standing.measure_submission import ATTACKS, CERTIFIED_SHARE, RANGE_SHARE, Submission
+from adv_wrappers.standing.standing_entry import ENTRY_FILE
 from adv_wrappers.standing.submission_cost import SubmissionCost, submission_cost
 from adv_wrappers.utils.deadline import Deadline
 
