@@ -171,6 +171,11 @@ class RobustDQN(PrioritizedDQN):
     method: RobustQMethod | None = None
     bounds: BoundedPolicy | None = None
 
+    def learn_by(self, method: TrainingMethod, bounds: BoundedPolicy) -> None:
+        """Learn by a method from now on."""
+        assert isinstance(method, RobustQMethod)
+        self.method, self.bounds = method, bounds
+
     def q_values(self, net: QNetwork, observations: Tensor) -> Tensor:
         return super().q_values(net, observations) if self.method is None else self.method.q_values(net, observations)
 

@@ -104,7 +104,7 @@ class PolicyBatch:
 class RobustMethod(TrainingMethod):
     """How the loss of a policy is made robust."""
 
-    def check(self, policy: BoundedPolicy) -> None:
+    def check(self, bounds: BoundedPolicy) -> None:
         """Raise :class:`ThreatError` for a policy that the method is not for."""
 
     def make_critic(self, model: OnPolicyAlgorithm) -> nn.Module | None:
@@ -115,10 +115,10 @@ class RobustMethod(TrainingMethod):
         """Gaussian noise on what rollouts see when ``done`` of the training is done, in radii of the budget."""
         return 0.0
 
-    def learn_from_rollout(self, model: OnPolicyAlgorithm, policy: BoundedPolicy) -> None:
+    def learn_from_rollout(self, model: OnPolicyAlgorithm, bounds: BoundedPolicy) -> None:
         """What the method learns from a rollout, before the policy does; nothing by default."""
 
-    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+    def policy_loss(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         """The mean loss of a minibatch when ``done`` of the training, in [0, 1], is done."""
         raise NotImplementedError
 
@@ -158,25 +158,25 @@ class Radial(RobustMethod):
         if self.form == "overlap" and self.imitate != 0.0:
             raise ValueRangeError(f"imitate goes with form='ratio' or 'log', got {self.imitate!r:.80} with 'overlap'")
 
-    def check(self, policy: BoundedPolicy) -> None:
-        if self.form == "overlap" and not policy.count:
+    def check(self, bounds: BoundedPolicy) -> None:
+        if self.form == "overlap" and not bounds.count:
             raise ThreatError("form='overlap' is for discrete actions: it compares one with the others")
-        if self.imitate != 0.0 and not policy.count:
+        if self.imitate != 0.0 and not bounds.count:
             raise ThreatError("imitate is for discrete actions: it raises the probability of one of them")
-        if self.imitate != 0.0 and policy.first is None:
+        if self.imitate != 0.0 and bounds.first is None:
             raise ThreatError("imitate needs a victim to start from: victim=")
 
-    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+    def policy_loss(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         standard = batch.surrogate(batch.log_prob).mean()
         kappa, share, imitate = (at(number, done) for number in (self.kappa, self.eps, self.imitate))
         if imitate == 0 and (kappa == 1 or share == 0):  # then both losses are one
             return standard
         if self.form == "overlap":
-            return kappa * standard + (1 - kappa) * self._overlap(policy, batch, share).mean()
+            return kappa * standard + (1 - kappa) * self._overlap(bounds, batch, share).mean()
         if not imitate:
-            low, high = policy.log_probability(batch.observations, share, batch.actions)
+            low, high = bounds.log_probability(batch.observations, share, batch.actions)
         else:
-            lows, highs = policy.log_probabilities(batch.observations, share)
+            lows, highs = bounds.log_probabilities(batch.observations, share)
             low, high = (end.gather(1, batch.actions[:, None])[:, 0] for end in (lows, highs))
         worst = torch.where(batch.advantages >= 0, low, high)
         if self.form == "log":
@@ -185,19 +185,19 @@ class Radial(RobustMethod):
             losses = batch.surrogate(worst)
         worst_case = losses.mean()
         if imitate:
-            target = policy.first_probabilities(batch.observations, self.sharpness)
-            standard = standard - imitate * (target * policy.log_policy(batch.observations)).sum(-1).mean()
+            target = bounds.first_probabilities(batch.observations, self.sharpness)
+            standard = standard - imitate * (target * bounds.log_policy(batch.observations)).sum(-1).mean()
             worst_case = worst_case - imitate * (target * lows).sum(-1).mean()
         return kappa * standard + (1 - kappa) * worst_case
 
-    def _overlap(self, policy: BoundedPolicy, batch: PolicyBatch, share: float) -> Tensor:
+    def _overlap(self, bounds: BoundedPolicy, batch: PolicyBatch, share: float) -> Tensor:
         """``L_wc`` of ``form="overlap"``, ``[B]``."""
         own = batch.actions[:, None]
         with torch.no_grad():
-            log_policy = policy.log_policy(batch.observations)
+            log_policy = bounds.log_policy(batch.observations)
             ahead = log_policy.gather(1, own) - log_policy  # of logits: the normalising constant cancels
             more_probable = (log_policy.gather(1, own).exp() - log_policy.exp()).clamp(min=0)
-        above = policy.logits_above(batch.observations, share, batch.actions)
+        above = bounds.logits_above(batch.observations, share, batch.actions)
         return (more_probable * (above + ahead / 2).clamp(min=0)).sum(-1)
 
 
@@ -224,20 +224,20 @@ class SARegularizer(InnerMaximization, RobustMethod):
         check_weight("weight", self.weight)
         check_share("eps", self.eps)
 
-    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+    def policy_loss(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         standard = batch.surrogate(batch.log_prob).mean()
         weight, share = at(self.weight, done), at(self.eps, done)
-        return standard if weight == 0 or share == 0 else standard + weight * self.largest(policy, batch, done).mean()
+        return standard if weight == 0 or share == 0 else standard + weight * self.largest(bounds, batch, done).mean()
 
-    def largest(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+    def largest(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         """The largest divergence inside the boxes around the observations of a minibatch, or its bound, ``[B]``."""
         share = at(self.eps, done)
         if self.form == "interval":
-            return policy.divergence(batch.observations, share)
-        clean = policy.net(policy.observed(batch.observations))
-        held, boxes = clean.detach(), policy.boxes(batch.observations, share)
-        points = self.ascend(lambda y: policy.divergence_at(y, held), *boxes)
-        return policy.divergence_at(points, clean)
+            return bounds.divergence(batch.observations, share)
+        clean = bounds.net(bounds.observed(batch.observations))
+        held, boxes = clean.detach(), bounds.boxes(batch.observations, share)
+        points = self.ascend(lambda y: bounds.divergence_at(y, held), *boxes)
+        return bounds.divergence_at(points, clean)
 
 
 PAPER: dict[str, dict[str, object]] = {

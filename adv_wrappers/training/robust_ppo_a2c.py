@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
-from adv_wrappers.training.robust_dqn import RobustDQN, RobustQMethod
+from adv_wrappers.training.robust_dqn import RobustDQN
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
-from adv_wrappers.training.robust_td3 import RobustActorMethod, RobustTD3
+from adv_wrappers.training.robust_td3 import RobustTD3
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.training_method import TrainingMethod
 
@@ -31,24 +31,34 @@ class RobustUpdates(OnPolicyAlgorithm):
 
     Attributes:
         method: makes the policy's loss.
-        policy_bounds: what the policy can answer in boxes.
+        bounds: what the policy can answer in boxes.
         method_critic: a critic of the method's own, or None.
     """
 
     method: RobustMethod
-    policy_bounds: BoundedPolicy
+    bounds: BoundedPolicy
     method_critic: nn.Module | None = None
     normalize_advantage: bool
 
+    def learn_by(self, method: TrainingMethod, bounds: BoundedPolicy) -> None:
+        """Learn by a method from now on; raises :class:`ThreatError` for one that needs what is not there."""
+        assert isinstance(method, RobustMethod)
+        method.check(bounds)
+        self.method, self.bounds, bounds.critic = method, bounds, self.method_critic
+        if not method.bounded:
+            env = bounds.normal.venv
+            assert isinstance(env, AgentVecEnv)
+            env.add_noise = lambda obs: bounds.noisy(obs, method.noise_share(1 - self._current_progress_remaining))
+
     def _update(self, data: RolloutBufferSamples, clip: float | None) -> dict[str, float]:
         """One step of the optimizer on a minibatch; what is logged of it."""
-        actions = data.actions.long().flatten() if self.policy_bounds.count else data.actions
+        actions = data.actions.long().flatten() if self.bounds.count else data.actions
         values, log_prob, entropy = self.policy.evaluate_actions(data.observations, actions)
         advantages = data.advantages
         if self.normalize_advantage and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         batch = PolicyBatch(data.observations, actions, advantages, log_prob, data.old_log_prob, clip)
-        policy_loss = self.method.policy_loss(self.policy_bounds, batch, 1 - self._current_progress_remaining)
+        policy_loss = self.method.policy_loss(self.bounds, batch, 1 - self._current_progress_remaining)
         value_loss = functional.mse_loss(data.returns, values.flatten())
         entropy_loss = (log_prob if entropy is None else -entropy).mean()
         loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
@@ -70,7 +80,7 @@ class RobustUpdates(OnPolicyAlgorithm):
     def _train(
         self, batches: Iterator[RolloutBufferSamples], clip: float | None, most_divergence: float | None = None
     ) -> None:
-        self.method.learn_from_rollout(self, self.policy_bounds)
+        self.method.learn_from_rollout(self, self.bounds)
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         rows = []
@@ -88,7 +98,7 @@ class RobustUpdates(OnPolicyAlgorithm):
         return [*states, *own], tensors
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "method", "policy_bounds", "method_critic"]
+        return [*super()._excluded_save_params(), "method", "bounds", "method_critic"]
 
 
 class RobustPPO(RobustUpdates, PPO):
@@ -116,22 +126,8 @@ def make_robust(model: BaseAlgorithm, method: TrainingMethod, bounds: BoundedPol
         VictimError: for a policy with a layer that has no bounds.
         ThreatError: for a method that needs what is not there.
     """
-    if isinstance(method, RobustMethod):
-        method.check(bounds)
     space = bounds.space
     point = torch.as_tensor(np.clip(np.zeros(space.shape), space.low, space.high), dtype=torch.float32)[None]
     interval(bounds.net, point, point)
-    if isinstance(model, RobustDQN):
-        assert isinstance(method, RobustQMethod)
-        model.method, model.bounds = method, bounds
-        return
-    if isinstance(model, RobustTD3):
-        assert isinstance(method, RobustActorMethod)
-        model.method, model.bounds = method, bounds
-        return
-    assert isinstance(model, RobustUpdates) and isinstance(method, RobustMethod)
-    model.method, model.policy_bounds, bounds.critic = method, bounds, model.method_critic
-    if not method.bounded:
-        env = bounds.normal.venv
-        assert isinstance(env, AgentVecEnv)
-        env.add_noise = lambda obs: bounds.noisy(obs, method.noise_share(1 - model._current_progress_remaining))
+    assert isinstance(model, (RobustUpdates, RobustDQN, RobustTD3))
+    model.learn_by(method, bounds)

@@ -106,7 +106,7 @@ class SmoothedPolicy(RobustMethod):
     def noise_share(self, done: float) -> float:
         return at(self.sigma, done)
 
-    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+    def policy_loss(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         return batch.surrogate(batch.log_prob).mean()
 
 

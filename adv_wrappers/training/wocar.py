@@ -149,23 +149,23 @@ class Wocar(RobustMethod):
         count = int(actions.n) if isinstance(actions, spaces.Discrete) else int(np.prod(actions.shape or ()))
         return WorstAttackCritic(inputs.shape[0], count, discrete, self.rate)
 
-    def learn_from_rollout(self, model: OnPolicyAlgorithm, policy: BoundedPolicy) -> None:
-        critic = policy.critic
+    def learn_from_rollout(self, model: OnPolicyAlgorithm, bounds: BoundedPolicy) -> None:
+        critic = bounds.critic
         assert isinstance(critic, WorstAttackCritic)
         seen, share = RolloutTransitions.of(model), at(self.regularizer.eps, 1 - model._current_progress_remaining)
-        worst = self.worst_value(policy, critic, seen.next_observations, share)
+        worst = self.worst_value(bounds, critic, seen.next_observations, share)
         targets = seen.rewards + model.gamma * (1 - seen.ends) * worst
-        actions = seen.actions.long() if policy.count else seen.actions
+        actions = seen.actions.long() if bounds.count else seen.actions
         critic.fit(seen.observations, actions, targets, self.epochs, getattr(model, "batch_size", 128))
 
-    def worst_value(self, policy: BoundedPolicy, critic: WorstAttackCritic, x: Tensor, share: float) -> Tensor:
+    def worst_value(self, bounds: BoundedPolicy, critic: WorstAttackCritic, x: Tensor, share: float) -> Tensor:
         """The least value of an action that an attack can bring about at observations of a rollout, ``[N]``."""
-        if policy.count:
+        if bounds.count:
             with torch.no_grad():
-                possible = policy.possible_actions(x, share)
+                possible = bounds.possible_actions(x, share)
                 return critic.of_all(x).masked_fill(~possible, torch.inf).amin(1)
         with torch.no_grad():
-            low, high, action = policy.mean_actions(x, share)
+            low, high, action = bounds.mean_actions(x, share)
             least, step = critic(x, action), (high - low) / self.steps
         for _ in range(self.steps):
             action = action.detach().requires_grad_()
@@ -176,31 +176,31 @@ class Wocar(RobustMethod):
         found: Tensor = least
         return found
 
-    def policy_loss(self, policy: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
-        critic = policy.critic
+    def policy_loss(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+        critic = bounds.critic
         assert isinstance(critic, WorstAttackCritic)
         with torch.no_grad():
-            worst, spread = self._advantages(policy, critic, batch)
+            worst, spread = self._advantages(bounds, critic, batch)
         both = replace(batch, advantages=batch.advantages + at(self.critic_weight, done) * worst)
         standard = both.surrogate(batch.log_prob).mean()
         weight, share = at(self.regularizer.weight, done), at(self.regularizer.eps, done)
         if weight == 0 or share == 0:
             return standard
-        divergence = self.regularizer.largest(policy, batch, done)
+        divergence = self.regularizer.largest(bounds, batch, done)
         if self.importance:
             divergence = divergence * spread / spread.mean().clamp(min=1e-8)
         loss: Tensor = standard + weight * divergence.mean()
         return loss
 
     def _advantages(
-        self, policy: BoundedPolicy, critic: WorstAttackCritic, batch: PolicyBatch
+        self, bounds: BoundedPolicy, critic: WorstAttackCritic, batch: PolicyBatch
     ) -> tuple[Tensor, Tensor]:
         """Normalised values under the worst attack, and how far actions differ in value, ``[B]`` each."""
         x = batch.observations.float()
-        if policy.count:
+        if bounds.count:
             each = critic.of_all(x)
         else:
-            low, high = policy.action_box
+            low, high = bounds.action_box
             drawn = low + (high - low) * torch.rand(len(x), _SAMPLED, len(low))
             each = critic(x.repeat_interleave(_SAMPLED, 0), drawn.flatten(0, 1)).view(-1, _SAMPLED)
         worst = critic(x, batch.actions)

@@ -80,7 +80,7 @@ def test_transitions_are_those_of_the_rollout():
             seen.append((RolloutTransitions.of(model), model.rollout_buffer.episode_starts.copy()))
             super().learn_from_rollout(model, policy)
 
-    model.method, model.policy_bounds = Recorded(epochs=1), policy
+    model.method, model.bounds = Recorded(epochs=1), policy
     model.learn(32)  # two rollouts of 8 steps in 2 environments, whose episodes have 8 steps
     (first, starts), _ = seen
     x, after = (part.view(8, 2, 4) for part in (first.observations, first.next_observations))
