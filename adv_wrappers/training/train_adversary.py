@@ -38,9 +38,7 @@ from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.errors import (
-    ANOTHER_OUT,
     Argument,
-    CardError,
     Message,
     SpaceError,
     ThreatError,
@@ -65,6 +63,7 @@ from adv_wrappers.training.sb3_vec_env_adapter import EpisodicNormalize, Sb3Adap
 from adv_wrappers.training.score_checkpoints import Scoring, ScoringSetup
 from adv_wrappers.training.training_folder import (
     TrainingFolder,
+    check_chosen_folder,
     check_seed,
     describe_settings,
     described_victim,
@@ -101,26 +100,6 @@ def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
         raise ThreatError(Message(Argument("form", form), beside))
     chosen = FORMS if form == BOTH else (str(form),)
     return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
-
-
-def check_forms_folder(out: Path | None) -> None:
-    """Raise unless the stronger of two forms may be written to this folder.
-
-    Raises:
-        CardError: for a card that cannot be read.
-        ValueRangeError: for a folder with one training, or with something else.
-    """
-    if out is None:
-        return
-    path, card = out / "card.json", None
-    if path.exists():
-        try:
-            card = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise CardError(f"cannot read {path}: {error}") from error
-    other = path.exists() and not (isinstance(card, dict) and "forms" in card)
-    if other or (out / "state.json").exists():
-        raise ValueRangeError(Message(f"{out} holds something else than a training of both forms: ", ANOTHER_OUT))
 
 
 def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
@@ -398,7 +377,8 @@ def _train_forms(
         training: how each of them is.
         out, progress, on_episode: as for :func:`train_adversary`.
     """
-    check_forms_folder(out)
+    if out is not None:
+        check_chosen_folder(out, "forms", "a training of both forms")
     first, second = tasks
 
     def report(form: str, done: int, mean: float) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import io
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from rich.table import Table
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel, needed_budget
-from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, ValueRangeError, Words
+from adv_wrappers.errors import Message, ThreatError, ValueRangeError, Words
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
@@ -30,7 +29,7 @@ from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.return_statistics import footnotes
 from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
 from adv_wrappers.training.train_one_robust_sarsa_critic import CriticTraining, check_setting
-from adv_wrappers.training.training_folder import STATE
+from adv_wrappers.training.training_folder import check_chosen_folder
 from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.victims import load_victim
@@ -328,23 +327,8 @@ def scan_critics(
 
 
 def check_scan_folder(folder: str | Path) -> None:
-    """Raise unless the strongest of several critics may be written to this folder.
-
-    Raises:
-        CardError: for a card that cannot be read.
-        ValueRangeError: for a folder with one critic's training, or with something else.
-    """
-    path = Path(folder) / "card.json"
-    if not path.exists() and not (Path(folder) / STATE).exists():
-        return
-    try:
-        card = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise CardError(f"cannot read {path}: {error}") from error
-    if not isinstance(card, dict) or "scan" not in card:
-        raise ValueRangeError(
-            Message(f"{folder} holds something else than the strongest of several critics: ", ANOTHER_OUT)
-        )
+    """Raise unless the strongest of several critics may be written to this folder, as :func:`.check_chosen_folder`."""
+    check_chosen_folder(Path(folder), "scan", "the strongest of several critics")
 
 
 def check_critic_settings(settings: Sequence[CriticSetting], training: CriticSetting | None = None) -> None:

@@ -414,6 +414,29 @@ def _check_nothing_else(folder: Path) -> None:
     )
 
 
+def check_chosen_folder(folder: Path, record: str, what: str) -> None:
+    """Raise unless the strongest of several trainings may be written to a folder.
+
+    Args:
+        folder: the folder, which need not be there.
+        record: the entry of its card that says what was chosen from.
+        what: it holds, in words: "the strongest of several critics".
+
+    Raises:
+        CardError: for a card that cannot be read.
+        ValueRangeError: for a folder with a single training, or with something else.
+    """
+    path, card = folder / "card.json", None
+    if path.exists():
+        try:
+            card = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise CardError(f"cannot read {path}: {error}") from error
+    other = path.exists() and not (isinstance(card, dict) and record in card)
+    if other or (folder / STATE).exists():
+        raise ValueRangeError(Message(f"{folder} holds something else than {what}: ", ANOTHER_OUT))
+
+
 def write_tensors(folder: Path, state: Mapping[str, object]) -> None:
     """Write a state to the folder of a checkpoint: a tree of tensors, numbers and texts, as PyTorch's state_dict."""
     tensors: dict[str, Tensor] = {}
