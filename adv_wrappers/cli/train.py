@@ -219,10 +219,8 @@ def train_adversary_(
 @TRUST
 @click.option(
     "--algorithm",
-    default="ppo",
-    show_default=True,
     metavar="NAME",
-    help="of the agent: ppo, a2c, dqn, td3, ddpg or recurrent-ppo",
+    help="of the agent: ppo, a2c, dqn, td3, ddpg or recurrent-ppo  [default: as --victim acts; of a new agent ppo]",
 )
 @click.option(
     "--adversary", metavar="NAME",
@@ -267,7 +265,7 @@ def train_agent_(
     victim: str | None,
     stats: str | None,
     trust: bool,
-    algorithm: str,
+    algorithm: str | None,
     adversary: str | None,
     robust: str | None,
     eps: float | None,

@@ -45,11 +45,10 @@ from stable_baselines3.common.utils import set_random_seed
 from adv_wrappers.cli_option_choices import REWARDS, Rewards
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, given_budget
-from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
+from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.presets import as_threat
 from adv_wrappers.training import default_sb3_hyperparameters as defaults
-from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS
 from adv_wrappers.training.alternating_agent_and_adversary import (
     AgentScore,
     AgentTrainer,
@@ -66,8 +65,8 @@ from adv_wrappers.training.train_agent_setup import (
     ADVERSARY_SEED,
     AdversarySpec,
     algorithm_settings,
+    begins_with,
     check_spaces,
-    initial_victim,
     make_adversary,
     make_agent,
     parse_robust,
@@ -125,7 +124,7 @@ def train_agent(
     adversary: Any = "auto",
     eps: float | None = None,
     steps: int = 1_000_000,
-    algorithm: str = "ppo",
+    algorithm: str | None = None,
     num_envs: int = 32,
     seed: int = 0,
     *,
@@ -168,8 +167,9 @@ def train_agent(
         steps: the agent's steps, summed over all environments.
         algorithm: the agent's algorithm, ``"ppo"``, ``"a2c"``, for discrete actions ``"dqn"``, for actions in a Box and
             observations ``[n]`` ``"td3"`` or ``"ddpg"``, or for recurrent agents on observations ``[n]``
-            ``"recurrent-ppo"`` (of sb3-contrib); adversaries learn with PPO. Replay buffers are not kept in ``out``: a
-            training that resumes fills them first.
+            ``"recurrent-ppo"`` (of sb3-contrib); None goes on by that of the ``victim``, ``"dqn"`` for Q-values and
+            ``"recurrent-ppo"`` for an LSTM, else by ``"ppo"``. Adversaries learn with PPO. Replay buffers are not kept
+            in ``out``: a training that resumes fills them first.
         num_envs: the number of environments of either side, attacked as one batch.
         seed: seeds all randomness of the training.
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
@@ -218,14 +218,11 @@ def train_agent(
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
     processes = check_processes(workers, env_workers, 2)
-    if algorithm not in AGENT_ALGORITHMS:
-        known = " or ".join(map(repr, AGENT_ALGORITHMS))
-        raise ThreatError(Message(Argument("algorithm"), f" must be {known}, got {algorithm!r}"))
-    kind = AGENT_ALGORITHMS[algorithm]
+    initial, kind = begins_with(victim, algorithm)
     check_counts(num_envs=num_envs)
     given = {} if settings is None else settings
     training = Training(
-        steps, algorithm, num_envs, checks, episodes, check_seed(seed), given, "cpu", tensorboard, *processes
+        steps, kind.name, num_envs, checks, episodes, check_seed(seed), given, "cpu", tensorboard, *processes
     )
     own_seed = later_seed(training.seed, ADVERSARY_SEED)
     own_settings = {} if adversary_settings is None else adversary_settings
@@ -247,7 +244,6 @@ def train_agent(
         pickled("the threat", spec)
     hardening = parse_robust(robust, budget, kind)
     method = None if hardening is None else hardening.method
-    initial = initial_victim(victim, kind)
     parts = None if initial is None else networks_of_agent(initial)
     environment = Environment.of(env, initial, env_kwargs, make)
     functions = () if spec.threat is None else functions_of(spec.threat)
@@ -257,7 +253,7 @@ def train_agent(
     opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
     about = {
         "environment": json_value(environment.described),
-        "algorithm": algorithm,
+        "algorithm": kind.name,
         "adversary": spec.describe(),
         "steps": steps,
         "phase": phase,

@@ -158,30 +158,41 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorith
     return RobustTraining(found, budget)
 
 
-def initial_victim(victim: Any, algorithm: AgentAlgorithm) -> Victim | None:
-    """The victim that the agent's training starts from: an SB3 model, a reference, a victim, or None.
+def begins_with(victim: Any, algorithm: str | None) -> tuple[Victim | None, AgentAlgorithm]:
+    """The victim that the agent's training starts from, and the algorithm that it goes on by.
+
+    Args:
+        victim: an SB3 model, a reference, a victim, or None.
+        algorithm: one of ``AGENT_ALGORITHMS``; None takes that of the victim's kind: DQN for Q-values, RecurrentPPO for
+            a hidden state, else PPO.
 
     Raises:
+        ThreatError: for an unknown algorithm.
         VictimError: for a victim that is no agent of the algorithm: without Q-values for DQN, with them for the others;
             recurrent for other algorithms than RecurrentPPO, and feed-forward for that one; and any for TD3 and DDPG.
     """
+    if algorithm is not None and algorithm not in AGENT_ALGORITHMS:
+        known = " or ".join(map(repr, AGENT_ALGORITHMS))
+        raise ThreatError(Message(Argument("algorithm"), f" must be {known}, got {algorithm!r}"))
     if victim is None:
-        return None
-    if not algorithm.begins_from:
-        raise VictimError(Message(f"{algorithm.name} begins from scratch: ", Argument("victim"), " is for the others"))
+        return None, AGENT_ALGORITHMS[algorithm or "ppo"]
     is_model = not isinstance(victim, (Victim, str)) and hasattr(victim, "policy")
     found = from_sb3(victim) if is_model else load_victim(victim)
-    if found.kind not in algorithm.begins_from:
-        expected = "DQN" if "q" in algorithm.begins_from else "PPO or A2C"
+    own = "dqn" if found.kind == "q" else "recurrent-ppo" if found.recurrent else "ppo"
+    kind = AGENT_ALGORITHMS[algorithm or own]
+    if not kind.begins_from:
+        raise VictimError(Message(f"{kind.name} begins from scratch: ", Argument("victim"), " is for the others"))
+    if found.kind not in kind.begins_from:
+        expected = "DQN" if "q" in kind.begins_from else "PPO or A2C"
         raise VictimError(f"expected an agent of {expected} to begin from, got one of kind {found.kind!r}")
-    if found.recurrent and not algorithm.recurrent:
+    if found.recurrent and not kind.recurrent:
         trains = Argument("algorithm", "recurrent-ppo")
         raise VictimError(
-            Message(f"{algorithm.name} trains feed-forward agents, got a recurrent victim: ", trains, " is for it")
+            Message(f"{kind.name} trains feed-forward agents, got a recurrent victim: ", trains, " is for it")
         )
-    if algorithm.recurrent and not found.recurrent:
-        raise VictimError(f"{algorithm.name} begins from a recurrent victim, got a feed-forward one: {found!r}")
-    return found
+    if kind.recurrent and not found.recurrent:
+        raise VictimError(f"{kind.name} begins from a recurrent victim, got a feed-forward one: {found!r}")
+    return found, kind
 
 
 def check_spaces(

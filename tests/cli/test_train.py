@@ -113,7 +113,10 @@ def test_what_an_agent_is_trained_by(words: list[str], learned_by: str, threats:
         (["--adversary", "none", "--when", "every(2)"], "--when is the timing of an adversary, and there is none"),
         (["--robust", "sa", "--eps", "0.1", "--when", "every(2)"], "--when is the timing of an adversary"),
         (["--algorithm", "recurrent-ppo", "--robust", "sa", "--eps", "0.1"], "--robust is not for recurrent-ppo"),
-        (["--eps", "0.1", "--victim", "zoo:cartpole-dqn"], "expected an agent of PPO or A2C to begin from"),
+        (
+            ["--eps", "0.1", "--victim", "zoo:cartpole-dqn", "--algorithm", "ppo"],
+            "expected an agent of PPO or A2C to begin from",
+        ),
         (["--eps", "0.1", "--victim", "zoo:hopper-ppo"], "the victim zoo:hopper-ppo is for observation space"),
         (["--eps", "0.1", "--adversary", "pa-ad-action"], "agents are trained against actors on observations"),
     ],

@@ -387,6 +387,15 @@ def test_an_agent_begins_as_a_victim(ref):
     assert (hardened.victim.scale is None) == (victim.scale is None)
 
 
+@pytest.mark.parametrize(
+    ("victim", "algorithm"), [("zoo:cartpole-dqn", "dqn"), ("zoo:cartpole-ppo", "ppo"), ("zoo:cartpole-a2c", "ppo")]
+)
+def test_without_an_algorithm_an_agent_goes_on_by_that_of_its_kind(victim, algorithm, tmp_path):
+    small = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
+    hardened = train_agent("CartPole-v1", "max-diff", 0.05, victim=victim, out=tmp_path, **small)
+    assert hardened.victim.card["training"]["algorithm"] == algorithm
+
+
 def test_a2c_learns_cartpole_under_attack():
     hardened = train_agent(
         "CartPole-v1",
@@ -432,7 +441,7 @@ class _OnActions(SARL):
         ({"env": "PongNoFrameskip-v4", "make": gym.make}, SpaceError, r"images of uint8 \[C, H, W\]"),
         ({"env": "tests/Frames-v0"}, BudgetError, "below one grey level"),
         ({"victim": "zoo:hopper-ppo"}, VictimError, "for observation space"),
-        ({"victim": "zoo:cartpole-dqn"}, VictimError, "an agent of PPO or A2C to begin from, got one of kind 'q'"),
+        ({"victim": "zoo:cartpole-dqn", "algorithm": "ppo"}, VictimError, "PPO or A2C to begin from, got one of kind"),
         ({"victim": "zoo:pong-ppo"}, VictimError, "for observation space"),
         ({"victim": 3}, VictimError, "a victim is a Victim"),
         ({"env": "Pendulum-v1", "adversary": "min-best"}, VictimError, "use max-diff"),
@@ -454,7 +463,7 @@ def test_recurrent_agents_are_those_of_recurrent_ppo():
     contrib = pytest.importorskip("sb3_contrib")
     model = contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", device="cpu", n_steps=8, batch_size=8)
     with pytest.raises(VictimError, match="got a recurrent victim: algorithm='recurrent-ppo' is for it"):
-        train_agent("CartPole-v1", "sa-rl", 0.05, 100, victim=model)
+        train_agent("CartPole-v1", "sa-rl", 0.05, 100, "ppo", victim=model)
 
 
 @pytest.mark.parametrize("adversary", [None, "noise", "min-best:steps=1"])
