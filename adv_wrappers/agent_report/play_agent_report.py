@@ -643,7 +643,7 @@ class _Sections:
             untried=tuple(map(self._untried, untried)),
             frames=self.frames,
             film=self.film,
-            hardens=can_be_hardened(self.victim),
+            harden_by=hardened_by(self.victim),
             not_tried=tuple(self.not_tried),
         )
         write_choices(self.folder.path, choices)
@@ -682,12 +682,21 @@ class _Sections:
             self._player.close()
 
 
-def can_be_hardened(victim: Victim) -> bool:
-    """Whether a training with Stable-Baselines3 can begin with an agent's networks."""
+def hardened_by(victim: Victim) -> str:
+    """What a training that begins with an agent goes on by, one of ``HARDENED_BY``; "" where none can begin with it.
+
+    Of the losses for DQN and for policies the ones that keep most (``docs/results/defences.md``). WocaR takes no
+    images, and none of them a hidden state.
+    """
     try:
         from adv_wrappers.training.convert_victims_to_sb3_agents import networks_of_agent
+        from adv_wrappers.training.train_agent_setup import begins_with
 
+        begins_with(victim, None)
         networks_of_agent(victim)
     except (AdvWrappersError, ImportError):
-        return False
-    return True
+        return ""
+    if victim.recurrent:
+        return "max-diff"
+    image = len(victim.observation_space.shape or ()) > 1
+    return "radial" if victim.kind == "q" or image else "wocar"

@@ -258,16 +258,19 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         return (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
     steps = list[NextStep]()
     if named and found[0] is not None:
-        words = ["adv-wrappers", "train-agent", agent.environment, "--victim", str(ref), "--adversary", "max-diff"]
-        words += ["--eps", f"{found[0]:.3g}"]
+        by = agent.choices.harden_by
+        words = ["adv-wrappers", "train-agent", agent.environment, "--victim", str(ref)]
+        words += ["--adversary" if by == "max-diff" else "--robust", by, "--eps", f"{found[0]:.3g}"]
         if agent.choices.scale is not None:
             words += ["--scale", ";".join(f"{unit:g}" for unit in agent.choices.scale)]
-        what = "Harden the agent: go on training it under attacks of this size, by max-diff (--steps says for how long)"
+        loss = f"by a loss against every error of this size, {by}"
+        against = "under attacks of this size, by max-diff" if by == "max-diff" else loss
+        what = f"Harden the agent: go on training it {against} (--steps says for how long)"
         again = ["adv-wrappers", "report", agent.environment, "--victim", "card:hardened", "--out", "hardened-report"]
-        if agent.choices.hardens:
+        if by:
             steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
             steps.append(NextStep("Then make the report of the hardened agent", shlex.join(again)))
-    if not named or not agent.choices.hardens:
+    if not named or not agent.choices.harden_by:
         steps.append(
             NextStep(
                 "Harden the agent in its own training: put PerturbObservation, with an attack of this size, around the "

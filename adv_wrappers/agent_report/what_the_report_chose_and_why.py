@@ -18,6 +18,7 @@ from adv_wrappers.utils.files import write
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
 SCHEMA = 1
+HARDENED_BY = ("radial", "wocar", "max-diff")  # robust losses, and an attack to train under
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class ReportChoices:
         untried: attacks that there was no time for.
         frames: pictures of attacked steps.
         film: the path of a short animation (gif, webp or mp4), or None.
-        hardens: whether ``train-agent`` can begin with the agent.
+        harden_by: what ``train-agent`` is advised to go on with the agent by, one of ``HARDENED_BY``; "" where it
+            cannot begin with it.
         not_tried: what could not be tried at all, in sentences that say why.
         identity: ``victim``, ``env`` and ``seed`` of the report that it belongs to, as a report has them; or None.
         played: whether there is such a file.
@@ -130,7 +132,7 @@ class ReportChoices:
     untried: tuple[Untried, ...] = ()
     frames: tuple[AttackedFrame, ...] = ()
     film: Path | None = None
-    hardens: bool = True
+    harden_by: str = "max-diff"
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
     played: bool = False
@@ -188,7 +190,7 @@ class _ChoicesReader:
             untried=tuple(map(self._untried, self._dicts(data, "untried"))),
             frames=tuple(map(self._frame, self._dicts(data, "frames"))),
             film=self._file(data, "film"),
-            hardens=data.get("hardens", True) is not False,
+            harden_by=self._harden_by(data),
             not_tried=self._texts(data, "not_tried"),
             identity=None if (about := data.get("identity")) is None else self._dict("identity", about),
             played=True,
@@ -224,6 +226,12 @@ class _ChoicesReader:
         if found is not None and not isinstance(found, str):
             raise self._wrong(key, "a text", found)
         return found or ""
+
+    def _harden_by(self, data: Mapping[str, Any]) -> str:
+        found = data.get("harden_by", ReportChoices.harden_by)
+        if found not in ("", *HARDENED_BY):  # it becomes a word of a command
+            raise self._wrong("harden_by", f"one of {HARDENED_BY} or empty", found)
+        return str(found)
 
     def _number(self, data: Mapping[str, Any], key: str) -> float | None:
         return None if data.get(key) is None else self._one_number(key, data[key])

@@ -11,7 +11,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.agent_report import play_agent_report
-from adv_wrappers.agent_report.play_agent_report import report
+from adv_wrappers.agent_report.play_agent_report import hardened_by, report
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.store import Store
 from tests.agent_report.planted import Deaf, Guess, Masked, Narrow, Plain, victim
@@ -55,6 +55,21 @@ def test_an_agent_that_breaks_below_a_hundredth(tmp_path: Path) -> None:
     assert made.verdict.figure.eps < 0.01 and made.choices.halving_eps < 0.01
     assert made.verdict.feature == "feature 0"
     assert "feature 0 alone" in made.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("ref", "by"), [("zoo:cartpole-dqn", "radial"), ("zoo:cartpole-a2c", "wocar"), ("zoo:cartpole-balance-sac", "")]
+)
+def test_the_training_that_a_page_advises_begins_with_the_agent(ref: str, by: str) -> None:
+    pytest.importorskip("stable_baselines3")
+    agent = adv.load_victim(ref)
+    assert hardened_by(agent) == by
+    small: Any = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
+    if by:
+        adv.train_agent("CartPole-v1", victim=agent, robust=by, eps=0.05, **small)
+    else:
+        with pytest.raises(VictimError, match="to begin from"):
+            adv.train_agent("CartPole-v1", "max-diff", 0.05, victim=agent, **small)
 
 
 class Loaded(Narrow):

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from adv_wrappers.agent_report.rows_by_section import read_reports
 from adv_wrappers.agent_report.verdict import Verdict, verdict
+from adv_wrappers.errors import ValueRangeError
 
 NAMES = ("cart position", "cart velocity", "pole angle", "pole angular velocity")
 
@@ -37,6 +40,20 @@ def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> Non
     assert found.feature in NAMES and found.cannot_tell[-1] == "apgd does not apply"
     assert any(step.command.startswith("adv-wrappers train-agent CartPole-v1") for step in found.next)
     assert any(f"sensor of {found.feature}" in step.what for step in found.next)
+
+
+@pytest.mark.parametrize(
+    ("by", "words"), [("radial", "--robust radial"), ("wocar", "--robust wocar"), ("max-diff", "--adversary max-diff")]
+)
+def test_the_next_step_is_a_training_that_can_begin_with_the_agent(folder: Path, by: str, words: str) -> None:
+    first = said(folder, harden_by=by).next[0]
+    assert words in first.command and first.command.endswith("--out hardened") and by in first.what
+    assert not any(step.command for step in said(folder, harden_by="").next)
+
+
+def test_a_training_of_another_name_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueRangeError, match=r"harden_by in .* must be one of"):
+        said(folder, harden_by="radial; rm -r x")
 
 
 def test_without_an_attack_there_is_little_to_say(folder: Path) -> None:
