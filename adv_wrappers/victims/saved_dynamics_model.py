@@ -139,9 +139,9 @@ class Dynamics(SavedNetwork[TransitionModel]):
         """Errors ``[n]`` that no feature of this share of transitions exceeds, in the units of the environment.
 
         :attr:`error_std`, times the largest error over the features, each in that unit, that this share of the same
-        transitions has at most. A further one exceeds it with a probability of at most ``1 - share`` as long as it is
-        drawn as they were (split conformal prediction, Lei et al. 2018). The largest errors are often hundreds of times
-        the others, where a model does not know a contact or a stop.
+        transitions has at most. A further one, were it drawn as they were, exceeds it with a probability of about ``1 -
+        share`` (split conformal prediction, Lei et al. 2018, but for the unit, which is of the same transitions). The
+        largest errors are often hundreds of times the others, where a model does not know a contact or a stop.
 
         Args:
             share: 0.9, 0.99 or 0.999.
