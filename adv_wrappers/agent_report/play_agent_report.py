@@ -685,14 +685,14 @@ class _Sections:
 def hardened_by(victim: Victim) -> str:
     """What a training that begins with an agent goes on by, one of ``HARDENED_BY``; "" where none can begin with it.
 
-    Of the losses for DQN and for policies the ones that keep most (``docs/results/defences.md``). WocaR takes no
-    images, and none of them a hidden state.
+    Of the losses for policies the one that keeps most, and for DQN the one that keeps most in its worst seed
+    (``docs/results/defences.md``). WocaR takes no images, and none of them a hidden state.
     """
     try:
         from adv_wrappers.training.convert_victims_to_sb3_agents import networks_of_agent
-        from adv_wrappers.training.train_agent_setup import begins_with
+        from adv_wrappers.training.train_agent_setup import victim_and_algorithm
 
-        begins_with(victim, None)
+        victim_and_algorithm(victim, None)
         networks_of_agent(victim)
     except (AdvWrappersError, ImportError):
         return ""

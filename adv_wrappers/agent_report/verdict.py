@@ -256,21 +256,19 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         return (NextStep(what, shlex.join(words)),)
     if found is None or _lost(agent, found[1]) <= NO_LOSS * abs(_mean(agent.clean)):
         return (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
-    steps = list[NextStep]()
-    if named and found[0] is not None:
-        by = agent.choices.harden_by
+    steps, by = list[NextStep](), agent.choices.harden_by
+    if named and by and found[0] is not None:
+        under = by == "max-diff"
         words = ["adv-wrappers", "train-agent", agent.environment, "--victim", str(ref)]
-        words += ["--adversary" if by == "max-diff" else "--robust", by, "--eps", f"{found[0]:.3g}"]
+        words += ["--adversary" if under else "--robust", by, "--eps", f"{found[0]:.3g}"]
         if agent.choices.scale is not None:
             words += ["--scale", ";".join(f"{unit:g}" for unit in agent.choices.scale)]
-        loss = f"by a loss against every error of this size, {by}"
-        against = "under attacks of this size, by max-diff" if by == "max-diff" else loss
-        what = f"Harden the agent: go on training it {against} (--steps says for how long)"
+        how = f"under attacks of this size, {by}" if under else f"by a loss against every error of this size, {by}"
+        what = f"Harden the agent: go on training it {how} (--steps says for how long)"
         again = ["adv-wrappers", "report", agent.environment, "--victim", "card:hardened", "--out", "hardened-report"]
-        if by:
-            steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
-            steps.append(NextStep("Then make the report of the hardened agent", shlex.join(again)))
-    if not named or not agent.choices.harden_by:
+        steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
+        steps.append(NextStep("Then make the report of the hardened agent", shlex.join(again)))
+    if not named or not by:
         steps.append(
             NextStep(
                 "Harden the agent in its own training: put PerturbObservation, with an attack of this size, around the "

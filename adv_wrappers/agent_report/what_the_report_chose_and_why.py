@@ -132,7 +132,7 @@ class ReportChoices:
     untried: tuple[Untried, ...] = ()
     frames: tuple[AttackedFrame, ...] = ()
     film: Path | None = None
-    harden_by: str = "max-diff"
+    harden_by: str = ""
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
     played: bool = False

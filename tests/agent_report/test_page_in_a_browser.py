@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from adv_wrappers.agent_report.html_comparison import compare_pages
 from adv_wrappers.agent_report.html_page import write_page
 from adv_wrappers.standing.standing_page import standing_page
-from tests.standing.test_standing_table import entry
+from tests.standing.test_standing_entry import ENTRY, FIGURES
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 AXE = [
@@ -47,7 +48,7 @@ def browser():
 
 def mean_of(mean):
     """Figures of a run without an interval of 95%."""
-    return {"mean": mean, "low": mean - 1, "high": mean + 1, "caveat": "few", "seconds": 1.0}
+    return replace(FIGURES, mean=mean, low=mean - 1, high=mean + 1, caveat="few")
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,7 @@ def pages(played, tmp_path_factory):
     choices = {
         "features": [{"name": name, "low": -0.1, "high": 0.1, "std": 0.05} for name in names],
         "reasons": ["A reason for these budgets."],
+        "harden_by": "radial",
         "certificates": [{"eps": eps, "lower": lower, "episodes": 3} for eps, lower in ((0, 500), (0.01, 460))],
         "untried": [{"threat": "pa-ad", "why": "needs training", "seconds": 720, "command": "adv-wrappers report"}],
     }
@@ -65,7 +67,7 @@ def pages(played, tmp_path_factory):
     for part in ("evaluation", "fresh"):
         shutil.copytree(played, folder / "suite" / part)
     agents = [
-        entry(name=name, environment={"id": env}, claim=f"{name} claim", clean=mean_of(mean))
+        replace(ENTRY, name=name, environment={"id": env}, claim=f"{name} claim", clean=mean_of(mean))
         for name, env, mean in (("first", "E-v1", 30.0), ("second", "E-v1", 4.0), ("third", "F-v1", 200.0))
     ]
     standing = folder / "standing.html"

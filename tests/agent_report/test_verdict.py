@@ -34,7 +34,8 @@ def test_rows_alone_have_a_verdict(folder: Path) -> None:
 def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> None:
     ranges = [{"name": name, "low": -0.1, "high": 0.1, "std": 0.05} for name in NAMES]
     certificates = [{"eps": 0.01, "lower": 500, "clean": 500}, {"eps": 0.02, "lower": 460, "clean": 500}]
-    found = said(folder, features=ranges, certificates=certificates, not_tried=["apgd does not apply"])
+    choices = {"features": ranges, "certificates": certificates, "not_tried": ["apgd does not apply"]}
+    found = said(folder, **choices, harden_by="radial")
     assert "of each feature's range" in found.sentence and "proved that nothing up to 1%" in found.sentence
     assert found.figure is not None and found.figure.certified_eps == 0.01
     assert found.feature in NAMES and found.cannot_tell[-1] == "apgd does not apply"
