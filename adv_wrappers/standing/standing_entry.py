@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.check_numbers import finite_float
 from adv_wrappers.utils.files import write
 
 ENTRY_FILE = "entry.json"  # in the folder of an agent, beside its rows
 SCHEMA = 1
+# what the fields of a file are, beside means and certificates
+_TEXT_OR_NONE, _NUMBER_OR_NONE = (str, type(None)), (int, float, type(None))
+_FORMS: dict[str, type | tuple[type, ...]] = {
+    "name": str, "licence": str, "claim": str, "environment": dict, "budget": str, "given_budget": list, "victim": dict,
+    "trained_with": _TEXT_OR_NONE, "training_seconds": _NUMBER_OR_NONE, "episodes": int, "seed": int, "left_out": dict,
+    "left_out_seconds": dict, "no_certificate": _TEXT_OR_NONE, "warnings": list, "versions": dict,
+}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
 
 
@@ -44,6 +52,11 @@ class AttackedMean:
     added: bool = False
     episodes: int | None = None
 
+    def __post_init__(self) -> None:
+        numbers = (self.mean, self.low, self.high, self.seconds)
+        if any(finite_float(number) is None for number in numbers) or not isinstance(self.threat, str):
+            raise ValueRangeError(f"expected a threat and finite numbers, got {self.threat!r:.80} and {numbers}")
+
 
 @dataclass(frozen=True)
 class CertifiedMean:
@@ -51,6 +64,10 @@ class CertifiedMean:
 
     lower: float
     method: str
+
+    def __post_init__(self) -> None:
+        if finite_float(self.lower) is None or not isinstance(self.method, str):
+            raise ValueRangeError(f"expected a finite number and a method, got {self.lower!r} and {self.method!r:.80}")
 
 
 @dataclass
@@ -154,6 +171,7 @@ class StandingEntry:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise ValueRangeError(f"cannot read {where}: it has form {found!r:.80} and not {SCHEMA}")
+        forms = {**_FORMS, "clean": AttackedMean, "attacks": dict, "certificate": (CertifiedMean, type(None))}
         name = ""
         try:
             given = {key: value for key, value in data.items() if key != "schema"}
@@ -163,14 +181,16 @@ class StandingEntry:
                     given[name] = {str(attack): AttackedMean(**row) for attack, row in value.items()}
                 elif value is not None:
                     given[name] = (AttackedMean if name == "clean" else CertifiedMean)(**value)
-            for name in ("name", "licence", "claim", "budget"):
-                if not isinstance(given[name], str):
+            for name, form in forms.items():
+                if not isinstance(given[name], form):
                     raise TypeError
             for name, needed in (("environment", "id"), ("victim", "fingerprint")):
                 given[name][needed]
             name = "a field"
+            if given.keys() - forms.keys():
+                raise TypeError
             return cls(**given)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueRangeError) as error:
             raise ValueRangeError(f"cannot read {where}: {name!r} is missing or of another form") from error
 
     def write(self, folder: Path) -> None:

@@ -73,7 +73,7 @@ def test_attacks_that_were_added_are_counted_apart() -> None:
 
 @pytest.mark.parametrize("entry", [
     ENTRY,
-    replace(ENTRY, clean=None, attacks={}),
+    replace(ENTRY, attacks={}),
     replace(
         ENTRY, certificate=CertifiedMean(2.0, "crown"), no_certificate=None, warnings=["w"], versions={"python": "3"},
         left_out={"beam": "about 5 min"}, left_out_seconds={"beam": 300.0},
@@ -106,6 +106,12 @@ def test_what_other_pages_lend_is_not_in_the_file() -> None:
         ({"victim": {}}, "'victim'"),
         ({"environment": None}, "'environment'"),
         ({"more": 1}, "'a field'"),
+        ({"elsewhere": {}}, "'a field'"),
+        ({"clean": None}, "'clean'"),
+        ({"episodes": "ten"}, "'episodes'"),
+        ({"left_out_seconds": [1]}, "'left_out_seconds'"),
+        ({"attacks": {"pgd": {**ENTRY.to_dict()["clean"], "mean": "low"}}}, "'attacks'"),
+        ({"attacks": {"pgd": {**ENTRY.to_dict()["clean"], "mean": float("nan")}}}, "'attacks'"),
     ],
 )
 def test_what_is_no_entry_is_refused(wrong: Any, said: str, tmp_path: Path) -> None:
