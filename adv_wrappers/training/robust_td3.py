@@ -113,17 +113,17 @@ class RobustTD3(TD3):
     method: RobustActorMethod | None = None
     bounds: BoundedPolicy | None = None
 
-    def learn_by(self, method: TrainingMethod, bounds: BoundedPolicy) -> None:
-        """Learn by a method from now on."""
-        assert isinstance(method, RobustActorMethod)
-        self.method, self.bounds = method, bounds
-
     def __init__(self, policy: Any, env: Any, *, exploration_noise: float = 0.1, **settings: Any) -> None:
         check_number("exploration_noise", exploration_noise, 0)
         super().__init__(policy, env, **settings)
         if self.action_noise is None:
             shape = self.action_space.shape or ()
             self.action_noise = NormalActionNoise(np.zeros(shape), np.full(shape, exploration_noise))
+
+    def learn_by(self, method: TrainingMethod, bounds: BoundedPolicy) -> None:
+        """Learn by a method from now on."""
+        assert isinstance(method, RobustActorMethod)
+        self.method, self.bounds = method, bounds
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1

@@ -65,11 +65,11 @@ from adv_wrappers.training.train_agent_setup import (
     ADVERSARY_SEED,
     AdversarySpec,
     algorithm_settings,
-    begins_with,
     check_spaces,
     make_adversary,
     make_agent,
     parse_robust,
+    victim_and_algorithm,
 )
 from adv_wrappers.training.training_folder import (
     TrainingFolder,
@@ -218,7 +218,7 @@ def train_agent(
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
     processes = check_processes(workers, env_workers, 2)
-    initial, kind = begins_with(victim, algorithm)
+    initial, kind = victim_and_algorithm(victim, algorithm)
     check_counts(num_envs=num_envs)
     given = {} if settings is None else settings
     training = Training(

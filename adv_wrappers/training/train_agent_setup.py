@@ -158,7 +158,7 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorith
     return RobustTraining(found, budget)
 
 
-def begins_with(victim: Any, algorithm: str | None) -> tuple[Victim | None, AgentAlgorithm]:
+def victim_and_algorithm(victim: Any, algorithm: str | None) -> tuple[Victim | None, AgentAlgorithm]:
     """The victim that the agent's training starts from, and the algorithm that it goes on by.
 
     Args:

@@ -54,7 +54,9 @@ def train(work: Path) -> str:
     if not (work / CRITIC).exists():
         method = Keeping()
         settings: dict[str, Any] = {**HOPPERS["wocar-ppo"], "robust": method}
-        train_agent(ENV, out=out, eps=TASK.eps, scale=TASK.scale, adversary=None, seed=0, **settings)
+        hardened = train_agent(ENV, out=out, eps=TASK.eps, scale=TASK.scale, adversary=None, seed=0, **settings)
+        if hardened.best != len(hardened.record) - 1:
+            raise SystemExit("the best checkpoint is not the last: the critic is not that of the agent")
         model, critic = method.made
         normal = model.get_vec_normalize_env()
         assert normal is not None
