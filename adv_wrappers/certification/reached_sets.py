@@ -7,9 +7,10 @@ over the box of all of these at once (as Everett et al. 2021 bound feedback loop
 dynamics), so that a state's coordinates keep what they have in common from one step to the next, which a box of states
 that is stepped loses.
 
-This is a statement of the model and of the error that is allowed for. It is one of the environment as far as that error
-is never exceeded, which held-out transitions make likely and do not prove: an attack may bring the agent where nobody
-has measured. What the agent rounds in float32 is part of that error too: everything here is float64.
+This is a statement of the model and of the error that is allowed for at each step. It is one of the environment as far
+as that error is never exceeded, which held-out transitions make likely and do not prove: an attack may bring the agent
+where nobody has measured, and what 99% of single steps do not exceed, more of several do. Bounds hold in exact
+arithmetic; what the agent rounds in float32 is not added.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.possible_actions_in_box import params_network
 from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel, load_dynamics
 
-MOST_STEPS = 100
+MOST_STEPS = 50
 _ROWS = 16  # starts whose bounds are computed at once
 
 
 @dataclass(frozen=True)
 class ReachedSets:
-    """Boxes that hold every state which attacks can bring about, after each step.
+    """Boxes that hold every state which attacks can bring about in the model within its error, after each step.
 
     Attributes:
         low, high: their ends, float64 ``[B, steps + 1, n]``; the first is the start.
@@ -88,9 +89,10 @@ def reached_sets(
         model: a model of the environment, or ``card:FOLDER``, of observations that are the state.
         start: observations ``[n]`` or ``[B, n]``, in the units of the environment.
         eps, scale, within: the budget of every step, a ``Linf``; as for :func:`adv_wrappers.certify`.
-        steps: of the environment, 1 to 100. Boxes widen with each of them, and the time grows with their square.
+        steps: of the environment, 1 to 50. Boxes widen with each of them, and the time grows with their cube.
         error: how far the model may be off at every step, a number or one for each feature ``[n]``; None for
-            ``model.error_quantile(0.99)``, which 99% of the victim's transitions that were held out do not exceed.
+            ``model.error_quantile(0.99)``, which 99% of the victim's transitions that were held out do not exceed in
+            any feature.
 
     Raises:
         VictimError: for a victim that samples, has discrete actions, a hidden state, no bounds, or another shape than

@@ -249,7 +249,8 @@ class _Training:
         kept = {source: part.split(round(len(part.over) * (1 - HELD_OUT))) for source, part in parts.items()}
         data = _Data.of([train for train, _ in kept.values()])
         net = self.fit(data)
-        errors = {source: _errors(net, held_out) for source, (_, held_out) in kept.items()}
+        rms = _one_step(net, data).square().mean(0).sqrt()
+        errors = {source: _errors(net, held_out, rms) for source, (_, held_out) in kept.items()}
         network: Section = {
             "kind": "dynamics-mlp",
             "hidden": self.how["hidden"],
@@ -392,19 +393,30 @@ def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:
 
 
 @torch.no_grad()
-def _errors(model: TransitionModel, held_out: Trajectories) -> Section:
-    """What :func:`train_dynamics` says of the errors on trajectories that were held out."""
-    data = _Data.of([held_out])
+def _one_step(model: TransitionModel, data: _Data) -> Tensor:
+    """The errors of the next observations, float64 ``[M, n]``."""
     found = torch.cat([model(*rows)[0] for rows in zip(data.obs.split(4096), data.act.split(4096), strict=True)])
-    change = data.change[:, :-1]
-    error = (found - data.obs - change).double()
-    scale = model.change_std[:-1].double()
+    return (found - data.obs - data.change[:, :-1]).double()
+
+
+@torch.no_grad()
+def _errors(model: TransitionModel, held_out: Trajectories, rms: Tensor) -> Section:
+    """What :func:`train_dynamics` says of the errors on trajectories that were held out.
+
+    Args:
+        model: the model.
+        held_out: the trajectories.
+        rms: root mean squares of the errors on those that it was trained on, ``[n]``: the unit of quantiles, which must
+            not depend on what is held out.
+    """
+    error, scale = _one_step(model, _Data.of([held_out])), model.change_std[:-1].double()
     share = error.square().mean(0) / scale.square()
-    least = (share.clamp(min=LEAST_SHARE)).sqrt() * scale
-    ranked = (error.abs() / least).amax(1).sort().values.tolist()
-    # one more of as many is below the rank with this probability (split conformal prediction)
-    ranks = {q: math.ceil((len(ranked) + 1) * q) for q in ERROR_QUANTILES}
-    quantiles = {str(q): ranked[rank - 1] if rank <= len(ranked) else None for q, rank in ranks.items()}
+    unit = torch.maximum(rms, LEAST_SHARE**0.5 * scale)
+    largest = (error.abs() / unit).amax(1).sort().values
+    quantiles = {}
+    for q in ERROR_QUANTILES:
+        rank = math.ceil((len(largest) + 1) * q)  # of one more that is exchangeable with these, q are below it
+        quantiles[str(q)] = (largest[rank - 1] * unit).tolist() if rank <= len(largest) else None
     loops = {}
     for steps in HORIZONS:
         if (loop := _open_loop(model, held_out, steps)) is not None:

@@ -138,10 +138,10 @@ class Dynamics(SavedNetwork[TransitionModel]):
     def error_quantile(self, share: float = 0.99) -> Tensor:
         """Errors ``[n]`` that no feature of this share of transitions exceeds, in the units of the environment.
 
-        :attr:`error_std`, times the largest error over the features, each in that unit, that this share of the same
-        transitions has at most. A further one, were it drawn as they were, exceeds it with a probability of about ``1 -
-        share`` (split conformal prediction, Lei et al. 2018, but for the unit, which is of the same transitions). The
-        largest errors are often hundreds of times the others, where a model does not know a contact or a stop.
+        They are those of :attr:`error_std`, half of which have noise on the actions. The unit of a feature is its error
+        in the transitions that the model was trained on, so that one more transition, if it is exchangeable with those
+        that were held out, exceeds this in some feature with a probability of at most ``1 - share`` (split conformal
+        prediction, Lei et al. 2018). A transition under attack is not exchangeable with them.
 
         Args:
             share: 0.9, 0.99 or 0.999.
@@ -155,9 +155,12 @@ class Dynamics(SavedNetwork[TransitionModel]):
         found = self._errors("quantiles")
         if not isinstance(found, dict) or str(share) not in found:
             raise CardError("the card of this model has no quantiles of errors: train it again, by train_dynamics")
-        if (times := found[str(share)]) is None:
+        errors = found[str(share)]
+        if errors is None:
             raise ValueRangeError(f"too few transitions were held out for a quantile of {share:g}: train with more")
-        return self.error_std * float(times)
+        if not isinstance(errors, list) or len(errors) != self.features:
+            raise CardError(f"expected {self.features} errors as the quantile of {share:g}, got {errors!r:.80}")
+        return torch.tensor(errors, dtype=torch.float64)
 
     def _errors(self, name: str) -> object:
         """What the card says of the victim's transitions that were held out, or of those recorded; None for nothing."""

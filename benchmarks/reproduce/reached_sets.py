@@ -15,6 +15,7 @@ found for the exact model in the simulator, and counts the states there that lie
 
 from __future__ import annotations
 
+import copy
 import statistics
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def ends(loop: ClosedLoop, start: torch.Tensor, room: torch.Tensor) -> tuple[tor
     rows = torch.arange(len(which))
     added = (torch.rand(len(which), len(room), dtype=torch.float64).round() * 2 - 1) * room
     best, kept = torch.full((len(which),), -torch.inf, dtype=torch.float64), added
-    for step in range(ASCENT):
+    for step in range(ASCENT + 1):
         added = added.detach().requires_grad_()
         reached = sign * loop(torch.cat([start.expand(len(which), -1), added], 1))[rows, which]
         better = reached > best
@@ -99,8 +100,8 @@ def measured(name: str, work: Path, seed: int) -> Data:
         error: reached_sets(victim, model, starts, within=budget, steps=max(STEPS), error=allowed)
         for error, allowed in (("exact", 0), ("within", None))
     }
-    policy, transition = VictimActions(victim), model.net.double().requires_grad_(False)
-    found: Data = {"model": float((model.error_quantile() / model.error_std)[0])}
+    policy, transition = VictimActions(victim), copy.deepcopy(model.net).double().requires_grad_(False)
+    found: Data = {}
     for steps in STEPS:
         loop, inside = ClosedLoop(policy, transition, steps), list[bool]()
         for error, sets in bounds.items():
