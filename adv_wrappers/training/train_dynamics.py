@@ -393,6 +393,7 @@ def _normalised(values: Tensor, statistics: MeanStd) -> Tensor:
 
 
 @torch.no_grad()
+@torch.no_grad()
 def _one_step(model: TransitionModel, data: _Data) -> Tensor:
     """The errors of the next observations, float64 ``[M, n]``."""
     found = torch.cat([model(*rows)[0] for rows in zip(data.obs.split(4096), data.act.split(4096), strict=True)])
