@@ -62,6 +62,7 @@ class ReachedSets:
             low, high: the limits, which broadcast with ``[n]``; minus infinity and infinity for none.
 
         >>> import numpy as np
+        >>> from adv_wrappers.certification.reached_sets import ReachedSets
         >>> found = ReachedSets(np.zeros((1, 3, 1)), np.array([[[0.0], [0.1], [0.3]]]), np.zeros(1))
         >>> found.steps_within(-0.2, 0.2)
         array([1])

@@ -164,6 +164,7 @@ class StandingEntry:
     def from_dict(cls, data: Any, where: str = "an entry of a standing") -> StandingEntry:
         """The entry of :meth:`to_dict`; :class:`ValueRangeError` for what is none, which names ``where`` it was read.
 
+        >>> from adv_wrappers.standing.standing_entry import StandingEntry
         >>> StandingEntry.from_dict({"schema": 1, "name": "a"})
         Traceback (most recent call last):
         adv_wrappers.errors.ValueRangeError: cannot read an entry of a standing: 'attacks' is missing or of another form
