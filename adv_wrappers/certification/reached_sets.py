@@ -34,6 +34,7 @@ from adv_wrappers.networks.layers_torch_lacks import Clip
 from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.possible_actions_in_box import params_network
 from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel, load_dynamics
@@ -169,7 +170,7 @@ class VictimActions(nn.Module):
     """An agent's actions, in the units of the environment, as a network in float64 of raw observations."""
 
     low: Tensor
-    span: Tensor
+    high: Tensor
 
     def __init__(self, victim: Victim) -> None:
         super().__init__()
@@ -183,15 +184,16 @@ class VictimActions(nn.Module):
         self.tanh, self.ends = nn.Tanh(), Clip(0.0, 1.0)
         low, high = (torch.as_tensor(side, dtype=torch.float64) for side in (space.low, space.high))
         self.register_buffer("low", low)
-        self.register_buffer("span", high - low)
+        self.register_buffer("high", high)
 
     def forward(self, x: Tensor) -> Tensor:
         action: Tensor = self.net(x)[:, : self.size]
         if self.squash == "clip":
-            action = self.ends((action - self.low) / self.span) * self.span + self.low
+            span = self.high - self.low
+            action = self.ends((action - self.low) / span) * span + self.low
         elif self.squash:
             action = self.tanh(action) if self.squash == "tanh" else action
-            action = (action + 1) * (self.span / 2) + self.low
+            action = unscale(action, self.low, self.high)
         return action
 
 

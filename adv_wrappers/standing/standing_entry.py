@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -172,23 +172,23 @@ class StandingEntry:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise ValueRangeError(f"cannot read {where}: it has form {found!r:.80} and not {SCHEMA}")
-        forms = {**_FORMS, "clean": AttackedMean, "attacks": dict, "certificate": (CertifiedMean, type(None))}
+        values: dict[str, Callable[[Any], Any]] = {
+            "attacks": lambda rows: {str(attack): AttackedMean(**row) for attack, row in rows.items()},
+            "clean": lambda row: AttackedMean(**row),
+            "certificate": lambda found: None if found is None else CertifiedMean(**found),
+        }
         name = ""
         try:
             given = {key: value for key, value in data.items() if key != "schema"}
-            for name in ("attacks", "clean", "certificate"):
-                value = given[name]
-                if name == "attacks":
-                    given[name] = {str(attack): AttackedMean(**row) for attack, row in value.items()}
-                elif value is not None:
-                    given[name] = (AttackedMean if name == "clean" else CertifiedMean)(**value)
-            for name, form in forms.items():
+            for name, value_of in values.items():
+                given[name] = value_of(given[name])
+            for name, form in _FORMS.items():
                 if not isinstance(given[name], form):
                     raise TypeError
             for name, needed in (("environment", "id"), ("victim", "fingerprint")):
                 given[name][needed]
             name = "a field"
-            if given.keys() - forms.keys():
+            if given.keys() - {*_FORMS, *values}:
                 raise TypeError
             return cls(**given)
         except (KeyError, TypeError, AttributeError, ValueRangeError) as error:
