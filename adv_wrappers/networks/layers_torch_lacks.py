@@ -108,6 +108,38 @@ class MeanAndLogStd(nn.Module):
         return torch.cat([self.mean(x), self.log_std(x).clamp(-20, 2)], -1)
 
 
+class GSDE(nn.Module):
+    """The heads of generalised state-dependent exploration (Raffin et al. 2020), ``[B, 2 D]`` before any tanh.
+
+    Its noise is ``latent @ W`` with independent Gaussian numbers in ``W``, so that at one state, over all draws of
+    ``W``, an action is Gaussian with the variance ``latent^2 @ std^2``.
+
+    Args:
+        mean: the layer of the mean ``[B, D]``.
+        log_std: of ``W``, ``[L, D]``, or ``[L, 1]`` for all actions alike.
+        expln: whether standard deviations grow by a logarithm where ``log_std`` is above 0 (``use_expln`` of SB3).
+        clip: what the mean is clipped to, or None.
+    """
+
+    epsilon = 1e-6  # added to the variance, as in SB3
+
+    def __init__(self, mean: nn.Module, log_std: Tensor, expln: bool = False, clip: float | None = None) -> None:
+        super().__init__()
+        self.mean, self.expln, self.clip = mean, expln, clip
+        self.log_std = nn.Parameter(log_std, requires_grad=False)
+
+    def extra_repr(self) -> str:
+        return f"expln={self.expln}, clip={self.clip}"
+
+    def forward(self, latent: Tensor) -> Tensor:
+        mean = self.mean(latent) if self.clip is None else self.mean(latent).clamp(-self.clip, self.clip)
+        std = self.log_std.exp()
+        if self.expln:
+            std = torch.where(self.log_std > 0, (self.log_std.clamp(min=0) + self.epsilon).log1p() + 1, std)
+        variance = latent.square() @ std.square() + self.epsilon
+        return torch.cat([mean, (variance.log() / 2).expand_as(mean)], -1)
+
+
 class ActionValue(nn.Module):
     """The value of a state and a continuous action, ``net([normalise(obs), act])``, ``[B]``."""
 

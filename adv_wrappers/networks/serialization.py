@@ -19,6 +19,7 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.graph import hooked
 from adv_wrappers.networks.layers_torch_lacks import (
+    GSDE,
     AppendLogStd,
     Clip,
     MeanAndLogStd,
@@ -238,6 +239,21 @@ def _mean_and_log_std_settings(layer: nn.Module) -> WrittenLayer:
     return {}
 
 
+def _gsde(weights: Weights, prefix: str, settings: Settings, inputs: int | None, outputs: int | None) -> GSDE:
+    mean = weights.linear(f"{prefix}.mean", inputs, None if outputs is None else outputs // 2)
+    given = weights.tensors.get(f"{prefix}.log_std")
+    columns = 1 if given is not None and given.dim() == 2 and given.shape[1] == 1 else mean.out_features
+    log_std = weights.take(f"{prefix}.log_std", mean.in_features, columns)
+    return GSDE(mean, log_std, settings.truth("expln", False), clip_of(settings.left.pop("clip", None), prefix, "clip"))
+
+
+def _gsde_settings(layer: nn.Module) -> WrittenLayer:
+    assert isinstance(layer, GSDE)
+    if type(layer.mean) is not nn.Linear or layer.mean.bias is None or hooked(layer.mean):
+        raise CardError(f"a head of the mean that is written is linear, with a bias, got {layer}")
+    return ({"expln": True} if layer.expln else {}) | ({} if layer.clip is None else {"clip": layer.clip})
+
+
 _FORMS["normalize"] = _Form(Normalize, _normalize_settings, _normalize)
 _FORMS["linear"] = _Form(nn.Linear, _linear_settings, _linear)
 _FORMS["conv"] = _Form(nn.Conv2d, _conv_settings, _conv)
@@ -262,6 +278,7 @@ _FORMS["clip"] = _Form(
 )  # fmt: skip
 _FORMS["append_log_std"] = _Form(AppendLogStd, lambda layer: {}, _log_std)
 _FORMS["mean_and_log_std"] = _Form(MeanAndLogStd, _mean_and_log_std_settings, _mean_and_log_std)
+_FORMS["gsde"] = _Form(GSDE, _gsde_settings, _gsde)
 _FORMS["one_hot"] = _Form(
     OneHot, _attributes("sizes"),
     lambda weights, prefix, settings, *_: OneHot(settings.integers("sizes", None, 1, MOST_CHOICES, None)),

@@ -21,7 +21,16 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.threat import fits, turned
-from adv_wrappers.errors import Argument, CardError, Message, MessagePart, VictimError, Words
+from adv_wrappers.errors import (
+    AdvWrappersError,
+    Argument,
+    CardError,
+    Message,
+    MessagePart,
+    TrustError,
+    VictimError,
+    Words,
+)
 from adv_wrappers.networks.layers_torch_lacks import Normalize
 from adv_wrappers.victims.build_card_networks import VictimNetworks
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
@@ -71,9 +80,8 @@ def from_sb3(
         observation_space, action_space: of the environment, where they differ from the model's in more than shape.
 
     Raises:
-        VictimError: without SB3, for policies that are not SB3's own in what they compute, for state-dependent
-            exploration (gSDE), for MaskablePPO, whose masks are no part of observations, and where spaces or
-            statistics do not fit.
+        VictimError: without SB3, for policies that are not SB3's own in what they compute, for MaskablePPO, whose
+            masks are no part of observations, and where spaces or statistics do not fit.
         CardError: for statistics that cannot be read; TrustError: where reading them would run code.
 
     Warns:
@@ -91,15 +99,11 @@ def from_sb3(
         if vec_normalize is None and left and not off_policy:
             _warn_of_missing("this model", 3)
     family = family_of(policy)
-    if getattr(policy, "use_sde", False) or getattr(getattr(policy, "actor", None), "use_sde", False):
-        raise VictimError(
-            "no victim for state-dependent exploration (gSDE): use from_module with a function of your own"
-        )
     statistics, raw = statistics_of(vec_normalize or None, policy.observation_space)
     if family in ("DQNPolicy", "QRDQNPolicy"):
         nets, squash = q_nets(policy, statistics, live), ""
     elif family == "ActorCriticPolicy":
-        nets, squash = actor_critic_nets(policy, statistics), "clip"
+        nets, squash = actor_critic_nets(policy, statistics), "tanh" if policy.squash_output else "clip"
     elif family == "ARSPolicy":
         nets, squash = ars_nets(policy, statistics), "scale" if policy.squash_output else "clip"
     else:
@@ -140,6 +144,7 @@ def load_sb3(
     objects.
 
     Args:
+        trust: run the pickles of a file whose plain text does not say it all, such as one with a network of one's own.
         vec_normalize: the ``VecNormalize`` that the agent was trained with, or a file as ``stats``.
         stats: the file of its statistics; None looks beside the zip, where SB3's callbacks, rl-zoo3 and tutorials
             write it (``NAME_vecnormalize.pkl``, ``vecnormalize.pkl``, ...), and False takes none.
@@ -160,12 +165,14 @@ def load_sb3(
     normalizer = _normalizer(vec_normalize, stats, trust, max_bytes)
     if normalizer is None and contents.normalised:
         _warn_of_missing(str(path), 4, f" (looked for {path.stem}_vecnormalize.pkl, vecnormalize.pkl and the like)")
-    if trust:
-        name = contents.algorithm
-        kind = getattr(_sb3("sb3_contrib" if name in OF_CONTRIB else "stable_baselines3"), name)
-        policy = kind.load(path, device=device).policy
-    else:
+    try:
+        if contents.unread is not None:
+            raise contents.unread
         policy = _rebuild(contents, str(path))
+    except (TrustError, CardError) as error:
+        if not trust:
+            raise
+        policy = _unpickle(contents, path, device, error)
     made = functools.partial(from_sb3, policy, select=select, device=device, ref=ref or f"sb3:{path}")
     try:
         return made(vec_normalize=normalizer)
@@ -260,7 +267,28 @@ class _Weightless(TorchFunctionMode):
     ) -> object:
         if function is Tensor.to and args[0].is_meta:
             return args[0]
+        if function is Tensor.__bool__ and args[0].is_meta:  # a distribution checks its parameters when it is made
+            return True
         return function(*args, **(kwargs or {}))
+
+
+_UNUSED = 0.0  # a rate or a range of trainings
+
+
+def _unpickle(contents: Contents, path: Path, device: torch.device | str, why: AdvWrappersError) -> Any:
+    """The policy as SB3 loads it, by running the pickles of the file: all but those of what is known or not needed."""
+    name = contents.algorithm
+    kind = getattr(_sb3("sb3_contrib" if name in OF_CONTRIB else "stable_baselines3"), name)
+    schedules = dict.fromkeys(("learning_rate", "clip_range", "lr_schedule", "exploration_schedule"), _UNUSED)
+    try:
+        return kind.load(path, device=device, custom_objects={**schedules, **contents.known_spaces}).policy
+    except Exception as error:  # whatever the code of a file raises
+        needs = ""
+        if isinstance(error, ModuleNotFoundError):
+            needs = f". Install {error.name}, or save the agent anew where it can be loaded, with the newest releases"
+        raise CardError(
+            f"{why!s:.300}. Running the pickles in {path} failed: {type(error).__name__}: {error!s:.300}{needs}"
+        ) from error
 
 
 def _rebuild(contents: Contents, where: str) -> Any:
@@ -276,7 +304,7 @@ def _rebuild(contents: Contents, where: str) -> Any:
     about = f"those of {name} with {contents.arguments!s:.300}"
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"), _Weightless():
-            policy = kind(contents.observation_space, contents.action_space, **arguments)
+            policy = kind(**contents.known_spaces, **arguments)
         expected = policy.state_dict()
         for key, value in contents.weights.items():
             if key in expected and value.shape != expected[key].shape:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.layers_torch_lacks import (
+    GSDE,
     AppendLogStd,
     MeanAndLogStd,
     MinimumCritic,
@@ -148,7 +149,13 @@ def off_policy_nets(policy: Any, statistics: Statistics, live: bool) -> VictimNe
     q = kind(valued, heads, *map(torch.as_tensor, (policy.action_space.low, policy.action_space.high)))
     if not hasattr(actor, "latent_pi"):
         return VictimNetworks(nn.Sequential(*seen, *actor.mu), "mean", critic=q)
-    net = nn.Sequential(*seen, *_layers_of(actor.latent_pi, live), MeanAndLogStd(actor.mu, actor.log_std))
+    if getattr(actor, "use_sde", False):
+        mu: list[Any] = [*actor.mu] if isinstance(actor.mu, nn.Sequential) else [actor.mu]  # and a clip behind it
+        clip = mu[1].max_val if len(mu) > 1 else None
+        head: nn.Module = GSDE(mu[0], actor.log_std, actor.use_expln, clip)
+    else:
+        head = MeanAndLogStd(actor.mu, actor.log_std)
+    net = nn.Sequential(*seen, *_layers_of(actor.latent_pi, live), head)
     return VictimNetworks(net, "gaussian", critic=q)
 
 
@@ -180,6 +187,8 @@ def actor_critic_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
     kind = type(policy.action_dist).__name__
     if kind == "DiagGaussianDistribution":
         tail.append(AppendLogStd(policy.log_std))
+    elif kind == "StateDependentNoiseDistribution":
+        tail = [GSDE(policy.action_net, policy.log_std, policy.action_dist.use_expln)]
     elif kind == "BernoulliDistribution":
         tail.append(TwoLogits())
     elif kind not in ("CategoricalDistribution", "MultiCategoricalDistribution"):
@@ -191,7 +200,7 @@ def actor_critic_nets(policy: Any, statistics: Statistics) -> VictimNetworks:
     seen, valued = (
         features(policy, e, statistics) for e in (policy.pi_features_extractor, policy.vf_features_extractor)
     )
-    output: Any = "gaussian" if kind == "DiagGaussianDistribution" else "logits"
+    output: Any = "gaussian" if isinstance(policy.action_space, spaces.Box) else "logits"
     if not hasattr(policy, "lstm_actor"):
         return VictimNetworks(nn.Sequential(*seen, *pi), output, value=nn.Sequential(*valued, *vf))
     lstm, own = policy.lstm_actor, policy.lstm_critic

@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.errors import Argument, CardError, Message, TrustError, VictimError
+from adv_wrappers.errors import AdvWrappersError, Argument, CardError, Message, TrustError, VictimError
 from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.utils.untrusted_files import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_policy_networks_as_modules import MASKED
@@ -37,9 +37,10 @@ _PLAIN = (
     "batch_norm_eps",
 )  # fmt: skip
 _IGNORED = (
-    "optimizer_class", "optimizer_kwargs", "ortho_init", "log_std_init", "full_std", "use_expln", "squash_output",
-    "clip_mean", "use_sde", "batch_norm_momentum", "renorm_warmup_steps",
+    "optimizer_class", "optimizer_kwargs", "ortho_init", "log_std_init", "use_sde", "batch_norm_momentum",
+    "renorm_warmup_steps",
 )  # fmt: skip
+_OF_GSDE = ("full_std", "use_expln", "squash_output", "clip_mean")  # without it they change nothing
 _POLICIES = {
     "RecurrentPPO": ("sb3_contrib.common.recurrent.policies", "RecurrentActorCriticPolicy", "lstm_actor."),
     "QRDQN": ("sb3_contrib.qrdqn.policies", "QRDQNPolicy", "quantile_net."),
@@ -61,21 +62,28 @@ _TEXT = 2**20  # of one space, which numpy keeps short
 
 @dataclass
 class Contents:
-    """A policy in plain form; ``normalised`` if it was trained behind a ``VecNormalize``."""
+    """A policy in plain form.
+
+    Attributes:
+        normalised: whether it was trained behind a ``VecNormalize``.
+        known_spaces: those that the plain text says, by the names of the constructor's arguments.
+        unread: why its pickles have to be run, where the plain text does not say it all.
+    """
 
     algorithm: str
     policy: tuple[str, str]
-    observation_space: Any
-    action_space: Any
-    arguments: dict[str, Any]
     weights: dict[str, Tensor]
     normalised: bool
+    known_spaces: dict[str, spaces.Space[object]]
+    arguments: dict[str, Any]
+    unread: AdvWrappersError | None = None
 
 
 def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> Contents:
-    """Read ``path``; with ``trust`` only as far as is needed to know the algorithm.
+    """Read ``path`` without running code from it; with ``trust`` as much as can be read so.
 
     Args:
+        trust: return what could be read where pickles would have to be run for the rest, and why.
         max_bytes: what the file and what it unpacks to may take; None is 256 MiB and at most 200 times the file.
 
     Raises:
@@ -83,11 +91,11 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
         TrustError: for a pickle with code in it, and where something needed exists only as a pickle.
         VictimError: for MaskablePPO, whose masks are no part of observations.
     """
-    found = members(read_bytes(path, max_bytes), path, ("data", "policy.pth"), max_bytes)
-    if len(found) < 2:
+    stored = members(read_bytes(path, max_bytes), path, ("data", "policy.pth"), max_bytes)
+    if len(stored) < 2:
         raise CardError(f"cannot read {path} as a model of Stable-Baselines3: expected data and policy.pth in the zip")
-    data = parse_json(found["data"], f"{path}: data", max_bytes)
-    weights = _weights(found["policy.pth"], path, max_bytes)
+    data = parse_json(stored["data"], f"{path}: data", max_bytes)
+    weights = _weights(stored["policy.pth"], path, max_bytes)
     stated = data.get("policy_class")
     home = str(stated.get("__module__", "")).split(".") if isinstance(stated, dict) else [""]
     if home[0] == "sb3_contrib" and "maskable" in home:
@@ -99,18 +107,19 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
     # left by learn() whenever there was a VecNormalize, also one that normalises rewards alone; those with a replay
     # buffer leave it always
     normalised = algorithm in _ON_POLICY and data.get("_last_original_obs") is not None
-    if trust:
-        return Contents(algorithm, (module, name), None, None, {}, {}, normalised)
-    if home[0] not in ("stable_baselines3", "sb3_contrib"):
-        raise _needs_trust(path, f"the policy class (of module {'.'.join(home)!r:.80}, not of Stable-Baselines3)")
-    if data.get("use_sde") or _kwargs(data).get("use_sde") in (True, "True"):
-        raise CardError(f"{path}: no victim for state-dependent exploration (gSDE)")
-    observed, acted = (
-        _space(data.get(f"{w}_space"), path, w, most_numbers(max_bytes)) for w in ("observation", "action")
-    )
-    arguments = _arguments(data, weights, path, algorithm)
-    _check_sizes(arguments, weights, path)
-    return Contents(algorithm, (module, name), observed, acted, arguments, weights, normalised)
+    found = Contents(algorithm, (module, name), weights, normalised, {}, {})
+    try:
+        for what in ("observation_space", "action_space"):
+            found.known_spaces[what] = _space(data.get(what), path, what.partition("_")[0], most_numbers(max_bytes))
+        if home[0] not in ("stable_baselines3", "sb3_contrib"):
+            raise _needs_trust(path, f"the policy class (of module {'.'.join(home)!r:.80}, not of Stable-Baselines3)")
+        found.arguments = _arguments(data, weights, path, algorithm)
+        _check_sizes(found.arguments, weights, path)
+    except (TrustError, CardError) as error:
+        if not trust:
+            raise
+        found.unread = error
+    return found
 
 
 def _weights(stored: bytes, path: Path, max_bytes: int | None) -> dict[str, Tensor]:
@@ -192,8 +201,9 @@ def _kwargs(data: dict[str, Any]) -> dict[str, Any]:
 
 def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, algorithm: str) -> dict[str, Any]:
     """Constructor arguments from ``policy_kwargs``, the rest from the weights."""
-    out: dict[str, Any] = {}
-    for key, value in _kwargs(data).items():
+    kwargs = _kwargs(data)
+    out: dict[str, Any] = {"use_sde": True} if data.get("use_sde") or kwargs.get("use_sde") in (True, "True") else {}
+    for key, value in kwargs.items():
         if key in ("activation_fn", "features_extractor_class"):
             name = str(value).removeprefix("<class '").removesuffix("'>").split(".")
             home = {"activation_fn": "torch", "features_extractor_class": "stable_baselines3"}[key]
@@ -204,14 +214,21 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
             out[key] = value
         elif key in ("squash_output", "with_bias") and algorithm == "ARS":
             out[key] = value is True
-        elif key not in _IGNORED:
+        elif key in _OF_GSDE and isinstance(value, (bool, int, float)):
+            out |= {key: value} if "use_sde" in out else {}
+        elif key not in _IGNORED and (key, value) != ("sde_net_arch", None):  # of SB3 1.x
             raise _needs_trust(path, f"policy_kwargs[{key!r:.80}] ({value!s:.80})")
+    if isinstance(out.get("net_arch"), list) and len(out["net_arch"]) == 1 and isinstance(out["net_arch"][0], dict):
+        out["net_arch"] = out["net_arch"][0]  # as SB3 1.x had it
     eps = out.get("batch_norm_eps", 1)
     if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 < eps < math.inf:
         raise CardError(f"{path}: batch_norm_eps must be a number above 0, got {eps!r:.80}")
     if algorithm == "ARS":
         linear = "net_arch" not in out and "action_net.2.weight" not in weights  # ARSLinearPolicy, with its defaults
         out = ({"net_arch": [], "squash_output": False} if linear else {}) | out
+        for part in ("weight", "bias"):  # before sb3-contrib 1.8 the only layer was no Sequential
+            if f"action_net.{part}" in weights:
+                weights[f"action_net.0.{part}"] = weights.pop(f"action_net.{part}")
         return out | {"with_bias": "action_net.0.bias" in weights}
     if "features_extractor_class" not in out:
         cnn, several = (any(f"features_extractor.{part}." in k for k in weights) for part in ("cnn", "extractors"))
@@ -282,11 +299,15 @@ def _box(low: str, high: str, shape: tuple[int, ...], dtype: str, most: int) -> 
 def _dict(text: str, most: int) -> spaces.Dict:
     """A dictionary such as ``{'a': Box(-1.0, 1.0, (3,), float32), 'b': Discrete(3)}``, read from left to right."""
     leaves: dict[str, spaces.Space[object]] = {}
+    text = re.sub(r"^OrderedDict\((.*)\)$", r"\1", text, flags=re.DOTALL)  # of Gymnasium before 1.0, and of gym
+    named, between = "': ", ", "
+    if text[:2] == "[(":  # pairs, before Python 3.12
+        text, named, between = "{" + text[2:-2] + "}", "', ", "), ("
     start, end = 1, len(text) - 1
     if text[:1] != "{" or text[-1:] != "}":
         raise ValueError(f"cannot read {text!r:.60}")
     while start < end:
-        key, start = _until(text, start, "': ")
+        key, start = _until(text, start, named)
         kind, start = _until(text, start, "(")
         if kind == "Box":
             bounds, start = _until(text, start, "(")
@@ -297,18 +318,21 @@ def _dict(text: str, most: int) -> spaces.Dict:
             most -= math.prod(_whole(shape))
         elif kind == "MultiDiscrete":
             counts, start = _until(text, start, ")")
-            rest = re.sub(r"\[[\d\s]+\]", "", counts)  # neither several axes nor a start
+            counts = counts.split(", start=")[0]  # which SB3 ignores
+            rest = re.sub(r"\[[\d\s]+\]", "", counts)  # no more than one axis
             leaf = spaces.MultiDiscrete(_whole(counts))
             _few(sum(_whole(counts)), most)
         else:
             n, start = _until(text, start, ")")
             rest = ""
-            leaf = {"Discrete": spaces.Discrete, "MultiBinary": spaces.MultiBinary}[kind](_few(int(n), most))
+            leaf = {"Discrete": spaces.Discrete, "MultiBinary": spaces.MultiBinary}[kind](
+                _few(int(n.split(", start=")[0]), most)
+            )
         if key[:1] != "'" or rest or len(leaves) == _LAYERS:
             raise ValueError(f"cannot read {text[start : start + 60]!r}")
         leaves[key[1:]] = leaf
         if start < end:
-            _, start = _until(text, start, ", ")
+            _, start = _until(text, start, between)
     return spaces.Dict(list(leaves.items()))  # as pairs: their order is that of the features, and a dict is sorted
 
 

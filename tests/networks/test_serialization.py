@@ -11,6 +11,7 @@ from torch import nn
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.layers_torch_lacks import (
+    GSDE,
     AppendLogStd,
     Clip,
     MeanAndLogStd,
@@ -32,6 +33,8 @@ NETS = {
         Normalize(torch.randn(4), torch.rand(4) + 0.1, 2.0), nn.Linear(4, 6), QuantileMean(2), TwoLogits(),
     ],
     "two heads": lambda: [nn.Linear(4, 5), nn.ReLU(), MeanAndLogStd(nn.Linear(5, 2), nn.Linear(5, 2))],
+    "exploration": lambda: [nn.Linear(4, 5), nn.ReLU(), GSDE(nn.Linear(5, 2), torch.randn(5, 2), True, 0.5)],
+    "exploration alike": lambda: [GSDE(nn.Linear(4, 2), torch.randn(4, 1))],
     "one hot": lambda: [OneHot((3, 2)), nn.Linear(5, 2)],
     "picture": lambda: [
         Normalize(torch.tensor(0.5), torch.tensor(2.0)), nn.Conv2d(2, 4, 3, (2, 1), 1, groups=2), nn.GELU(),

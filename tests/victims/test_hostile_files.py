@@ -88,7 +88,7 @@ DATA = {
     ),
     "choices that begin elsewhere": (
         {"observation_space": space("Dict", spaces="{'a': MultiDiscrete([2 3], start=[1 1])}")},
-        "observation space Dict",
+        "expected .* of shape",  # SB3 ignores where choices begin, and these are not those of the weights
     ),
     "a dictionary of boxes": (
         {"observation_space": space("Dict", spaces="{" + ", ".join(

@@ -34,6 +34,7 @@ SMALL = {"net_arch": [8, 8]}
 CNN = {"net_arch": [8], "features_extractor_kwargs": {"features_dim": 16}}
 BOTH = {"net_arch": [8], "features_extractor_kwargs": {"cnn_output_dim": 8}}
 OFF = {"buffer_size": 50}
+SDE = {"use_sde": True}
 
 
 class Blank(gym.Env):
@@ -105,6 +106,18 @@ CASES = {
     "recurrent plain critic": (
         contrib.RecurrentPPO, VECTOR, TWO, SMALL | {"lstm_hidden_size": 6, "enable_critic_lstm": False}, {}
     ),
+    "ppo gsde": (sb3.PPO, VECTOR, BOX, SMALL, SDE),
+    "ppo gsde squashed": (
+        sb3.PPO, VECTOR, BOX, SMALL | {"squash_output": True, "use_expln": True, "full_std": False}, SDE
+    ),
+    "a2c gsde": (sb3.A2C, VECTOR, BOX, {"net_arch": [], "full_std": False}, SDE),
+    "a2c gsde dict": (sb3.A2C, DICT, BOX, BOTH, SDE),
+    "sac gsde": (sb3.SAC, VECTOR, BOX, SMALL, OFF | SDE),
+    "sac gsde free": (sb3.SAC, VECTOR, BOX, SMALL | {"clip_mean": 0.0, "use_expln": True}, OFF | SDE),
+    "tqc gsde": (contrib.TQC, VECTOR, BOX, SMALL | {"clip_mean": 0.5}, OFF | SDE),
+    "crossq gsde": (contrib.CrossQ, VECTOR, BOX, SMALL, OFF | SDE),
+    "trpo gsde": (contrib.TRPO, VECTOR, BOX, SMALL, SDE),
+    "recurrent gsde": (contrib.RecurrentPPO, VECTOR, BOX, SMALL | {"lstm_hidden_size": 6}, SDE),
 }  # fmt: skip
 WRITTEN_OUT = {
     "dqn", "dqn cnn", "qrdqn", "ppo", "ppo box", "ppo cnn", "a2c", "a2c linear", "a2c bits", "td3", "ddpg", "sac",
@@ -171,6 +184,41 @@ def test_gradient_is_autograd_and_moves_nothing(case):
     assert all(torch.equal(weights[k], v) for k, v in made.policy.state_dict().items())
     assert all(p.grad is None and p.requires_grad for n, p in made.policy.named_parameters() if "target" not in n)
     assert made.policy.training is mode and victim.fingerprint() == first
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "gsde" in name and "recurrent" not in name])
+def test_the_distribution_of_state_dependent_exploration(name):
+    made = model(*CASES[name])
+    made.policy.set_training_mode(False)
+    obs = batch(made.observation_space)
+    if hasattr(made.policy, "get_distribution"):
+        expected = made.policy.get_distribution(made.policy.obs_to_tensor(obs)[0]).distribution
+    else:
+        actor = made.policy.actor
+        mean, log_std, more = actor.get_action_dist_params(made.policy.obs_to_tensor(obs)[0])
+        expected = actor.action_dist.proba_distribution(mean, log_std, **more).distribution
+    mean, log_std = from_sb3(made).params(tensors(obs)).chunk(2, -1)
+    torch.testing.assert_close(mean, expected.mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(log_std.exp(), expected.stddev, rtol=1e-4, atol=1e-5)
+    assert expected.stddev.std(0).max() > 1e-3  # it does depend on the state
+
+
+def test_a_live_victim_follows_state_dependent_exploration():
+    made = model(*CASES["ppo gsde"])
+    victim, obs = from_sb3(made, live=True), torch.randn(4, 4)
+    before = victim.params(obs)
+    made.policy.log_std.data.add_(1)
+    torch.testing.assert_close(victim.params(obs)[:, 2:], before[:, 2:] + 1, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "gsde" in name and name.startswith(("ppo", "sac", "rec"))])
+def test_a_card_of_state_dependent_exploration(name, tmp_path):
+    victim = from_sb3(model(*CASES[name]))
+    obs = torch.randn(5, 4)
+    read = adv.save_card(tmp_path, victim, environment="Blank-v0")
+    assert torch.equal(read.params(obs, read.initial_state(5)), victim.params(obs, victim.initial_state(5)))
+    state = victim.initial_state(5)
+    np.testing.assert_array_equal(read.act_on(obs.numpy(), state), victim.act_on(obs.numpy(), state))
 
 
 @pytest.mark.parametrize("name", ["ppo box", "ppo dict", "a2c bits", "ppo cnn"])
@@ -417,10 +465,6 @@ def test_what_is_not_understood_is_refused():
     env = Blank(VECTOR, BOX)
     with pytest.raises(VictimError, match="overrides _predict"):
         from_sb3(sb3.PPO(Squared, env, device="cpu"))
-    with pytest.raises(VictimError, match="gSDE"):
-        from_sb3(sb3.PPO("MlpPolicy", env, use_sde=True, device="cpu"))
-    with pytest.raises(VictimError, match="gSDE"):
-        from_sb3(sb3.SAC("MlpPolicy", env, use_sde=True, device="cpu", **OFF))
     with pytest.raises(VictimError, match=r"expected a model or policy of DQN.*from_module"):
         from_sb3(torch.nn.Linear(2, 2))
     with pytest.raises(VictimError, match=r"statistics of shape \(4,\)"):
@@ -458,6 +502,107 @@ def test_zip_with_trust(name, tmp_path):
     made = model(*CASES[name])
     made.save(tmp_path / "model.zip")
     assert load_sb3(tmp_path / "model.zip", trust=True).fingerprint() == from_sb3(made).fingerprint()
+
+
+class Own(torch.nn.Module):
+    """An activation function that plain text does not tell."""
+
+    def forward(self, x):
+        return x.sin()
+
+
+def test_trust_runs_what_plain_text_does_not_tell(tmp_path):
+    made = model(sb3.PPO, VECTOR, TWO, SMALL | {"activation_fn": Own})
+    made.save(tmp_path / "model.zip")
+    with pytest.raises(TrustError, match="activation_fn"):
+        load_sb3(tmp_path / "model.zip")
+    assert load_sb3(tmp_path / "model.zip", trust=True).fingerprint() == from_sb3(made).fingerprint()
+
+
+def of_sb3_1(data):
+    """What SB3 1.x wrote into the file: pickles of the package gym, and of functions of another Python."""
+    data = json.loads(data)
+    pickled = {"observation_space": b"cgym.spaces.box\nBox\n.", "clip_range": b"cgone.version\nof_python\n."}
+    for name, code in pickled.items():
+        data[name] = (data[name] if isinstance(data[name], dict) else {}) | {
+            ":serialized:": base64.b64encode(code).decode()
+        }
+    return json.dumps(data)
+
+
+def test_zips_of_sb3_1_are_read_with_trust_and_without(saved, tmp_path):
+    expected = load_sb3(saved)
+    rewrite(saved, "data", of_sb3_1)
+    for trust in (False, True):
+        assert load_sb3(saved, trust=trust).fingerprint() == expected.fingerprint()
+    own = tmp_path / "own.zip"
+    made = model(sb3.PPO, VECTOR, BOX, SMALL | {"activation_fn": Own})
+    made.save(own)
+    rewrite(own, "data", of_sb3_1)  # what has to be run is, and what is not needed is left alone
+    assert load_sb3(own, trust=True).fingerprint() == from_sb3(made).fingerprint()
+
+
+def test_a_package_that_pickles_need_is_named(tmp_path):
+    model(sb3.PPO, VECTOR, BOX, SMALL | {"activation_fn": Own}).save(tmp_path / "model.zip")
+    rewrite(
+        tmp_path / "model.zip", "data", edit(policy_class={":serialized:": base64.b64encode(b"cgym\nEnv\n.").decode()})
+    )
+    with pytest.raises(CardError, match=r"policy class.*No module named 'gym'\. Install gym, or save the agent anew"):
+        load_sb3(tmp_path / "model.zip", trust=True)
+
+
+def of_ars_1(path):
+    """The weights of a linear ARS as sb3-contrib wrote them before 1.8: a layer, not a Sequential of one."""
+    with zipfile.ZipFile(path) as file:
+        weights = torch.load(io.BytesIO(file.read("policy.pth")), weights_only=True)
+    stored = io.BytesIO()
+    torch.save({name.replace("action_net.0.", "action_net."): value for name, value in weights.items()}, stored)
+    rewrite(path, "policy.pth", lambda _: stored.getvalue())
+
+
+@pytest.mark.parametrize("acted", [BOX, spaces.Discrete(3)])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("trust", [False, True])
+def test_linear_ars_of_both_forms(acted, biased, trust, tmp_path):
+    made = model(contrib.ARS, VECTOR, acted, {"with_bias": True} if biased else {})
+    path = tmp_path / "model.zip"
+    made.save(path)
+    obs = batch(VECTOR, 50)
+    expected = made.predict(obs, deterministic=True)[0]
+    np.testing.assert_array_equal(load_sb3(path).act_on(obs), expected)
+    of_ars_1(path)
+    np.testing.assert_array_equal(load_sb3(path, trust=trust).act_on(obs), expected)
+    read = adv.save_card(tmp_path / "card", load_sb3(path), environment="Blank-v0")
+    np.testing.assert_array_equal(read.act_on(obs), expected)
+
+
+KEYS = [
+    "{'a': Box(-1.0, 1.0, (4,), float32), 'b': Discrete(3), 'c': MultiDiscrete([2 3]), 'd': MultiBinary(3)}",
+    "OrderedDict([('a', Box(-1.0, 1.0, (4,), float32)), ('b', Discrete(3)), ('c', MultiDiscrete([2 3])), "
+    "('d', MultiBinary(3))])",
+    "OrderedDict({'a': Box(-1.0, 1.0, (4,), float32), 'b': Discrete(3), 'c': MultiDiscrete([2 3]), "
+    "'d': MultiBinary(3)})",
+    "OrderedDict([('a', Box([-1. -1. -1. -1.], [1. 1. 1. 1.], (4,), float32)), ('b', Discrete(3, start=2)), "
+    "('c', MultiDiscrete([2 3], start=[1 1])), ('d', MultiBinary(3))])",
+]
+
+
+@pytest.mark.parametrize("text", KEYS)
+def test_dictionaries_of_spaces_in_every_form(text, tmp_path):
+    observed = spaces.Dict(
+        a=spaces.Box(-1, 1, (4,)), b=spaces.Discrete(3), c=spaces.MultiDiscrete([2, 3]), d=spaces.MultiBinary(3)
+    )
+    made = model(sb3.PPO, observed, spaces.Discrete(4), {"net_arch": [8]})
+    path = tmp_path / "model.zip"
+    made.save(path)
+    rewrite(
+        path,
+        "data",
+        lambda data: edit(observation_space=json.loads(data)["observation_space"] | {"spaces": text})(data),
+    )
+    found, obs = load_sb3(path), batch(observed, 20)
+    assert found.observation_space == observed
+    np.testing.assert_array_equal(found.act_on(obs), made.predict(obs, deterministic=True)[0])
 
 
 def rewrite(path, name, change):
@@ -539,7 +684,8 @@ def edit(**changes):
         (edit(action_space={":type:": "<class 'mine.Space'>"}), TrustError, "action space Space"),
         (edit(action_space={":type:": "<class 'gymnasium.spaces.box.Box'>"}), TrustError, "action space Box"),
         (edit(observation_space=None), TrustError, "observation space"),
-        (edit(use_sde=True), CardError, "gSDE"),
+        (edit(use_sde=True), CardError, "weights are not those of ActorCriticPolicy with .*use_sde"),
+        (edit(policy_kwargs={"full_std": "False"}), TrustError, "full_std"),
         (lambda data: b"{", CardError, "cannot read"),
         (lambda data: b"[]", CardError, "JSON object"),
     ],
