@@ -139,6 +139,7 @@ def assert_robust(
     >>> found.worst.threat, found.worst.episodes
     ('noise:eps=0.01', 40)
     """
+    __tracebackhide__ = True  # pytest shows the line of the test, and not the source of this function
     began = time.perf_counter()
     check_number("min_return", min_return)
     check_number("confidence", confidence, 0.5, 1.0, above=True)
@@ -330,7 +331,8 @@ def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
 
 def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> str:
     """Why there is no verdict, and what there is."""
-    open_ = [test.verdict(i) for i, above in enumerate(test.above) if not above and test.returns[i]]
+    open_ = [i for i, above in enumerate(test.above) if not above and test.returns[i]]
+    seen = "; ".join(f"{test.verdict(i)}: {test.claim.why_open(test.returns[i])}" for i in open_)
     alone = LEAST_EPISODES * sum(seconds for seconds, above in zip(test.seconds, test.above, strict=True) if not above)
     why = f"after {test.done} episodes" if budget_s is None else f"after {spent:.1f} of {budget_s:g} s"
     more = (
@@ -338,7 +340,4 @@ def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> s
         if test.done < LEAST_EPISODES
         else ""
     )
-    return (
-        f"undecided {why}{more}: whether at least {number_text(test.claim.min_return)} are left is not shown. "
-        f"{'; '.join(map(str, open_))}"
-    )
+    return f"undecided {why}{more}: whether at least {number_text(test.claim.min_return)} are left is not shown. {seen}"

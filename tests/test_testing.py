@@ -67,6 +67,35 @@ def test_a_clear_case_ends_early_and_a_close_one_is_undecided():
     assert gate(1.0).worst.episodes <= 20
 
 
+def test_an_undecided_case_says_by_which_rule():
+    with pytest.raises(
+        NotRobust, match=r"passes where the interval lies at or above 2.5 \(it begins at .* for 7 looks"
+    ):
+        gate(2.5, most_episodes=160)
+    known = {"eps": 1e-3, "attacks": ["noise"], "return_range": (None, None), "most_episodes": 10}
+    with pytest.raises(NotRobust, match=r"what another episode may return is not known: it fails from 72 episodes on"):
+        assert_robust(balancing(), short, min_return=45, **known)
+    with pytest.raises(NotRobust, match=r"it passes from 72 episodes on, or with .*return_range=\(lowest, highest\)"):
+        assert_robust(balancing(), short, min_return=35, **known)
+    with pytest.raises(NotRobust, match="there is no verdict on fewer than 10 episodes"):
+        assert_robust(balancing(), short, min_return=35, budget_s=1e-6, **known)
+
+
+def test_pytest_shows_the_line_of_the_test_alone(pytester):
+    pytester.makepyfile(
+        """
+        from adv_wrappers.testing import assert_robust
+
+        def test_agent():
+            assert_robust("zoo:cartpole-dqn", "CartPole-v1", eps=0.5, attacks=["fgsm"], min_return=400)
+        """
+    )
+    done = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    done.assert_outcomes(failed=1)
+    shown = done.stdout.str()
+    assert "NotRobust: fgsm:eps=0.5 leaves" in shown and "in assert_robust" not in shown and "budget_s" not in shown
+
+
 def test_verdicts_are_wrong_no_more_often_than_asked_for():
     """On returns with the worst case known, at its mean, where either verdict is wrong half of the time at most."""
     draw, wrong = np.random.default_rng(0), 0

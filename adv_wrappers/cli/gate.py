@@ -91,7 +91,8 @@ def judge(row: ReportRow, claim: RobustnessClaim, name: str | None = None, judge
     )
     said = {
         "shown": f"{found}, at least the {least:g} asked for",
-        "not shown": f"{found}, which does not show the {least:g} asked for: it may be more or less",
+        "not shown": f"{found}, which does not show the {least:g} asked for: it may be more or less; "
+        f"{claim.why_open(returns)}",
         "below": f"{found}, less than the {least:g} asked for",
     }
     seconds = row["ms_per_step"] * sum(row["lengths"]) / 1000

@@ -24,6 +24,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import FEW, LEAST_EPISODES, Returns, caveat, mean_interval
 
 Verdict: TypeAlias = Literal["shown", "not shown", "below"]
@@ -78,6 +79,27 @@ class RobustnessClaim:
     def conclusive(self, returns: Returns) -> bool:
         """Whether there are enough of them to show the claim, where nearly all are equal too."""
         return _enough(returns, self.lowest, self._episodes((1 - self.confidence) / 2))
+
+    def why_open(self, returns: Returns) -> str:
+        """By which rule these returns, which neither show the claim nor refute it, leave it open, in words."""
+        least, count = number_text(self.min_return), len(returns)
+        if count < LEAST_EPISODES:
+            return f"there is no verdict on fewer than {LEAST_EPISODES} episodes"
+        # nearly equal returns wait until an episode of another kind would have been seen
+        low, high = self.interval(returns)[0], self._interval(returns, self.share / self.attacks)[1]
+        equal = "nearly all of these returns are equal, and what another episode may return is not known: it"
+        known = "on, or with assert_robust(return_range=(lowest, highest))"
+        if low >= self.min_return:
+            return f"{equal} passes from {self._episodes((1 - self.confidence) / 2)} episodes {known}"
+        if high < self.min_return:
+            return f"{equal} fails from {self._episodes((1 - self.confidence) / 2 / self.attacks)} episodes {known}"
+        # either verdict has its own share of the probability of an error, so the two intervals differ
+        several = [f"{n} {what}" for n, what in ((self.looks, "looks"), (self.attacks, "attacks")) if n > 1]
+        shares = f", wider than one of {100 * self.confidence:.4g}% for {' and '.join(several)}" if several else ""
+        return (
+            f"it passes where the interval lies at or above {least} (it begins at {number_text(low)}) and fails where "
+            f"the interval lies below (for that it reaches up to {number_text(high)}{shares})"
+        )
 
     def interval(self, returns: Returns) -> tuple[float, float]:
         """The interval of the mean that has to lie at or above the return that is claimed."""

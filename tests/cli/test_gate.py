@@ -33,7 +33,7 @@ RETURNS = [float(i) for i in range(300, 325)]  # their mean is 312, its interval
     [
         (308.9, "shown", "max-diff:eps=0.1 leaves 312.0 (95% interval 309.0 to 315.0), at least the 308.9 asked for"),
         (312, "not shown", "max-diff:eps=0.1 leaves 312.0 (95% interval 309.0 to 315.0), which does not show the 312 "
-         "asked for: it may be more or less"),
+         "asked for: it may be more or less; it passes where the interval lies at or above 312.0 (it begins at 309.0)"),
         (315, "not shown", "does not show the 315"),
         (400, "below", "max-diff:eps=0.1 leaves 312.0 (95% interval 309.0 to 315.0), less than the 400 asked for"),
     ],
