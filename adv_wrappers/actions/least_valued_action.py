@@ -140,7 +140,7 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
         victim, count = self.victim, int(self.victim.action_space.n)
         mask = torch.ones(len(x), count, dtype=torch.bool) if context.mask is None else context.mask.bool().cpu()
         allowed = mask.int().argmax(-1)  # tried in the place of one that is not, whose answer is not used
-        tried = torch.where(mask, torch.arange(count), allowed[:, None]) + int(victim.action_space.start)
+        tried = torch.where(mask, torch.arange(count), allowed[:, None]) + context.space[0].long().cpu()
         state = victim.advance(context.observation, context.state(victim)) if victim.recurrent else None
         columns = list[Tensor]()
         for action in tried.unbind(-1):

@@ -25,6 +25,7 @@ from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.simulator_protocols import MakesSimulators, check_simulators
+from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.state_shared_by_layers import Session
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike
@@ -45,7 +46,8 @@ class Engine:
         threat: what to do.
         observation_space, action_space: of one row.
         rows: number of rows of a vector environment; None for a single environment.
-        victim: fills in what the threat leaves open.
+        victim: fills in what the threat leaves open. Choices are numbered as it numbers them, or the threat's own one
+            does: from 0, whatever ``start`` is, where it is an agent of Stable-Baselines3.
         beneath: the engine of the next layer beneath, whose session is shared; None for the innermost layer.
         stream: number of layers beneath, which tells this layer's draws from theirs.
         device: where the environment's tensors live; None for an environment on the host.
@@ -108,6 +110,9 @@ class Engine:
             AdvWrappersError: one of its kinds, for a threat that cannot work here; the old one then stays.
         """
         threat = threat.resolve(victim)
+        for agent in threat.victims[:1] if victim is None else (victim,):
+            self.observation_space = numbered_as(agent.observation_space, self.observation_space)
+            self.action_space = numbered_as(agent.action_space, self.action_space)
         field = threat.check(self.observation_space, self.action_space, self.parameters)
         if getattr(threat.how, "simulates", False):
             simulators = check_simulators(self.simulators, self.on_host, threat.label)  # raises where there are none

@@ -105,6 +105,8 @@ class NumpyAttack:
         x: Array = np.array(part if rows is None else part[rows], self._kind, order="C")
         if not grid and not np.vdot(x, x) < _HUGE:  # true of numbers that are not finite as well
             return None
+        if self._field.discrete:
+            self._field.check_finite(x, engine.threat)
         context = NumpyContext(engine, self, value, part, rows, final, x)
         y = self._how(x, context)
         if type(y) is not np.ndarray or y.shape != x.shape or y.dtype is not x.dtype:

@@ -107,6 +107,29 @@ def _bounds(space: Space) -> tuple[Array, Array, np.dtype[np.generic]] | None:
     return None
 
 
+def from_zero(space: Space) -> Space:
+    """The space with all choices numbered from 0, whatever its ``start`` is: as Stable-Baselines3 numbers them.
+
+    >>> from_zero(spaces.Dict(a=spaces.Discrete(3, start=5), b=spaces.MultiDiscrete([2, 3], start=[1, 7])))
+    Dict('a': Discrete(3), 'b': MultiDiscrete([2 3]))
+    """
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(key, from_zero(leaf)) for key, leaf in space.spaces.items()])
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([from_zero(leaf) for leaf in space.spaces])
+    if isinstance(space, spaces.Discrete):
+        return spaces.Discrete(int(space.n)) if space.start != 0 else space
+    if isinstance(space, spaces.MultiDiscrete):
+        return spaces.MultiDiscrete(space.nvec, dtype=space.dtype.type) if np.any(space.start) else space
+    return space
+
+
+def numbered_as(own: Space, space: Space) -> Space:
+    """``space``, with its choices numbered from 0 where those of ``own`` are, a space of the same form."""
+    zero = from_zero(space)
+    return zero if zero != space and own == from_zero(own) else space
+
+
 def path_to(space: Space, key: Key) -> tuple[Path, Space] | None:
     """The way from a Dict or Tuple space to what a key names, and that space; None where there is none.
 
@@ -342,8 +365,18 @@ class Field:
     def check_finite(self, values: Batch, threat: Labelled) -> None:
         """Raise :class:`ValueRangeError` unless values on the host are finite, and integers such as floats tell apart.
 
-        ``threat`` is the one that they came to.
+        Actions that are choices must be among those of the space. ``threat`` is the one that they came to.
         """
+        if self.discrete and self.what == "action":
+            array = np.asarray(values)
+            if ((array < self.low) | (array > self.high)).any():
+                got = f"the action {array.astype(int).tolist()!s:.80}"
+                raise ValueRangeError(
+                    f"{threat.label} got {got}, expected one of {self.leaves[0]}. Agents of Stable-Baselines3 "
+                    "number actions from 0 whatever start is: give the layer the agent, as in "
+                    "PerturbAction(env, threat, victim=from_sb3(model)), or wrap the environment in "
+                    f"gymnasium.wrappers.TransformAction(env, lambda action: action, {from_zero(self.leaves[0])})"
+                )
         if not self.grid:
             tensor = torch.as_tensor(values)
             if not math.isfinite(float(tensor.sum())) and not finite(tensor):

@@ -73,7 +73,7 @@ def fits(victim: VictimLike, observation_space: Space, action_space: Space) -> N
         if type(own) is not type(other) or _shapes(own) != _shapes(other):
             raise VictimError(
                 f"the victim {victim.ref or repr(victim)} is for {what} space {own}, this environment has {other}"
-                f"{turned(own, other)}{_made(victim)}"
+                f"{turned(own, other) or stacked(own, other)}{_made(victim)}"
             )
 
 
@@ -101,6 +101,55 @@ def turned(own: Space, other: Space) -> str:
         f"gymnasium.wrappers.TransformObservation(env, lambda x: x.transpose({'2, 0, 1' if first else '1, 2, 0'}), "
         f"gymnasium.spaces.Box(0, 255, {a}, 'uint8'))"
     )
+
+
+_STACK = "gymnasium.wrappers.FrameStackObservation(env, {}, padding_type='zero')"
+
+
+def stacked(own: Space, other: Space) -> str:
+    """What to do where a victim takes several observations at once, as behind ``VecFrameStack``."""
+    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
+        pairs = [(leaf, other.spaces.get(key)) for key, leaf in own.spaces.items()]
+        found = {_frames(leaf.shape or (), (o.shape or ()) if o is not None else ()) for leaf, o in pairs}
+        frames, way = found.pop() if len(found) == 1 else (1, "")
+        joined = way.replace("x", "part")
+        way = f"{{key: {joined} for key, part in x.items()}}" if way else ""
+    else:
+        frames, way = _frames(own.shape or (), other.shape or ())
+    if frames == 1:
+        return ""
+    stack = _STACK.format(frames)
+    if way:
+        stack = f"gymnasium.wrappers.TransformObservation({stack}, lambda x: {way}, victim.observation_space)"
+    return (
+        f": the victim takes {frames} observations at once, a stack of frames. Wrap the environment in {stack}; frames "
+        "before the first are zero for agents behind VecFrameStack of Stable-Baselines3"
+    )
+
+
+def _frames(own: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, str]:
+    """How many observations of a shape another one holds, 1 for none, and what makes it of a stack ``[frames, *S]``."""
+    if len(own) == len(other) + 1:  # along an axis of their own, the first or the last
+        if own[1:] == other:
+            return own[0], ""
+        return (own[-1], "numpy.moveaxis(x, 0, -1)") if own[:-1] == other and other else (1, "")
+    if len(own) != len(other) or not own:
+        return 1, ""
+    ways = {"numpy.concatenate(x, -1)": other}  # as VecFrameStack joins vectors, and images with channels last
+    if len(own) == 3:
+        first, middle, last = other
+        ways |= {
+            "numpy.concatenate(x, 0)": (first, middle, last),
+            f"x.transpose(0, 3, 1, 2).reshape({own})": (last, first, middle),
+            f"x.transpose(2, 3, 0, 1).reshape({own})": (middle, last, first),
+        }
+    for way, shape in ways.items():
+        along = 0 if way in ("numpy.concatenate(x, 0)", f"x.transpose(0, 3, 1, 2).reshape({own})") else len(own) - 1
+        others = [i for i in range(len(own)) if i != along]
+        frames, rest = divmod(own[along], shape[along]) if shape[along] else (1, 1)
+        if frames > 1 and rest == 0 and all(own[i] == shape[i] for i in others):
+            return frames, way
+    return 1, ""
 
 
 def expect_victim(label: str, victim: object) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import CardError, ValueRangeError
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
@@ -141,7 +142,9 @@ def collect(
     draw = np.random.default_rng(entropy)
     envs = make_envs(rows)
     try:
-        actions = _ActionDraws(envs.single_action_space, noise, rows, draw)
+        space = envs.single_action_space
+        space = space if victim is None else numbered_as(victim.action_space, space)
+        actions = _ActionDraws(space, noise, rows, draw)
         runner = None if victim is None else PolicyRunner(victim, rows)
         seeds = _seeds(draw, rows)
         obs, _ = envs.reset(seed=seeds)  # type: ignore[arg-type]  # None: no seed

@@ -20,6 +20,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from adv_wrappers.core.spaces import from_zero
 from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.errors import (
     AdvWrappersError,
@@ -67,7 +68,8 @@ def from_sb3(
     Images enter channels first, in 0..255, as in the model's own observation space. Discrete actions have kind ``q``
     (DQN, QR-DQN) or ``logits``; PPO, A2C and TRPO on a Box ``gaussian``, clipped to the box when acting; SAC, TQC and
     CrossQ ``gaussian`` before their tanh; TD3, DDPG and ARS ``mean`` in [-1, 1] (a linear ARS: clipped to the box).
-    Native actions are in the units of the action box. Critics of continuous actions are the least of the agent's own,
+    Native actions are in the units of the action box; choices are numbered from 0, whatever ``start`` is, as SB3 sends
+    them. Critics of continuous actions are the least of the agent's own,
     TQC's the mean over all quantiles. CrossQ is played with the running statistics of its batch renormalisation.
 
     Args:
@@ -109,7 +111,7 @@ def from_sb3(
     else:
         nets = off_policy_nets(policy, statistics, live)
         squash = "tanh" if nets.kind == "gaussian" else "scale"
-    observed, acted = observation_space or raw, action_space or policy.action_space
+    observed, acted = from_zero(observation_space or raw), from_zero(action_space or policy.action_space)
     victim = Sb3Victim(observed, acted, nets.kind, select=select, device=device or policy.device, ref=ref)
     if observed.shape != policy.observation_space.shape:
         raise VictimError(

@@ -82,14 +82,28 @@ def statistics_of(normalizer: Any, space: spaces.Space[object]) -> tuple[Statist
     statistics: Statistics = {}
     for key, rms in found.items():
         leaf = space if key is None else space.spaces.get(key) if isinstance(space, spaces.Dict) else None
-        if leaf is None or leaf.shape != rms.mean.shape:
+        times = None if leaf is None else _repeats(rms.mean.shape, leaf.shape or ())
+        if times is None:
             raise VictimError(
                 f"VecNormalize has statistics of shape {rms.mean.shape} for {key or 'observations'}, "
                 f"the policy takes {space}"
             )
-        mean, var = torch.as_tensor(rms.mean).double(), torch.as_tensor(rms.var).double()
+        mean, var = (torch.as_tensor(part).double().repeat(times) for part in (rms.mean, rms.var))
         statistics[key] = mean, (var + float(normalizer.epsilon)).sqrt(), float(normalizer.clip_obs)
     return statistics, _before(getattr(vars(normalizer).get("venv"), "observation_space", None), space)
+
+
+def _repeats(one: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...] | None:
+    """How often statistics of one observation are repeated along every axis, for a stack of them.
+
+    ``VecFrameStack(VecNormalize(env))`` normalises each of the observations that it joins, along the first axis or the
+    last. None for statistics of another space.
+    """
+    if len(one) != len(whole) or any(n % m for n, m in zip(whole, one, strict=True)):
+        return None
+    times = tuple(n // m for n, m in zip(whole, one, strict=True))
+    several = [axis for axis, count in enumerate(times) if count > 1]
+    return times if several in ([], [0], [len(times) - 1]) else None
 
 
 def _before(inner: Any, space: spaces.Space[object]) -> spaces.Space[object]:

@@ -60,7 +60,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
             env.single_observation_space, env.single_action_space, victim, actor, within, when, reward, observe, env
         )
         rows = env.num_envs
-        inner = env if config.beneath_threat is None else wrap(env, config.beneath_threat)
+        inner = env if config.beneath_threat is None else wrap(env, config.beneath_threat, victim=config.victim)
         super().__init__(inner, config.observation_threat, quantize=quantize)
         self._set_up(self.env, rows)
         self.single_observation_space, self.single_action_space = config.observation_space, config.action_space
@@ -192,7 +192,7 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
             env.observation_space, env.action_space, victim, actor, within, when, reward, observe, env
         )
         self._wrapped = env
-        inner = env if config.beneath_threat is None else wrap(env, config.beneath_threat)
+        inner = env if config.beneath_threat is None else wrap(env, config.beneath_threat, victim=config.victim)
         super().__init__(inner, config.observation_threat, quantize=quantize)
         self._set_up(self.env, 1)
         self.observation_space, self.action_space = config.observation_space, config.action_space

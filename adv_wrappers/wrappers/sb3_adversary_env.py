@@ -46,7 +46,7 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         self.config = config = AdversaryConfig.create(
             venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe, venv
         )
-        inner = venv if config.beneath_threat is None else wrap(venv, config.beneath_threat)
+        inner = venv if config.beneath_threat is None else wrap(venv, config.beneath_threat, victim=config.victim)
         super().__init__(inner, config.observation_threat, quantize=quantize)
         self._set_up(self.venv, venv.num_envs)
         self.observation_space, self.action_space = config.observation_space, config.action_space

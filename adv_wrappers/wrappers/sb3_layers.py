@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import How, On, When
-from adv_wrappers.core.spaces import At
+from adv_wrappers.core.spaces import At, from_zero
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
@@ -50,7 +50,7 @@ class VecLayer(Layer, VecEnvWrapper):
             threat,
             victim,
             venv.num_envs,
-            (venv.observation_space, venv.action_space),
+            (from_zero(venv.observation_space), from_zero(venv.action_space)),
             quantize,
             keep_true,
             autoreset="same step",

@@ -32,7 +32,8 @@ def wrap(
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``.
         *threats: threat models, perturbations that bring a budget, texts (also with `` + `` between them) or
             dictionaries; and lists of these.
-        victim: fills in threats that were left open; a reference such as ``"zoo:hopper-ppo"`` will do.
+        victim: the agent that acts, which fills in threats that were left open; a reference such as
+            ``"zoo:hopper-ppo"`` will do.
         **options: ``quantize`` and ``keep_true`` of the layers.
 
     Raises:
@@ -51,7 +52,7 @@ def wrap(
                 more = options
                 if part.on != "observation":  # quantize is about observations
                     more = {key: value for key, value in options.items() if key != "quantize"}
-                env = _WRAPPERS[part.on](env, part, **more)
+                env = _WRAPPERS[part.on](env, part, victim=victim, **more)
     check_order(env)
     return env
 
