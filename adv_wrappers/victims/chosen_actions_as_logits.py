@@ -18,7 +18,8 @@ class ChosenActions:
 
     Args:
         function: observations to actions ``[B]`` (``[B, D]`` for MultiDiscrete and MultiBinary), tensors or arrays;
-            a tuple is taken by its first entry, as SB3's ``predict`` and ``forward`` return it.
+            a tuple is taken by its first entry, as SB3's ``predict`` and ``forward`` return it. One with a hidden state
+            takes it too, and returns actions and the next state.
         space: the action space: Discrete, MultiDiscrete or MultiBinary.
     """
 
@@ -32,13 +33,20 @@ class ChosenActions:
             self.sizes = [2] * int(np.prod(space.shape or ()))
             self.start = [0] * len(self.sizes)
 
-    def __call__(self, obs: object) -> object:
+    def __call__(self, obs: object, *state: object) -> object:
         """Logits ``[B, K]`` in float32: a tensor where the function answers with one, else an array.
+
+        With a hidden state they are the first of a pair, beside the next state.
 
         Raises:
             VictimError: for answers that are no actions of the space.
         """
-        answer = self.function(obs)
+        answer = self.function(obs, *state)
+        if state and isinstance(answer, tuple):
+            return self._logits(answer[0]), answer[1]
+        return self._logits(answer)
+
+    def _logits(self, answer: object) -> object:
         answer = answer[0] if isinstance(answer, tuple) and answer else answer
         chosen = answer.detach() if isinstance(answer, Tensor) else torch.as_tensor(np.asarray(answer))
         wide = chosen.reshape(len(chosen), -1) if chosen.dim() else chosen.reshape(1, 1)

@@ -1,31 +1,45 @@
 """Victims from ONNX files, run by ONNX Runtime: outputs without gradients, from whatever framework they were exported.
 
-An ONNX file holds a graph of known operators, which compute and do nothing else: no files are opened for it (weights
-kept outside it are refused) and no operators of its own are registered. A graph may still compute for long.
+An ONNX file holds a graph of known operators, which compute and do nothing else: no operators of its own are
+registered, and no files are opened for it but those beside it that hold its weights. A graph may still compute for
+long.
+
+What the inputs of a graph are is found by their names and sizes: observations; hidden states, each with an output that
+has the next one; and the steps since the episode began.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal, Protocol
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.core.spaces import CHOICES
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.utils.untrusted_files import check_max_bytes, read_bytes
+from adv_wrappers.utils.untrusted_files import MAX_BYTES, check_max_bytes, read_bytes
+from adv_wrappers.victims.chosen_actions_as_logits import ChosenActions
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select
 
-_DTYPES = {
-    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
+_DTYPES: dict[str, Any] = {
+    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16, "tensor(bool)": np.bool_,
     "tensor(uint8)": np.uint8, "tensor(int8)": np.int8, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
 }  # fmt: skip
+_WIDE = (np.float64, np.int32, np.int64)  # of which float32 does not hold every value
+_STEP = ("time_step", "timestep", "time_steps", "step")  # what an input is called that counts steps
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_WHOLE = ""  # the key of an observation that is no dictionary
+Sizes = tuple[int | str | None, ...]  # of an input or output; a text or None for any
 
 
 class GraphTensor(Protocol):
@@ -51,6 +65,7 @@ def from_onnx(
     kind: Literal["q", "logits", "mean", "gaussian", "action"],
     *,
     output: str | None = None,
+    inputs: Mapping[str, str] | None = None,
     select: Select = "mode",
     clip: bool = False,
     scale: Tensor | None = None,
@@ -62,30 +77,119 @@ def from_onnx(
     The file knows no spaces and does not say what it returns, so both are arguments here, and there is no reference for
     :func:`load_victim`. A graph that takes one observation, or a batch of a fixed size, is run as often as it takes.
 
+    A graph may take the keys of a Dict by inputs of their names, or of sizes that only one key has: an observation and
+    an action mask, for example. Inputs that are none of them are hidden states, zero when an episode begins, if an
+    output of the same sizes has the next one; one that is called ``time_step`` gets the steps since the episode began.
+
     Args:
-        path: the file. Weights that are kept outside it are not read.
-        observation_space: of one environment, a Box.
+        path: the file. Weights that it keeps in files beside it are read too, and are part of the fingerprint.
+        observation_space: of one environment: a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict of these.
         action_space: of one environment.
         kind: what the output is, as for :func:`adv_wrappers.from_module`; graphs that end with the action that the
             agent takes are ``action``.
         output: the name of the output; None takes the first, and for ``gaussian`` the first two, mean and log standard
-            deviation, where there are several.
-        select, clip, scale, dtype: as for :func:`adv_wrappers.from_module`.
-        max_bytes: how long the file may be; None is 256 MiB.
+            deviation, where there are several. Next hidden states do not count.
+        inputs: which key of a Dict an input of the graph takes, by its name, where names and sizes do not tell.
+        select, clip, scale: as for :func:`adv_wrappers.from_module`.
+        dtype: the same; None takes float64 for a graph that takes float64, or integers of 32 or 64 bits.
+        max_bytes: how long the files may be together; None is 256 MiB.
 
     Raises:
-        VictimError: where ONNX Runtime is not installed, for a graph that does not take one observation of the space,
-            and for what :func:`adv_wrappers.from_module` refuses.
+        VictimError: where ONNX Runtime is not installed, for a graph that does not take observations of the space, and
+            for what :func:`adv_wrappers.from_module` refuses.
         CardError: for a file that is missing, too large, or that ONNX Runtime cannot read.
 
     >>> from_onnx("policy.onnx", env.observation_space, env.action_space, "logits")  # doctest: +SKIP
     """
     data = read_bytes(path, check_max_bytes(max_bytes))
-    if not isinstance(observation_space, spaces.Box):
-        raise VictimError(f"from_onnx takes Box observations, got {observation_space}")
+    beside = _files_beside(data, Path(path), max_bytes)
     outputs = 2 if kind == "gaussian" and output is None else 1
-    net = OnnxNet(data, str(path), observation_space.shape, output, outputs)
-    return from_module(net, observation_space, action_space, kind, select=select, clip=clip, scale=scale, dtype=dtype)
+    net = OnnxNet(data, beside, str(path), _shapes(observation_space), inputs or {}, output, outputs)
+    start = OnnxStart(net.states) if net.states else None
+    if dtype is None and any(each.dtype in _WIDE for each in net.observed):
+        dtype = torch.float64
+    function: Any = net
+    if start is not None and kind == "action" and not isinstance(action_space, spaces.Box):
+        function, kind = ChosenActions(net, action_space), "logits"
+    return from_module(
+        function,
+        observation_space,
+        action_space,
+        kind,
+        initial_state=start,
+        select=select,
+        clip=clip,
+        scale=scale,
+        dtype=dtype,
+    )
+
+
+def _shapes(space: spaces.Space[object]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the leaves of a space by their keys."""
+    leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {_WHOLE: space}
+    for leaf in leaves.values():
+        if not isinstance(leaf, (spaces.Box, *CHOICES)):
+            kinds = "Box, Discrete, MultiDiscrete or MultiBinary observations, or a Dict of these"
+            raise VictimError(f"from_onnx takes {kinds}, got {space}")
+    return {key: leaf.shape or () for key, leaf in leaves.items()}
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """An input of a graph, and what it is given.
+
+    Attributes:
+        name: in the graph.
+        sizes: as the graph states them.
+        type: as the graph states it.
+        key: of the observation.
+        shape: of one row.
+        axis: where the rows are; None for an input of one row.
+        next: of a hidden state the output that has the next one; empty for the number of steps.
+    """
+
+    name: str
+    sizes: Sizes
+    type: str
+    key: str = _WHOLE
+    shape: tuple[int, ...] = ()
+    axis: int | None = None
+    next: str = ""
+
+    @classmethod
+    def of(cls, one: GraphTensor) -> GraphInput:
+        """As ONNX Runtime describes it."""
+        return cls(one.name, tuple(one.shape), one.type)
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy's type of it; None for one that is not known here."""
+        return _DTYPES.get(self.type)
+
+    def of_observation(self, key: str, shape: tuple[int, ...]) -> GraphInput | None:
+        """The input as that of an observation of a shape; None where it is of other sizes."""
+        for axis, sizes in ((0, self.sizes[1:]), (None, self.sizes)):
+            rows = axis is None or bool(self.sizes)
+            for wanted in (shape, (1,)) if shape == () else (shape,):  # a number may be one of one
+                fits = len(sizes) == len(wanted) and all(
+                    n in (m, None) or isinstance(n, str) for n, m in zip(sizes, wanted, strict=True)
+                )
+                if rows and fits and self.dtype is not None:
+                    return replace(self, key=key, shape=wanted, axis=axis)
+        return None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type} {list(self.sizes)}"
+
+
+@dataclass(frozen=True)
+class OnnxStart:
+    """Zeros for every hidden state of some rows, and no steps."""
+
+    states: tuple[GraphInput, ...]
+
+    def __call__(self, rows: int) -> dict[str, Array]:
+        return {each.name: np.zeros((rows, *each.shape), each.dtype) for each in self.states}
 
 
 class OnnxNet(nn.Module):
@@ -93,59 +197,234 @@ class OnnxNet(nn.Module):
 
     Args:
         data: the bytes of the file.
+        beside: the bytes of the files beside it, by the names that it has for them.
         path: the name of the file, for messages.
-        shape: of one observation.
+        shapes: of the leaves of one observation, by their keys.
+        inputs: the key of an input, where it was said.
         output: the name of the output, or None for the first ones.
         outputs: how many of them are taken.
+
+    Attributes:
+        observed: the inputs that are parts of the observation.
+        states: those that are hidden states, or count steps.
     """
 
     file_sha256: Tensor
 
-    def __init__(self, data: bytes, path: str, shape: tuple[int, ...], output: str | None, outputs: int) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        beside: Mapping[str, bytes],
+        path: str,
+        shapes: Mapping[str, tuple[int, ...]],
+        inputs: Mapping[str, str],
+        output: str | None,
+        outputs: int,
+    ) -> None:
         super().__init__()
-        self.arguments = data, path, shape, output, outputs
-        # no weights are seen from outside: the hash of the file is the victim's fingerprint
-        self.register_buffer("file_sha256", torch.tensor(list(hashlib.sha256(data).digest()), dtype=torch.uint8))
-        self.session = _session(data, path)
-        inputs, names = self.session.get_inputs(), [out.name for out in self.session.get_outputs()]
-        wanted = len(shape)
-        found = inputs[0] if len(inputs) == 1 else None
-        sides = [] if found is None else list(found.shape)
-        fits = found is not None and len(sides) in (wanted, wanted + 1) and found.type in _DTYPES
-        stated = sides[len(sides) - wanted :]
-        if found is None or not fits or any(isinstance(n, int) and n != m for n, m in zip(stated, shape, strict=True)):
-            said = "; ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs)
-            raise VictimError(f"{path}: expected one input of shape {('B', *shape)} or {shape}, the graph takes {said}")
+        self.arguments = data, dict(beside), path, dict(shapes), dict(inputs), output, outputs
+        # no weights are seen from outside: the hash of the files is the victim's fingerprint
+        digest = hashlib.sha256(data)
+        for name, content in sorted(beside.items()):
+            digest.update(name.encode() + hashlib.sha256(content).digest())
+        self.register_buffer("file_sha256", torch.tensor(list(digest.digest()), dtype=torch.uint8))
+        self.session = _session(data, beside, path)
+        given = [GraphInput.of(one) for one in self.session.get_inputs()]
+        returned = [GraphInput.of(one) for one in self.session.get_outputs()]
+        names = [one.name for one in returned]
         if output is not None and output not in names:
             raise VictimError(f"{path}: no output {output!r:.80}, the graph has {', '.join(names)}")
-        self.batched, self.rows = len(sides) > wanted, sides[0] if len(sides) > wanted else 1
-        self.input, self.dtype, self.outputs = found.name, _DTYPES[found.type], [output] if output else names[:outputs]
+        self.observed = _observed(given, returned, shapes, inputs, path)
+        rest = [one for one in given if one.name not in {each.name for each in self.observed}]
+        self.rows = 1 if any(each.axis is None for each in self.observed) else self.observed[0].sizes[0]
+        self.states = _states(rest, given, returned, output, outputs, self.observed[0], path)
+        if any(each.axis is None for each in self.states):
+            self.rows = 1
+        later = {each.next for each in self.states}
+        self.outputs = [output] if output else [name for name in names if name not in later][:outputs]
 
     def extra_repr(self) -> str:
-        return f"outputs={self.outputs}"
+        return f"outputs={self.outputs}, inputs={[each.name for each in (*self.observed, *self.states)]}"
 
-    def forward(self, obs: Tensor | Array) -> Array | tuple[Array, ...]:
-        """The outputs ``[B, K]`` for observations ``[B, *S]``, as arrays."""
-        whole = obs.detach().cpu().numpy() if isinstance(obs, Tensor) else np.asarray(obs)
-        x = np.ascontiguousarray(whole.astype(self.dtype, copy=False))
-        size = self.rows if isinstance(self.rows, int) else max(len(x), 1)
-        parts = [self._run(x[first : first + size], size) for first in range(0, len(x), size)]
-        found = tuple(np.concatenate(pieces) for pieces in zip(*parts, strict=True))
-        return found[0] if len(found) == 1 else found
+    def forward(self, obs: Any, state: Mapping[str, Any] | None = None) -> Any:
+        """The outputs ``[B, K]`` for observations ``[B, *S]``, as arrays; with a state also the next one."""
+        parts = obs if isinstance(obs, Mapping) else {_WHOLE: obs}
+        feeds = [_array(parts[each.key], each) for each in self.observed]
+        feeds += [_array((state or {})[each.name], each) for each in self.states]
+        count = len(feeds[0])
+        size = self.rows if isinstance(self.rows, int) else max(count, 1)
+        pieces = [self._run([x[first : first + size] for x in feeds], size) for first in range(0, count, size)]
+        found = [np.concatenate(each) for each in zip(*pieces, strict=True)]
+        out = found[0] if len(self.outputs) == 1 else tuple(found[: len(self.outputs)])
+        if state is None:
+            return out
+        later = iter(found[len(self.outputs) :])
+        new = {each.name: next(later) if each.next else np.asarray(state[each.name]) + 1 for each in self.states}
+        return out, new
 
-    def _run(self, x: Array, size: int) -> list[Array]:
-        """The outputs for at most ``size`` observations: the last one fills up a batch of a fixed size."""
-        padded = np.concatenate([x, np.repeat(x[-1:], size - len(x), 0)]) if len(x) < size else x
-        found = self.session.run(self.outputs, {self.input: padded if self.batched else padded[0]})
-        rows = [np.asarray(out) if self.batched else np.asarray(out)[None] for out in found]
-        return [out[: len(x)] for out in rows]
+    def _run(self, feeds: Sequence[Array], size: int) -> list[Array]:
+        """Outputs and next states of at most ``size`` rows: the last one fills up a batch of a fixed size."""
+        rows, ports = len(feeds[0]), [*self.observed, *self.states]
+        padded = [np.concatenate([x, np.repeat(x[-1:], size - rows, 0)]) if rows < size else x for x in feeds]
+        named = {
+            port.name: x[0] if port.axis is None else np.ascontiguousarray(np.moveaxis(x, 0, port.axis))
+            for port, x in zip(ports, padded, strict=True)
+        }
+        later = [each for each in self.states if each.next]
+        answers = [
+            np.asarray(each) for each in self.session.run([*self.outputs, *(each.next for each in later)], named)
+        ]
+        split = len(self.outputs)
+        one = self.observed[0].axis is None
+        found = [each[None] if one else each for each in answers[:split]]
+        for port, each in zip(later, answers[split:], strict=True):
+            found.append(each[None] if port.axis is None else np.moveaxis(each, port.axis, 0))
+        return [each[:rows] for each in found]
 
     def __reduce__(self) -> tuple[object, ...]:
         return OnnxNet, self.arguments
 
 
-def _session(data: bytes, path: str) -> InferenceSession:
-    """An inference session on one thread of the host."""
+def _array(value: Any, port: GraphInput) -> Array:
+    """Rows of an observation, or of a state, as an input takes them."""
+    whole = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    return np.ascontiguousarray(whole.reshape(len(whole), *port.shape).astype(port.dtype, copy=False))
+
+
+def _observed(
+    given: Sequence[GraphInput],
+    returned: Sequence[GraphInput],
+    shapes: Mapping[str, tuple[int, ...]],
+    inputs: Mapping[str, str],
+    path: str,
+) -> tuple[GraphInput, ...]:
+    """The inputs that are parts of the observation: those of its names, and of sizes that one part alone has."""
+    found = dict[str, GraphInput]()
+    for one in given:  # by name
+        key = inputs.get(one.name, one.name)
+        part = None if key not in shapes else one.of_observation(key, shapes[key])
+        if part is not None:
+            found[one.name] = part
+        elif one.name in inputs:
+            raise VictimError(f"{path}: the input {one} does not take {inputs[one.name]!r:.80} of {_said(shapes)}")
+    later = {_stem(one.name) for one in returned}
+    left = [one for one in given if one.name not in found]
+    # an input that has an output of its name is a hidden state, if another one fits
+    for one in sorted(left, key=lambda each: _stem(each.name) in later or each.name.lower() in _STEP):
+        taken = {part.key for part in found.values()}
+        fitting = [
+            part for key, shape in shapes.items() if key not in taken and (part := one.of_observation(key, shape))
+        ]
+        if len(fitting) == 1 and (_WHOLE not in shapes or not found):
+            found[one.name] = fitting[0]
+    if not found:
+        raise VictimError(
+            f"{path}: expected {_said(shapes)}, the graph takes {'; '.join(map(str, given)) or 'nothing'}"
+        )
+    return tuple(found[one.name] for one in given if one.name in found)
+
+
+def _said(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    if _WHOLE in shapes:
+        return f"one input of shape {('B', *shapes[_WHOLE])} or {shapes[_WHOLE]}"
+    return f"inputs of {', '.join(f'{key} {list(shape)}' for key, shape in shapes.items())}, with or without rows"
+
+
+def _stem(name: str) -> str:
+    """A name without what tells a state from the next one: ``h_in`` and ``h_out``, ``h0`` and ``hn``."""
+    words = [word for word in re.split(r"[^a-z0-9]+|(?<=[a-z])(?=\d)", name.lower()) if word]
+    return " ".join(
+        word for word in words if word not in ("in", "out", "input", "output", "new", "next", "prev", "old")
+    )
+
+
+def _states(
+    rest: Sequence[GraphInput],
+    given: Sequence[GraphInput],
+    returned: Sequence[GraphInput],
+    output: str | None,
+    outputs: int,
+    seen: GraphInput,
+    path: str,
+) -> tuple[GraphInput, ...]:
+    """The inputs that are hidden states, each with the output that has the next one, and those that count steps."""
+    named = [one for one in rest if one.name.lower() not in _STEP]
+    # where names do not tell, the first outputs are the policy's
+    own = {output} if output else {one.name for one in returned[:outputs]}
+    found = dict[str, GraphInput]()
+    for tell in (True, False):
+        for one in [one for one in named if one.name not in found]:
+            taken = {each.next for each in found.values()} | (set() if tell else own)
+            alike = [
+                each
+                for each in returned
+                if each.name not in taken
+                and each.dtype == one.dtype
+                and len(each.sizes) == len(one.sizes)
+                and all(
+                    n == m or not isinstance(n, int) or not isinstance(m, int)
+                    for n, m in zip(each.sizes, one.sizes, strict=True)
+                )
+                and (not tell or _stem(each.name) == _stem(one.name))
+            ]
+            if alike:
+                found[one.name] = replace(one, next=alike[0].name)
+    states = []
+    for one in rest:
+        if one.name not in found and one in named:
+            raise VictimError(
+                f"{path}: the input {one.name} is no part of the observation, and no output of its sizes has the next "
+                f"one, as that of a hidden state would: the graph takes {'; '.join(map(str, given))}, and returns "
+                f"{'; '.join(map(str, returned))}. An action mask is a key of a Dict of observations; "
+                "inputs={'NAME': 'KEY'} says which"
+            )
+        states.append(_placed(found.get(one.name, one), seen, path))
+    return tuple(states)
+
+
+def _placed(one: GraphInput, seen: GraphInput, path: str) -> GraphInput:
+    """A hidden state with the axis of its rows, and the shape of one row's."""
+    rows = None if seen.axis is None else seen.sizes[0]
+    axis = None
+    if isinstance(rows, int) and rows > 1:
+        axis = next((i for i in (1, 0) if i < len(one.sizes) and one.sizes[i] == rows), None)
+    elif rows is None or not isinstance(rows, int):
+        free = [i for i, n in enumerate(one.sizes) if not isinstance(n, int)]
+        same = [i for i in free if one.sizes[i] == rows and rows is not None]
+        axis = next(iter(same or free), None) if seen.axis is not None else None
+    # of a graph for one row, a size that is open is that of its rows
+    shape = tuple(n if isinstance(n, int) else 1 if axis is None else 0 for i, n in enumerate(one.sizes) if i != axis)
+    if 0 in shape or one.dtype is None:
+        raise VictimError(f"{path}: the sizes of the hidden state {one} are not known beside its rows")
+    return replace(one, shape=shape, axis=axis)
+
+
+def _files_beside(data: bytes, path: Path, max_bytes: int | None) -> dict[str, bytes]:
+    """The files that a graph keeps weights in, by the names that it has for them: such as are beside it."""
+    found, left = dict[str, bytes](), (check_max_bytes(max_bytes) or MAX_BYTES) - len(data)
+    for match in _LOCATION.finditer(data):
+        length, start = _varint(data, match.end())
+        name = data[start : start + length].decode(errors="replace")
+        parts = PurePosixPath(name.replace("\\", "/"))
+        if name in found or parts.is_absolute() or ".." in parts.parts or ":" in name:
+            continue  # ONNX Runtime then says that the weights are missing
+        if (path.parent / parts).exists():
+            found[name] = read_bytes(path.parent / parts, max(left, 1))
+            left -= len(found[name])
+    return found
+
+
+_LOCATION = re.compile(rb"\x0a\x08location\x12")  # an entry of a tensor whose values are in another file
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number as protocol buffers write lengths, and where it ends; of two bytes at most."""
+    first = data[at] if at < len(data) else 0
+    return (first, at + 1) if first < 128 or at + 1 >= len(data) else (first - 128 + 128 * data[at + 1], at + 2)
+
+
+def _session(data: bytes, beside: Mapping[str, bytes], path: str) -> InferenceSession:
+    """An inference session on one thread of the host, which sees no files but copies of those beside the graph."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -153,8 +432,17 @@ def _session(data: bytes, path: str) -> InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is an error of its own
-    try:
-        session: InferenceSession = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # classes of ONNX Runtime's own, without a common base
-        raise CardError(f"cannot read {path} as ONNX: {error!s:.300}") from error
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        for name, content in beside.items():
+            place = Path(folder, *PurePosixPath(name.replace("\\", "/")).parts)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        options.add_session_config_entry(_FOLDER, folder)
+        try:
+            session: InferenceSession = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # classes of ONNX Runtime's own, without a common base
+            outside = (
+                "" if not _LOCATION.search(data) else ". It keeps weights in other files, which must lie beside it"
+            )
+            raise CardError(f"cannot read {path} as ONNX{outside}: {error!s:.300}") from error
     return session

@@ -93,8 +93,8 @@ def test_graphs_that_do_not_fit(tmp_path):
         adv.from_onnx(graph(tmp_path / "a.onnx"), spaces.Box(-1, 1, (3,)), TWO, "q")
     with pytest.raises(VictimError, match=r"the graph takes obs0: .*; obs1"):
         adv.from_onnx(graph(tmp_path / "b.onnx", inputs=2), SEEN, TWO, "q")
-    with pytest.raises(VictimError, match=r"from_onnx takes Box observations, got Dict"):
-        adv.from_onnx(tmp_path / "a.onnx", spaces.Dict({"a": SEEN}), TWO, "q")
+    with pytest.raises(VictimError, match=r"from_onnx takes Box, .* or a Dict of these, got Dict"):
+        adv.from_onnx(tmp_path / "a.onnx", spaces.Dict({"a": spaces.Dict({"b": SEEN})}), TWO, "q")
     with pytest.raises(VictimError, match=r"'onnx:a\.onnx' is a file that knows no spaces: from_onnx"):
         adv.load_victim("onnx:a.onnx")
 
@@ -112,3 +112,204 @@ def test_without_onnx_runtime_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(VictimError, match=r"needs ONNX Runtime: pip install 'adv_wrappers\[onnx\]'"):
         adv.from_onnx(path, SEEN, TWO, "q")
+
+
+def saved(path, given, nodes, returned, tensors, **external):
+    """A file of nodes ``(operator, inputs, outputs, attributes)``; sizes of inputs and outputs by their names."""
+    float_, kinds = onnx.TensorProto.FLOAT, {"mask": onnx.TensorProto.BOOL, "action": onnx.TensorProto.INT64}
+    described = [
+        [onnx.helper.make_tensor_value_info(name, kinds.get(name, float_), sizes) for name, sizes in part.items()]
+        for part in (given, returned)
+    ]
+    made = onnx.helper.make_graph(
+        [onnx.helper.make_node(kind, ins, outs, **more) for kind, ins, outs, more in nodes],
+        "policy", *described, [onnx.numpy_helper.from_array(value, name) for name, value in tensors.items()],
+    )  # fmt: skip
+    model = onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path), **external)
+    return path
+
+
+def outside(folder, weight=WEIGHT, location="weights.bin"):
+    """A file whose weights are in another one."""
+    folder.mkdir(exist_ok=True)
+    (folder / location).parent.mkdir(exist_ok=True)
+    (folder / location).unlink(missing_ok=True)
+    nodes = [("MatMul", ["obs", "w"], ["logits"], {})]
+    external = {"save_as_external_data": True, "location": location, "size_threshold": 0}
+    return saved(folder / "a.onnx", {"obs": ["B", 4]}, nodes, {"logits": ["B", 2]}, {"w": weight}, **external)
+
+
+@pytest.mark.parametrize("location", ["weights.bin", "data/weights.bin", "w" * 200])
+def test_weights_in_a_file_beside_it_are_part_of_it(tmp_path, monkeypatch, location):
+    path = outside(tmp_path / "here", location=location)
+    outside(tmp_path / "elsewhere", WEIGHT + 1, location)
+    monkeypatch.chdir(tmp_path / "elsewhere")  # which holds a file of the same name
+    victim = adv.from_onnx(path, SEEN, TWO, "logits")
+    np.testing.assert_allclose(victim.params(X).numpy(), X.numpy() @ WEIGHT, rtol=1e-5)
+    again = pickle.loads(pickle.dumps(victim))
+    before = path.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    outside(tmp_path / "here", 2 * WEIGHT, location)
+    assert path.read_bytes() == before  # and the weights alone have changed
+    np.testing.assert_allclose(again.params(X).numpy(), X.numpy() @ WEIGHT, rtol=1e-5)
+    other = adv.from_onnx(path, SEEN, TWO, "logits")
+    np.testing.assert_allclose(other.params(X).numpy(), 2 * X.numpy() @ WEIGHT, rtol=1e-5)
+    assert other.fingerprint() != victim.fingerprint() == again.fingerprint()
+
+
+def test_weights_that_are_not_beside_it_are_refused(tmp_path, monkeypatch):
+    path = outside(tmp_path / "here")
+    (tmp_path / "here" / "weights.bin").rename(tmp_path / "weights.bin")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CardError, match=r"keeps weights in other files, which must lie beside it"):
+        adv.from_onnx(path, SEEN, TWO, "logits")
+    path.write_bytes(path.read_bytes().replace(b"\x12\x0bweights.bin", b"\x12\x0b../weigh.in"))
+    (tmp_path / "weigh.in").write_bytes((tmp_path / "weights.bin").read_bytes())
+    with pytest.raises(CardError, match=r"keeps weights in other files, which must lie beside it"):
+        adv.from_onnx(path, SEEN, TWO, "logits")
+    monkeypatch.chdir(tmp_path / "here")
+    path = outside(tmp_path / "large")
+    with pytest.raises(CardError, match="weights"):
+        adv.from_onnx(path, SEEN, TWO, "logits", max_bytes=path.stat().st_size + 1)
+
+
+MASKED = spaces.Dict(observation=SEEN, action_mask=spaces.MultiBinary(2))
+
+
+def masked(path, first, second, rows=("B",)):
+    """Logits of an observation, minus infinity where the mask is false."""
+    nodes = [
+        ("MatMul", [first, "w"], ["x"], {}), ("Where", ["allowed", "x", "low"], ["logits"], {}),
+        ("Cast", [second], ["allowed"], {"to": onnx.TensorProto.BOOL}),
+    ]  # fmt: skip
+    nodes = [nodes[0], nodes[2], nodes[1]]
+    low = np.array(-np.inf, np.float32)
+    return saved(
+        path, {second: [*rows, 2], first: [*rows, 4]}, nodes, {"logits": [*rows, 2]}, {"w": WEIGHT, "low": low}
+    )
+
+
+@pytest.mark.parametrize("rows", [("B",), (1,), (), (3,)], ids=str)
+@pytest.mark.parametrize(("first", "second"), [("observation", "action_mask"), ("obs", "mask"), ("a", "b")])
+def test_a_dictionary_of_inputs(tmp_path, first, second, rows):
+    victim = adv.from_onnx(masked(tmp_path / "a.onnx", first, second, rows), MASKED, TWO, "logits")
+    obs = {"observation": X.numpy(), "action_mask": np.array([[1, 0], [0, 1], [1, 1], [1, 0], [0, 1]], np.int8)}
+    expected = np.where(obs["action_mask"] == 1, X.numpy() @ WEIGHT, -np.inf).argmax(1)
+    np.testing.assert_array_equal(victim.act_on(obs), expected)
+
+
+def test_inputs_that_names_and_sizes_do_not_tell(tmp_path):
+    both = spaces.Dict(left=SEEN, right=SEEN)
+    nodes = [("Sub", ["a", "b"], ["x"], {}), ("MatMul", ["x", "w"], ["logits"], {})]
+    path = saved(tmp_path / "a.onnx", {"a": ["B", 4], "b": ["B", 4]}, nodes, {"logits": ["B", 2]}, {"w": WEIGHT})
+    with pytest.raises(VictimError, match=r"expected inputs of left \[4\], right \[4\], .*graph takes a: .*; b: "):
+        adv.from_onnx(path, both, TWO, "logits")
+    obs = {"left": X.numpy(), "right": np.ones((5, 4), np.float32)}
+    for named, sign in (({"a": "left", "b": "right"}, 1), ({"a": "right", "b": "left"}, -1)):
+        victim = adv.from_onnx(path, both, TWO, "logits", inputs=named)
+        np.testing.assert_allclose(victim.params(obs).numpy(), sign * (X.numpy() - 1) @ WEIGHT, rtol=1e-4, atol=1e-6)
+    with pytest.raises(VictimError, match=r"the input a: .* does not take 'middle' of inputs of left"):
+        adv.from_onnx(path, both, TWO, "logits", inputs={"a": "middle"})
+
+
+def test_choices_as_observations(tmp_path):
+    for sizes in (["B"], ["B", 1]):
+        nodes = [("Reshape", ["obs", "column"], ["x"], {}), ("MatMul", ["x", "w"], ["logits"], {})]
+        weights = {"w": WEIGHT[:1], "column": np.array([-1, 1])}
+        path = saved(tmp_path / "a.onnx", {"obs": sizes}, nodes, {"logits": ["B", 2]}, weights)
+        victim = adv.from_onnx(path, spaces.Discrete(3), TWO, "logits")
+        np.testing.assert_allclose(victim.params(np.array([0, 2])).numpy(), [[0, 0], 2 * WEIGHT[0]], rtol=1e-6)
+
+
+HIDDEN = {"u": randn(4, 3, seed=2).float().numpy(), "v": randn(3, 3, seed=3).float().numpy(), "w": WEIGHT[:3]}
+
+
+def recurrent(path, names, rows="B", layers=True, ends="logits"):
+    """A network with a hidden state ``tanh(obs @ u + h @ v)``, whose logits are of the new one."""
+    seen, before, after = names
+    sizes = [1, rows, 3] if layers else [rows, 3]
+    state = [("Squeeze", [before, "first"], ["h"], {})] if layers else [("Identity", [before], ["h"], {})]
+    back = [("Unsqueeze", ["new", "first"], [after], {})] if layers else [("Identity", ["new"], [after], {})]
+    last = [("ArgMax", ["logits"], ["action"], {"axis": -1, "keepdims": 0})] if ends == "action" else []
+    nodes = [
+        ("MatMul", [seen, "u"], ["a"], {}), *state, ("MatMul", ["h", "v"], ["b"], {}), ("Add", ["a", "b"], ["c"], {}),
+        ("Tanh", ["c"], ["new"], {}), ("MatMul", ["new", "w"], ["logits"], {}), *last, *back,
+    ]  # fmt: skip
+    returned = {ends: [rows] if ends == "action" else [rows, 2], after: sizes}
+    weights = HIDDEN | ({"first": np.array([0])} if layers else {})
+    return saved(path, {seen: [rows, 4], before: sizes}, nodes, returned, weights)
+
+
+@pytest.mark.parametrize(
+    "names", [("obs", "h_in", "h_out"), ("x", "state_in_0", "state_out_0"), ("seen", "1", "2")], ids=str
+)
+@pytest.mark.parametrize(("rows", "layers"), [("B", True), ("B", False), (1, True), (1, False), (2, True)])
+@pytest.mark.parametrize("ends", ["logits", "action"])
+def test_hidden_states(tmp_path, names, rows, layers, ends):
+    victim = adv.from_onnx(recurrent(tmp_path / "a.onnx", names, rows, layers, ends), SEEN, TWO, ends)
+    assert victim.recurrent
+    state, hidden = victim.initial_state(5), np.zeros((5, 3))
+    for t in range(3):
+        obs = randn(5, 4, seed=t).float()
+        hidden = np.tanh(obs.numpy() @ HIDDEN["u"] + hidden @ HIDDEN["v"])
+        np.testing.assert_array_equal(victim.act_on(obs.numpy(), state), (hidden @ HIDDEN["w"]).argmax(1))
+        state = victim.advance(obs, state)
+    again = pickle.loads(pickle.dumps(victim))
+    assert torch.equal(again.params(obs, state), victim.params(obs, state))
+
+
+def test_a_graph_with_a_state_is_evaluated(tmp_path):
+    victim = adv.from_onnx(recurrent(tmp_path / "a.onnx", ("obs", "h_in", "h_out"), 1), SEEN, TWO, "logits")
+    report = adv.evaluate(victim, "CartPole-v1", ["square:eps=0.1,queries=5"], episodes=2)
+    assert report.threats[0]["mean_return"] > 5 and report.threats[1]["attacked_fraction"] == 1
+
+
+def test_a_state_of_the_size_of_an_observation(tmp_path):
+    seen = spaces.Box(-1, 1, (3,), np.float32)
+    nodes = [("Add", ["h_in", "obs"], ["h_out"], {}), ("MatMul", ["h_out", "w"], ["logits"], {})]
+    path = saved(
+        tmp_path / "a.onnx", {"h_in": ["B", 3], "obs": ["B", 3]}, nodes, {"h_out": ["B", 3], "logits": ["B", 2]},
+        {"w": WEIGHT[:3]},
+    )  # fmt: skip
+    victim, obs = adv.from_onnx(path, seen, TWO, "logits"), X[:, :3]
+    state = victim.advance(obs, victim.initial_state(5))
+    np.testing.assert_allclose(victim.params(obs, state).numpy(), 2 * obs.numpy() @ WEIGHT[:3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [["B", 1], ["B"], [1, 1]], ids=str)
+def test_the_steps_of_an_episode(tmp_path, sizes):
+    nodes = [
+        ("MatMul", ["obs", "w"], ["x"], {}), ("Reshape", ["time_step", "column"], ["t"], {}),
+        ("Mul", ["x", "t"], ["mean"], {}),
+    ]  # fmt: skip
+    weights = {"w": WEIGHT, "column": np.array([-1, 1])}
+    rows = 1 if sizes[0] == 1 else "B"
+    path = saved(tmp_path / "a.onnx", {"obs": [rows, 4], "time_step": sizes}, nodes, {"mean": [rows, 2]}, weights)
+    victim = adv.from_onnx(path, SEEN, spaces.Box(-9, 9, (2,)), "mean")
+    state = victim.initial_state(5)
+    for t in range(3):
+        np.testing.assert_allclose(victim.params(X, state).numpy(), t * X.numpy() @ WEIGHT, rtol=1e-5)
+        state = victim.advance(X, state)
+
+
+def test_inputs_that_are_nothing_known(tmp_path):
+    path = masked(tmp_path / "a.onnx", "obs", "mask")
+    with pytest.raises(
+        VictimError, match=r"the input mask is no part .* takes mask: .*\['B', 2\]; obs: .* a Dict of obs"
+    ):
+        adv.from_onnx(path, SEEN, spaces.Box(-1, 1, (2,)), "mean", output="logits")
+
+
+def test_graphs_of_double_precision_see_it(tmp_path):
+    path = graph(tmp_path / "a.onnx", dtype=onnx.TensorProto.DOUBLE)
+    made = onnx.load(str(path))
+    made.graph.node[0].op_type = "Sub"
+    made.graph.node[0].input[:] = ["obs0", "mean"]
+    del made.graph.node[0].attribute[:]
+    made.graph.node[0].output[0] = "near"
+    made.graph.node.insert(1, onnx.helper.make_node("Cast", ["near"], ["x"], to=onnx.TensorProto.FLOAT))
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.full(4, 1e9), "mean"))
+    onnx.save(made, str(path))
+    victim = adv.from_onnx(path, spaces.Box(-np.inf, np.inf, (4,), np.float64), TWO, "logits")
+    np.testing.assert_allclose(victim.params(1e9 + X.double()).numpy(), X.numpy() @ WEIGHT, rtol=1e-4, atol=1e-5)
