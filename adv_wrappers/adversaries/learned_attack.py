@@ -19,6 +19,7 @@ from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.json_values import decode, encode
+from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import DecliningPerturbation, Observes, On, When
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
@@ -310,7 +311,7 @@ def append_actions(x: Tensor, action: Tensor, space: Space) -> Tensor:
     """Observations ``[B, n]`` with native actions ``[B, ...]`` of ``space`` appended, discrete ones one-hot."""
     if isinstance(space, spaces.Discrete):
         action = functional.one_hot(action.long().view(-1) - int(space.start), int(space.n))
-    return torch.cat([x.flatten(1), action.flatten(1).to(x.dtype)], -1)
+    return torch.cat([flat_rows(x), flat_rows(action).to(x.dtype)], -1)
 
 
 def append_spent(x: Tensor, spent: Counter) -> Tensor:

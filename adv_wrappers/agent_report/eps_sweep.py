@@ -48,13 +48,16 @@ class EpsSweep:
         levels: of images the range of a pixel, 255 for uint8.
         whole: whether an eps is a whole number of grey levels.
         clean: the mean return without an attack.
+        least: the least eps that changes anything.
     """
 
-    def __init__(self, image: bool, levels: float, whole: bool, clean: float) -> None:
-        self.clean, self.whole = clean, whole
+    def __init__(self, image: bool, levels: float, whole: bool, clean: float, least: float = 0.0) -> None:
+        self.clean, self.whole, self._least = clean, whole, least
         unit = levels / 255 if image else 1.0
-        self.ladder = tuple(step * unit for step in _GREY) if image else _LADDER
-        self._start = _GREY_START * unit if image else _START
+        ladder = tuple(step * unit for step in _GREY) if image else _LADDER
+        start = max(_GREY_START * unit if image else _START, least)
+        self.ladder = tuple(eps for eps in ladder if eps >= least) or (1.0,)
+        self._start = min((eps for eps in self.ladder if eps >= start), default=self.ladder[-1])
 
     def outwards(self, play: Callable[[float], Trial]) -> list[Trial]:
         """Play the ladder from its middle up until nothing more is lost, and down until nothing is.
@@ -78,17 +81,17 @@ class EpsSweep:
         """The next eps at which to look for where the return halves; None where that is known closely enough."""
         half = half_return(self.clean, (t.mean for t in strongest.values()))
         below, above = bracket(strongest, half)
-        if above is None:
+        if above is None or half >= self.clean:  # nothing was lost, as of a return that is 0 or the least without it
             return None
         if below is None:
-            below = above / 8
+            below = max(above / 8, self._least)
         if above / below <= _CLOSE:
             return None
         eps = math.sqrt(below * above)
         if self.whole:
             eps = float(round(eps))
             return None if eps in (below, above) or eps < 1 else eps
-        return float(f"{eps:.3g}")
+        return max(float(f"{eps:.3g}"), self._least)
 
     def loses_nothing(self, trial: Trial) -> bool:
         """Whether a row is as good as the clean one."""

@@ -23,6 +23,7 @@ from adv_wrappers.agent_report.rows_by_section import (
     AttackRow,
     MeanWithInterval,
     StoredReports,
+    known_features,
     read_reports,
     sorted_report,
 )
@@ -63,6 +64,7 @@ _KINDS = {
     "clean": "no attack",
     "sweep": "all features",
     "feature": "some features",
+    "entries": "other values",
     "moment": "some steps",
     "few": "few steps",
     "action": "actions",
@@ -201,7 +203,7 @@ def render(template: str, **values: Any) -> bytes:
         lstrip_blocks=True,
     )
     environment.filters["svg"] = lambda chart: Markup(chart)  # of svg_charts.py, which escapes
-    environment.filters["kind"] = lambda row: _KINDS[row.kind]
+    environment.filters["kind"] = lambda row: _kind_words(row.kind, [row])
     environment.filters["eps"] = eps_text
     environment.filters["breakable"] = lambda text: Markup("<wbr>").join(
         re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=/)", str(text))
@@ -280,7 +282,7 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "near": near,
         "focus": sum(near(row.eps) for row in agent.attacked) > 1,
         "several_counts": len({row.count for curve in agent.few for row in curve.rows}) > 1,
-        "kinds": [(kind, words) for kind, words in _KINDS.items() if any(row.kind == kind for row in agent.attacked)],
+        "kinds": [(kind, _kind_words(kind, rows)) for kind in _KINDS if (rows := _of_kind(agent.attacked, kind))],
         "footnotes": footnotes([row.row for row in agent.rows]),
         "eps_rows": _eps_rows(agent, said),
         "frames": [found for frame in choices.frames if (found := _frame(frame))],
@@ -291,6 +293,18 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "clean": clean,
         "duration": _duration,
     }
+
+
+def _of_kind(rows: Sequence[AttackRow], kind: str) -> list[AttackRow]:
+    return [row for row in rows if row.kind == kind]
+
+
+def _kind_words(kind: str, rows: Sequence[AttackRow]) -> str:
+    """The words of a section; an attack on some keys of an observation is none on all of its features."""
+    keys = {row.keys for row in rows}
+    if kind != "sweep" or keys == {()}:
+        return _KINDS[kind]
+    return f"all of {', '.join(*keys)}" if len(keys) == 1 else "all of some keys"
 
 
 def _duration(seconds: float) -> str:
@@ -335,18 +349,23 @@ def _charts(agent: AgentSections, id: str, limits: Limits, said: Verdict) -> dic
             () if place else choices.certificates,
             "" if place else choices.unit,
             limits,
-            alone=len(sweeps) == 1,
+            alone=len(sweeps) == 1 and not sweep.keys,
             headline=said.figure.eps if said.figure and not place else None,
         )
         for place, sweep in enumerate(sweeps)
     ]
     found["feature"] = [
-        feature_chart(f"{id}-feature{place}", curve, clean, choices.features, limits)
+        feature_chart(f"{id}-feature{place}", curve, clean, known_features(curve.rows[0], choices), limits)
         for place, curve in enumerate(agent.features)
     ]
     found["moment"] = [
         moment_chart(f"{id}-moment{place}", curve, clean, limits) for place, curve in enumerate(agent.moments)
     ]
+    found["entries"] = (
+        [rows_chart(f"{id}-entries-chart", "Other values", agent.entries, clean, limits, titled=False)]
+        if agent.entries
+        else []
+    )
     found["few"] = [few_chart(f"{id}-few-chart", agent.few, clean, limits)] if agent.few else []
     parts = [
         ("daylight", "Light and camera", agent.daylight),

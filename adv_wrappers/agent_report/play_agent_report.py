@@ -20,7 +20,7 @@ from gymnasium import spaces
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.agent_report.eps_sweep import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
-from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
+from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import ObservationRanges, observed_ranges
 from adv_wrappers.agent_report.play_rows_until_deadline import (
     Trial,
     TrialLeftOut,
@@ -39,7 +39,9 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import (
     write_choices,
 )
 from adv_wrappers.certification.certificate import certify
-from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.budgets import Linf, Valid
+from adv_wrappers.core.spaces import keys_in
+from adv_wrappers.core.sparse_budgets import L0
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, BudgetError, SimulationError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.applicable_attacks import why_no_beam
@@ -49,7 +51,7 @@ from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
-from adv_wrappers.presets import as_threat, parse_threat
+from adv_wrappers.presets import parse_threat
 from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding
@@ -77,10 +79,13 @@ _DYNAMICS = {  # factors of what an environment has of these
     "mass": (0.7, 1.3), "density": (0.7, 1.3), "length": (0.7, 1.3), "friction": (0.5, 1.5), "damping": (0.5, 2.0),
     "gain": (0.8, 1.2), "gravity": (0.9, 1.1),
 }  # fmt: skip
-_FAULTS = (
-    "sensor-dropout:rate=0.1,fill=last", "observation-delay:steps=1", "observation-delay:steps=3",
-    "observation-loss:rate=0.2", "action-delay:steps=1", "action-delay:steps=3",
+_CHANNEL = (
+    "observation-delay:steps=1", "observation-delay:steps=3", "observation-loss:rate=0.2", "action-delay:steps=1",
+    "action-delay:steps=3",
 )  # fmt: skip
+_FAULTS = ("sensor-dropout:rate=0.1,fill=last", *_CHANNEL)
+_CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "discrete-search:loss=q")  # of choices
+_RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
 _SEARCHED = 3  # eps at which whole episodes are searched, those around which the return falls first
 _SEARCH_SHARE = 0.5  # of the time that is left, for a search before an adversary is trained
 _LEAST_TRAINING = 90.0  # seconds below which no adversary is trained
@@ -267,13 +272,18 @@ class _Sections:
         self.ranges = observed_ranges(self.victim, self.environment, seeds, _RANGES_SHARE * self.limit)
         episodes = Episodes(self._episodes(), self.folder.seed)
         self._player = TrialPlayer(
-            self.victim, self.environment, episodes, self.deadline, self.folder.path, self.workers, self.progress
-        )
+            self.victim, self.environment, episodes, self.deadline, self.folder.path, self.workers, self.progress,
+            self.ranges.at,
+        )  # fmt: skip
         self.rows.reserve = min(_RESERVE, self.limit / 4)
         self.rows.play_clean()
-        self.whole = self._whole_levels()
-        self.sweep = EpsSweep(self.ranges.image, self.ranges.levels, self.whole, self.rows.clean["mean_return"])
-        self._sweep_cheap()
+        self.not_tried += self.ranges.unfit
+        self.sweep = self._sweep_of(self.ranges)
+        if self.ranges.choices:
+            self._changed_choices(self.ranges)
+        else:
+            self._sweep_cheap()
+        self._other_parts()
         self._certify()
         self._write_at_times()
         self._changes_of_images()
@@ -305,9 +315,8 @@ class _Sections:
         seconds = steps * self.ranges.seconds * self.ranges.length / 4  # several are stepped at once
         return next((count for count in counts if count * seconds <= _ROW_SECONDS), counts[-1])
 
-    def _whole_levels(self) -> bool:
-        space = self.victim.observation_space
-        return isinstance(space, spaces.Box) and bool(np.issubdtype(space.dtype, np.integer))
+    def _sweep_of(self, part: ObservationRanges) -> EpsSweep:
+        return EpsSweep(part.image, part.levels, part.whole, self.rows.clean["mean_return"], part.least_eps)
 
     def budget(self, eps: float) -> Linf:
         """The budget of an eps."""
@@ -357,6 +366,61 @@ class _Sections:
             "Attacks are played from the quickest to the slowest, first at the eps around which the return falls."
         )
 
+    def _other_parts(self) -> None:
+        """The other parts of a Dict or Tuple, each under a budget of its own."""
+        for part in self.ranges.others:
+            with contextlib.suppress(OutOfTime):
+                if part.choices:
+                    self._changed_choices(part)
+                else:
+                    self._sweep_part(part)
+
+    def _sweep_part(self, part: ObservationRanges) -> None:
+        """Errors of one part of the observation alone, from small to large."""
+        self.tell(f"errors of {part.words} alone, from small to large")
+        sweep, swept = self._sweep_of(part), list[Trial]()
+        some = Linf(sweep.ladder[len(sweep.ladder) // 2], part.scale)
+        attack = next((name for name in _CHEAP if self.rows.fits(name, some, part.at) is None), None)
+        if attack is None:
+            self.not_tried.append(f"{part.words}: {self.rows.fits(_CHEAP[0], some, part.at)}")
+            return
+
+        def play(eps: float, attack: str = attack) -> Trial:
+            swept.append(self.rows.play(attack, Linf(eps, part.scale), f"errors of {part.words} alone", at=part.at))
+            return swept[-1]
+
+        sweep.outwards(play)
+        while (eps := sweep.next_between(strongest_by_eps(swept))) is not None:
+            play(eps)
+        for eps in [*strongest_by_eps(swept)][-2:]:
+            if attack != "noise":
+                play(eps, "noise")
+
+    def _changed_choices(self, part: ObservationRanges) -> None:
+        """Other values of what has no distances, from one entry to all, at some of the steps and at all of them."""
+        assert part.choices is not None
+        self.tell(f"other values of {part.words}")
+        why, clean, count = "other values of the observation", float(self.rows.clean["mean_return"]), len(part.choices)
+        counts = [Valid()] if count == 1 else [*(L0(k) for k in (1, 2, 4, 8) if k < count), Valid()]
+        reasons = {attack: self.rows.fits(attack, Valid(), part.at) for attack in _CHANGES}
+        self.not_tried += [f"{attack} does not apply: {reason}" for attack, reason in reasons.items() if reason]
+        played = dict[str, float]()
+        for attack in (attack for attack, reason in reasons.items() if reason is None):
+            for budget in counts:
+                with contextlib.suppress(OutOfTime):
+                    trial = self.rows.play(attack, budget, why, at=part.at)
+                    played[attack] = min(trial.mean, played.get(attack, clean))
+        worst = min(played, key=lambda attack: played[attack], default="")
+        if not worst or clean - played[worst] <= NO_LOSS * abs(clean):
+            return
+        length = round(float(self.rows.clean["mean_length"]))
+        edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)] if length >= 2 * _WINDOWS else []
+        times = [f"bernoulli({rate})" for rate in _RATES] + [f"atmost({n})" for n in _FEW if n < length]
+        times += [f"window({start},{end})" for start, end in itertools.pairwise(edges)]
+        for when in times:
+            with contextlib.suppress(OutOfTime):
+                self.rows.play(worst, Valid(), why, when, at=part.at)
+
     def _refine(self, attack: str) -> None:
         while (eps := self.sweep.next_between(self.strongest)) is not None:
             self._at(attack, "where the return halves")(eps)
@@ -364,6 +428,8 @@ class _Sections:
     def _sweep_others(self, attacks: Sequence[str], most: int | None = None) -> None:
         """Other attacks at the eps of the sweep, cheapest first; of so many eps at most."""
         points = self._points()[:most]
+        if not points:
+            return
         some = self.budget(points[0])
         reasons = {attack: self.rows.fits(attack, some) for attack in attacks if attack != self.cheap}
         why_not = [f"{name} does not apply: {reason}" for name, reason in reasons.items() if reason]
@@ -456,17 +522,22 @@ class _Sections:
 
     def _faults(self) -> None:
         """Sensors and channels that fail: off by the size at which half of the return is lost, stuck, late or lost."""
-        if self.focus is None:
+        if self.focus is None and not self.ranges.choices:
             return
         self.tell("faults of sensors and channels")
-        budget, names = self.budget(self.focus), self.ranges.names or ()
-        half = max(round(float(self.rows.clean["mean_length"])) // 2, 1)
-        tries: list[tuple[str, Linf | None]] = [("sensor-bias", budget), (f"sensor-drift:steps={half}", budget)]
-        stuck = [f"stuck-sensor:features={i}" for i in range(len(names))] if len(names) <= _MOST_STUCK else []
-        tries += [(text, None) for text in (*stuck, *_FAULTS)]
+        names, tries = self.ranges.names or (), list[tuple[str, Linf | None]]()
+        if self.focus is not None:
+            half, budget = max(round(float(self.rows.clean["mean_length"])) // 2, 1), self.budget(self.focus)
+            tries = [("sensor-bias", budget), (f"sensor-drift:steps={half}", budget)]
+        stuck = [f"stuck-sensor:features={i}" for i in range(len(names))] if 1 < len(names) <= _MOST_STUCK else []
+        stuck = ["stuck-sensor"] if len(names) == 1 else stuck
+        tries += [(text, None) for text in (*stuck, *(_CHANNEL if self.ranges.choices else _FAULTS))]
         for text, within in tries:
             with contextlib.suppress(OutOfTime):
-                self.rows.play(text, within, "faults of sensors and channels")
+                try:
+                    self.rows.play(text, within, "faults of sensors and channels")
+                except (BudgetError, SpaceError) as error:
+                    self.not_tried.append(f"{text} does not apply: {error}")
 
     def _dynamics(self) -> None:
         """Another body and another world, from the first step on: each kind of parameter smaller and larger."""
@@ -488,13 +559,14 @@ class _Sections:
                 self.not_tried.append(f"{text} does not apply: {error}.")
 
     def _changes_of_images(self) -> None:
-        if not self.ranges.image:
+        images = [part for part in (self.ranges, *self.ranges.others) if part.image]
+        if not images:
             return
         self.tell("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
-        for threat in daylight_threats(self.environment.name):
+        for image, threat in itertools.product(images, daylight_threats(self.environment.name)):
             with contextlib.suppress(OutOfTime):
                 try:
-                    self.rows.play(as_threat(threat), None, "a change of the image", label=str(threat))
+                    self.rows.play(threat, None, "a change of the image", at=image.at)
                 except AdvWrappersError as error:
                     self.not_tried.append(f"{threat} does not apply: {error}")
         self._pictures()
@@ -504,6 +576,9 @@ class _Sections:
         if self.ranges.image or self.certificates:
             if self.ranges.image:
                 self.not_tried.append("Certificates of agents that see images take longer: adv-wrappers certify")
+            return
+        if self.ranges.choices or self.ranges.at is not None:
+            self.not_tried.append("Nothing is certified: certificates are of agents that see one Box.")
             return
         share = self.deadline.share(_CERTIFIED_SHARE)
         self.tell("what can be proved")
@@ -535,7 +610,7 @@ class _Sections:
         focus = self.focus
         if focus is None:
             return
-        strongest = parse_threat(self._best_attack(), within=self.budget(focus))
+        strongest = parse_threat(self._best_attack(), within=self.budget(focus), at=self.ranges.at)
         made = (self.folder.path, self.victim, self.environment)
         with contextlib.suppress(AdvWrappersError):
             if not self.frames:
@@ -636,6 +711,7 @@ class _Sections:
             features=self.ranges.spreads,
             scale=self.ranges.scale,
             unit=self._unit(),
+            at=tuple(map(str, keys_in(self.ranges.at) or ())),
             eps=(0.0, *self.strongest),
             halving_eps=halving_eps(self.rows.clean["mean_return"], self.strongest),
             reasons=tuple(self.reasons),
@@ -655,6 +731,8 @@ class _Sections:
         return AgentReport(self.folder.path, page, whole, choices, said)
 
     def _unit(self) -> str:
+        if self.ranges.choices:
+            return ""
         if not self.ranges.image:
             return "of the range of each feature"
         return GREY_LEVELS if self.ranges.levels == 255 else "in the unit of a pixel"

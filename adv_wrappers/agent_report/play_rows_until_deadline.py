@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.environments import Environment
@@ -75,6 +75,7 @@ class TrialPlayer:
         out: the folder.
         workers: as for :func:`adv_wrappers.evaluate`.
         progress: called as ``progress(threat, episodes finished, episodes)``.
+        at: the key or keys of a Dict or Tuple that texts of attacks on observations are aimed at; None for the whole.
 
     Attributes:
         clean: the row without an attack, once :meth:`play_clean` has played it.
@@ -92,8 +93,9 @@ class TrialPlayer:
         out: Path,
         workers: int = 1,
         progress: Callable[[str, int, int], None] | None = None,
+        at: At = None,
     ) -> None:
-        self.victim, self.environment, self.episodes = victim, environment, episodes
+        self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
         self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
         self.trials, self.left_out = list[Trial](), list[TrialLeftOut]()
         self.reserve = 0.0
@@ -123,17 +125,23 @@ class TrialPlayer:
             self._play(evaluator, [0])
         return self._rows[0]
 
-    def fits(self, text: str, budget: Budget | None) -> str | None:
+    def fits(self, text: str, budget: Budget | None, at: At = None) -> str | None:
         """Why an attack cannot be aimed at the agent, or None where it can be."""
         try:
-            stack = self._stack(text, budget, None)
+            stack = self._stack(text, budget, None, at)
             with closing(self.evaluator([CLEAN_RUN, stack])):
                 return None
         except AdvWrappersError as error:
             return str(error)
 
     def play(
-        self, attack: str | ThreatModel, budget: Budget | None, why: str, when: str | None = None, label: str = ""
+        self,
+        attack: str | ThreatModel,
+        budget: Budget | None,
+        why: str,
+        when: str | None = None,
+        label: str = "",
+        at: At = None,
     ) -> Trial:
         """Play a row, or take it over from the folder.
 
@@ -143,13 +151,14 @@ class TrialPlayer:
             why: what it is for, should it not fit into the time.
             when: the timing, as a text.
             label: what a threat that is no text is called.
+            at: the key or keys that a text is aimed at, in place of the player's own.
 
         Raises:
             OutOfTime: where it does not fit into the time that is left; it is noted.
             AdvWrappersError: one of its kinds, for an attack that cannot be aimed at the agent.
         """
         text = attack if isinstance(attack, str) else label
-        stack = self._stack(attack, budget, when)
+        stack = self._stack(attack, budget, when, at)
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
             seconds = self._price(evaluator, text)
             if not self.has_time_for(seconds) and 1 not in kept_rows(evaluator, self.out):
@@ -192,11 +201,13 @@ class TrialPlayer:
         """Close the environments."""
         self._player.close()
 
-    def _stack(self, attack: str | ThreatModel, budget: Budget | None, when: str | None) -> ThreatStack:
+    def _stack(self, attack: str | ThreatModel, budget: Budget | None, when: str | None, at: At = None) -> ThreatStack:
         if isinstance(attack, ThreatModel):
             return as_threat_stack(attack, self.victim)
-        given: dict[str, Any] = {"within": budget, "when": when}
-        return as_threat_stack(parse_threat(attack, **{k: v for k, v in given.items() if v is not None}), self.victim)
+        threat = parse_threat(attack, within=budget, when=when)
+        if threat.on == "observation" and threat.at is None:
+            threat = replace(threat, at=self.at if at is None else at)
+        return as_threat_stack(threat, self.victim)
 
     def _price(self, evaluator: Evaluator, attack: str) -> float:
         """Seconds of the row, from rows of the same attack, or else from some of its steps."""

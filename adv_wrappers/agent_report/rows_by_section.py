@@ -5,6 +5,8 @@ longer be made, or has no JSON form, still has its place.
 
 - ``sweep``: one layer on observations, at every step, under the whole of a budget that has a radius.
 - ``feature``: the same under a budget whose scale leaves some features alone.
+- ``entries``: the same under a budget that counts entries (``L0``) or allows every value (``Valid``), at every step or
+  at a share of them: what discrete observations have in place of a radius.
 - ``moment``: one layer whose timing is a window of steps; ``few``: one whose timing is at most so many steps.
 - ``action``, ``daylight``, ``fault`` and ``dynamics``: one layer on actions, one that is a transform of images, one
   that is a fault of sensors or channels, and one on the dynamics.
@@ -33,7 +35,9 @@ from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.format_threat_text import without_number
 from adv_wrappers.utils.split_and_parse_text import split_arguments
 
-Kind = Literal["clean", "sweep", "feature", "moment", "few", "action", "daylight", "fault", "dynamics", "other"]
+Kind = Literal[
+    "clean", "sweep", "feature", "entries", "moment", "few", "action", "daylight", "fault", "dynamics", "other"
+]
 _NONE_MADE = ReportChoices()
 _SUITE_PARTS = {"evaluation": "", "tie_break": "tie break", "fresh": "fresh episodes"}  # folders of a suite
 
@@ -65,6 +69,7 @@ class AttackRow:
         group: the same for rows that differ in nothing else.
         ball: of sweeps, the budget without its radius.
         eps: the radius of the budget, or None.
+        keys: of a Dict or Tuple observation, those that are attacked; empty for the whole observation.
         features: the indices of the features that may change; empty for all of them.
         window: the first step that may be attacked, and the first that may not any more; or None.
         count: the number of steps that may be attacked, or None.
@@ -78,6 +83,7 @@ class AttackRow:
     group: str
     ball: str
     eps: float | None
+    keys: tuple[str, ...]
     features: tuple[int, ...]
     window: tuple[int, int] | None
     count: int | None
@@ -111,11 +117,13 @@ class Sweep:
         budget: the budget in words.
         curves: one an attack.
         clean: the row without an attack.
+        keys: of a Dict or Tuple observation, those that the budget is of; empty for the whole observation.
     """
 
     budget: str
     curves: tuple[Curve, ...]
     clean: AttackRow
+    keys: tuple[str, ...] = ()
 
     @cached_property
     def strongest(self) -> tuple[tuple[float, AttackRow], ...]:
@@ -136,9 +144,9 @@ class AgentSections:
         report: the report.
         choices: what was chosen for it; empty where that is not known.
         rows: all its rows, the one without an attack first.
-        sweeps: by budget, that with the most rows first.
+        sweeps: by budget, that which the choices are of first, and then those with the most rows.
         features, moments, few: groups of rows.
-        actions, daylight, faults, dynamics, other: rows.
+        entries, actions, daylight, faults, dynamics, other: rows.
         part: what its episodes are for, where they are not those of the whole: of a suite, which chooses the strongest
             attack on some and measures it on others.
     """
@@ -150,6 +158,7 @@ class AgentSections:
     features: tuple[Curve, ...]
     moments: tuple[Curve, ...]
     few: tuple[Curve, ...]
+    entries: tuple[AttackRow, ...]
     actions: tuple[AttackRow, ...]
     daylight: tuple[AttackRow, ...]
     faults: tuple[AttackRow, ...]
@@ -261,7 +270,7 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
     """A report in sections."""
     used = _usable_features(report.threats)
     made = [_attack_row(row, report.threats[0], used) for row in report.threats]
-    labels = [_label(row, choices.features) for row in made]
+    labels = [_label(row, known_features(row, choices)) for row in made]
     count = Counter(labels)  # where the text without its scale is not enough, all of it is shown
     rows = tuple(
         replace(row, label=label if count[label] == 1 else row.name) for row, label in zip(made, labels, strict=True)
@@ -272,15 +281,16 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
     balls = defaultdict[str, list[AttackRow]](list)
     for row in by_kind["sweep"]:
         balls[row.ball].append(row)
-    by_rows = sorted(balls.values(), key=len, reverse=True)
+    by_rows = sorted(balls.values(), key=lambda group: (group[0].keys == choices.at, len(group)), reverse=True)
     return AgentSections(
         report,
         choices,
         rows,
-        tuple(Sweep(_budget_words(group[0]), _curves(group), rows[0]) for group in by_rows),
+        tuple(Sweep(_budget_words(group[0], choices), _curves(group), rows[0], group[0].keys) for group in by_rows),
         _curves(by_kind["feature"]),
         _curves(by_kind["moment"]),
         _curves(by_kind["few"]),
+        tuple(by_kind["entries"]),
         tuple(by_kind["action"]),
         tuple(by_kind["daylight"]),
         tuple(by_kind["fault"]),
@@ -306,13 +316,28 @@ def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
         return "no attack" if row.name == "none" else row.name  # which names the threats of the environment itself
     layers = row.row["layers"]
     if row.kind == "fault" and (stuck := _stuck_features(layers[0])):
-        return f"{_type(layers[0]['how'])} on {', '.join(feature_name(index, known) for index in stuck)}"
+        return f"{_type(layers[0]['how'])} on {', '.join(feature_name(index, known, row.keys) for index in stuck)}"
+    if row.kind == "entries":
+        return _entries_label(row)
     if row.kind == "dynamics" and (changed := _factor(layers[0])):
         return changed
     if len(layers) != 1 or not isinstance(layers[0], Mapping) or not _ball(layers[0].get("within"))[2]:
         return row.name
     text = _text(_threat_text(row.row), "scale")
     return text + (f" on {feature_names(row, known)}" if row.features else "") + _marks(row.row)
+
+
+def _entries_label(row: AttackRow) -> str:
+    """What shows other values, of how much of the observation, and how often."""
+    within, when = row.row["layers"][0]["within"], row.row["layers"][0].get("when")
+    count = within.get("k") if _type(within) == "l0" else None
+    much = "any value" if count is None else f"{count} {'entry' if count == 1 else 'entries'}"
+    where = f" of {', '.join(row.keys)}" if row.keys else ""
+    often = f" at {100 * float(when['p']):.3g}% of steps" if _type(when) == "bernoulli" else ""
+    attack = _text(_threat_text(row.row), "norm", "eps", "at", "when", "p")
+    if often and count is None:  # short, since charts cut long names
+        return f"{attack}{where.replace(' of ', ' on ', 1)}{often}{_marks(row.row)}"
+    return f"{attack}, {much}{where}{often}{_marks(row.row)}"
 
 
 def _stuck_features(layer: Mapping[str, Any]) -> tuple[int, ...]:
@@ -341,21 +366,28 @@ def _threat_text(row: Row) -> str:
     return re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", text)  # its folder, without the way there
 
 
-def feature_name(index: int, known: Sequence[FeatureSpread] | None) -> str:
-    """The name of a feature of the observation."""
-    return known[index].name if known and index < len(known) and known[index].name else f"feature {index}"
+def known_features(row: AttackRow, choices: ReportChoices) -> Sequence[FeatureSpread] | None:
+    """What is known of the features that a row's indices count, or None."""
+    return choices.features if row.keys == choices.at else None
+
+
+def feature_name(index: int, known: Sequence[FeatureSpread] | None, keys: Sequence[str] = ()) -> str:
+    """The name of a feature of the observation, or of some of its keys."""
+    if known and index < len(known) and known[index].name:
+        return known[index].name
+    return f"feature {index}" + (f" of {', '.join(keys)}" if keys else "")
 
 
 def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
     """The names of the features that a row's budget lets change."""
-    names = [feature_name(index, known) for index in row.features[:4]]
+    names = [feature_name(index, known, row.keys) for index in row.features[:4]]
     return ", ".join(names) + (f" and {len(row.features) - 4} more" if len(row.features) > 4 else "")
 
 
-def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
+def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]]) -> AttackRow:
     threat, layers = without_number(_threat_text(row)), row["layers"]
     change = paired_difference(row["returns"], clean["returns"])
-    made = AttackRow(row, "other", "", threat, "", "", None, (), None, None, change)
+    made = AttackRow(row, "other", "", threat, "", "", None, (), (), None, None, change)
     if not layers:
         return replace(made, kind="clean")
     if len(layers) > 1 or not isinstance(layers[0], Mapping):
@@ -365,7 +397,8 @@ def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
         layer = {**layer, "how": {"type": "recorded"}}
     within, when = layer.get("within"), layer.get("when")
     ball, eps, scale = _ball(within)
-    made = replace(made, eps=eps)
+    keys = _keys(layer)
+    made = replace(made, eps=eps, keys=keys)
     if _is_of(layer.get("how"), "sensors", "actions.delayed_and_lost_actions"):
         return replace(made, kind="fault")
     if layer.get("on") == "action":
@@ -374,8 +407,9 @@ def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
         return replace(made, kind="dynamics")
     if _is_of(layer.get("how"), "daylight"):
         return replace(made, kind="daylight")
-    varied = frozenset(place for place, unit in enumerate(scale) if unit) if scale else usable
-    made = replace(made, features=() if varied == usable else tuple(sorted(varied)))
+    everything = usable.get(keys, frozenset())
+    varied = frozenset(place for place, unit in enumerate(scale) if unit) if scale else everything
+    made = replace(made, features=() if varied == everything else tuple(sorted(varied)))
 
     def varying(kind: Kind, *left_out: str, **rest: Any) -> AttackRow:
         """The row as one of a group that differs in what is left out of its text and, as ``rest``, of its layer."""
@@ -389,15 +423,25 @@ def _attack_row(row: Row, clean: Row, usable: frozenset[int]) -> AttackRow:
     always = when is None or _type(when) == "always"
     if not always and (count := _at_most(when)) is not None:
         return replace(varying("few", "atmost", when=_without_count(when)), count=count)
+    if _type(within) in ("l0", "valid") and (always or _type(when) == "bernoulli"):
+        return replace(made, kind="entries")
     if not always or eps is None:
         return made
     if made.features:
-        return varying("feature", "eps", within=_type(within))
-    return replace(varying("sweep", "eps", "scale", "norm", within=ball), ball=ball)
+        return varying("feature", "eps", "at", within=_type(within))
+    return replace(varying("sweep", "eps", "scale", "norm", "at", within=ball), ball=f"{ball} {keys}")
 
 
 def _type(value: object) -> str:
     return str(value.get("type")) if isinstance(value, Mapping) else ""
+
+
+def _keys(layer: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys of an observation that a layer attacks; none where it attacks all of it, or something else."""
+    at = layer.get("at")
+    if at is None or layer.get("on") != "observation":
+        return ()
+    return tuple(map(str, at)) if isinstance(at, (list, tuple)) else (str(at),)
 
 
 def _ball(within: object) -> tuple[str, float | None, tuple[float, ...]]:
@@ -414,14 +458,22 @@ def _ball(within: object) -> tuple[str, float | None, tuple[float, ...]]:
     return json.dumps([rest, outer], sort_keys=True), float(inner["eps"]), numbers
 
 
-def _usable_features(rows: Iterable[Row]) -> frozenset[int]:
-    """The features that some budget of a report may change, as far as a budget has a number a feature."""
-    found = set[int]()
+def _usable_features(rows: Iterable[Row]) -> Mapping[tuple[str, ...], frozenset[int]]:
+    """By keys, the features that some budget of a report may change, as far as a budget has a number a feature.
+
+    Beside a budget without such numbers they are all features.
+    """
+    found = defaultdict[tuple[str, ...], frozenset[int]](frozenset)
+    size, whole = dict[tuple[str, ...], int](), set[tuple[str, ...]]()
     for row in rows:
         for layer in row["layers"]:
-            scale = _ball(layer.get("within"))[2] if isinstance(layer, Mapping) else ()
-            found |= {place for place, unit in enumerate(scale) if unit}
-    return frozenset(found)
+            ball, _, scale = _ball(layer.get("within")) if isinstance(layer, Mapping) else ("", None, ())
+            if scale:
+                found[_keys(layer)] |= {place for place, unit in enumerate(scale) if unit}
+                size[_keys(layer)] = len(scale)
+            elif ball and layer.get("on") == "observation":
+                whole.add(_keys(layer))
+    return found | {keys: frozenset(range(size[keys])) for keys in whole & size.keys()}
 
 
 def _is_of(how: object, *modules: str) -> bool:
@@ -460,16 +512,25 @@ def _text(threat: str, *left_out: str) -> str:
     return name + (colon + kept if kept else "")
 
 
-def _budget_words(row: AttackRow) -> str:
-    inner, outer = json.loads(row.ball)
-    scale = inner.get("scale")
+def _budget_words(row: AttackRow, choices: ReportChoices) -> str:
+    """The budget of a sweep in words: what may move, and how far at an eps of 1."""
+    within = row.row["layers"][0]["within"]
+    newest = _type(within) == "newest"
+    inner = within["within"] if newest else within
+    scale, where = inner.get("scale"), f" of {', '.join(row.keys)}" if row.keys else ""
     if inner["type"] == "l2":
-        words = "the Euclidean norm of the change is at most eps"
-    elif isinstance(scale, list):
-        words = "every feature may move by eps times its own scale"
+        words = f"the Euclidean norm of the change{where} is at most eps, in the observation's own unit"
+    elif isinstance(scale, (list, tuple)):
+        own = known_features(row, choices) is not None and tuple(scale) == choices.scale
+        numbers = f"its scale ({', '.join(f'{unit:.3g}' for unit in scale[:8])}{', ...' if len(scale) > 8 else ''})"
+        words = f"every feature{where} may move by eps times {'its range' if own else numbers}"
+    elif scale is None:
+        image = choices.played and choices.features is None and choices.unit and row.keys == choices.at
+        unit = f"eps {choices.unit}" if image and not choices.unit.startswith("in ") else "eps, in its own unit"
+        words = f"every {'pixel' if image else 'feature'}{where} may move by {unit}"
     else:
-        words = "every feature may move by eps" + ("" if scale is None else f" times {scale}")
-    return words + (", in the newest frame alone" if outer else "")
+        words = f"every feature{where} may move by eps times {scale}"
+    return words + (", in the newest frame alone" if newest else "")
 
 
 def _curves(rows: Sequence[AttackRow]) -> tuple[Curve, ...]:

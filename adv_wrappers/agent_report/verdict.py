@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 
 from adv_wrappers.agent_report.eps_sweep import NO_LOSS, half_return
-from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow
+from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow, feature_name, known_features
 from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import unseen
@@ -18,6 +18,7 @@ GREY_LEVELS = "grey levels"  # the unit of eps on images
 NEAR = 1.5  # the ratio of two eps that are said to be about the same
 SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose something
 _ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
+_OF_A_SWEEP = ("sweep", "feature", "moment", "few")  # kinds of rows whose eps may be beyond that of the verdict
 _WHOLE = 1e-6  # of the clean return, which rounding may take
 
 
@@ -113,7 +114,7 @@ def verdict(agent: AgentSections) -> Verdict:
 def eps_in_words(eps: float, choices: ReportChoices) -> str:
     """An eps in words: a share of the ranges of features, grey levels, or the number as it is."""
     if choices.features is not None:
-        return f"{100 * eps:.3g}% of each feature's range"
+        return f"{100 * eps:.3g}% of each feature's range" + (f" in {', '.join(choices.at)}" if choices.at else "")
     if choices.unit == GREY_LEVELS:
         return f"{eps:.3g} grey level{'' if eps == 1 else 's'} of 255"
     return f"eps {eps:.3g}"
@@ -147,17 +148,27 @@ def _strongest(agent: AgentSections) -> tuple[tuple[float, AttackRow], ...]:
 def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
     """The least eps at which half of the return is lost, with its row; else the largest eps that was tried.
 
-    Without a sweep it is the strongest row, and None where there is none.
+    Without a sweep it is the strongest row, and None where there is none. So it is of rows that no report has chosen,
+    where another attack takes what the sweep does not.
     """
     strongest, clean = _strongest(agent), _mean(agent.clean)
     half = half_return(clean, (_mean(row) for _, row in strongest))
     for eps, row in strongest:
         if half < clean and _mean(row) <= half:
             return eps, row
-    if strongest:
+    if strongest and (agent.choices.played or _lower_elsewhere(agent, strongest[-1][1]) is None):
         return strongest[-1]
-    worst = min(agent.attacked, key=_mean, default=None)
+    harmful = [row for row in agent.entries if _lost(agent, row) > NO_LOSS * abs(clean)]
+    worst = min((harmful if agent.choices.played else None) or agent.attacked, key=_mean, default=None)
     return None if worst is None else (worst.eps, worst)
+
+
+def _lower_elsewhere(agent: AgentSections, found: AttackRow) -> AttackRow | None:
+    """The lowest row of another kind than a verdict's, if it takes a tenth of the return more."""
+    rows = [row for row in agent.attacked if row.kind not in _OF_A_SWEEP or row.keys != found.keys]
+    worst = min(rows, key=_mean, default=None)
+    more = SOME_LOSS * abs(_mean(agent.clean))
+    return worst if worst is not None and _mean(found) - _mean(worst) >= more > 0 else None
 
 
 def _certified_eps(agent: AgentSections) -> float | None:
@@ -198,8 +209,8 @@ def _worst_moment(agent: AgentSections) -> AttackRow | None:
 
 def _feature_name(agent: AgentSections, row: AttackRow) -> str:
     """The name of the feature that a row changes alone."""
-    known, [i] = agent.choices.features, row.features
-    return known[i].name if known is not None and i < len(known) else f"feature {i}"
+    [i] = row.features
+    return feature_name(i, known_features(row, agent.choices), row.keys)
 
 
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
@@ -211,6 +222,8 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
         below = f" It is proved that nothing up to {eps_in_words(proved, choices)} takes anything."
     elif unharmed is not None and lost > NO_LOSS * abs(clean):
         below = f" No attack tried took anything at {eps_in_words(unharmed, choices)}."
+    if (lower := _lower_elsewhere(agent, row)) is not None:
+        below += f" Less is left by {lower.label}: {number_text(_mean(lower))}."
     if lost <= NO_LOSS * abs(clean):
         swept = [other for curve in agent.sweeps[0].curves for other in curve.rows] if agent.sweeps else []
         if swept and all(other.row.get("action_change") == 0 for other in swept):
@@ -218,7 +231,8 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
                 f"Nothing that was tried changes a single action, with errors of up to {size}: the agent earns "
                 f"{number_text(clean)} whatever it is shown.{below}"
             )
-        return f"No attack that was tried takes anything from {number_text(clean)}, up to {size}.{below}"
+        what = "No attack that was tried" if lower is None else "No error of all features"
+        return f"{what} takes anything from {number_text(clean)}{'' if eps is None else f', up to {size}'}.{below}"
     one = _worst_feature(agent, eps)
     if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
         name = _feature_name(agent, one)
@@ -229,6 +243,8 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     taken = f"{number_text(lost)} of {number_text(clean)}"
     if clean <= 0 or _mean(row) < 0:
         taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(_mean(row))}"
+    if row.kind == "entries":
+        return f"Other values of what the agent sees take {taken} ({row.label}).{below}"
     start = f"{row.attack} takes" if eps is None else f"An error of {size} takes"
     return f"{start} {taken}{'' if eps is None else f' ({_attack_name(row)})'}.{below}"
 
@@ -236,7 +252,7 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
 def _own_unit(agent: AgentSections, row: AttackRow) -> str:
     """The size of an error in one feature, in its own unit where its range is known."""
     assert row.eps is not None
-    known, [i] = agent.choices.features, row.features
+    known, [i] = known_features(row, agent.choices), row.features
     text = eps_in_words(row.eps, agent.choices)
     low, high = (known[i].low, known[i].high) if known is not None and i < len(known) else (None, None)
     if low is None or high is None:

@@ -114,6 +114,7 @@ class ReportChoices:
             cannot begin with it.
         not_tried: what could not be tried at all, in sentences that say why.
         identity: ``victim``, ``env`` and ``seed`` of the report that it belongs to, as a report has them; or None.
+        at: the keys of a Dict or Tuple that ``features``, ``scale`` and ``unit`` are of; empty for all that is seen.
         played: whether there is such a file.
     """
 
@@ -135,6 +136,7 @@ class ReportChoices:
     harden_by: str = ""
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
+    at: tuple[str, ...] = ()
     played: bool = False
 
 
@@ -183,6 +185,7 @@ class _ChoicesReader:
             features=None if features is None else tuple(map(self._feature, self._dicts(data, "features"))),
             scale=None if scale is None else self._numbers(data, "scale"),
             unit=self._text(data, "unit"),
+            at=self._texts(data, "at"),
             eps=self._numbers(data, "eps"),
             halving_eps=self._number(data, "halving_eps"),
             reasons=self._texts(data, "reasons"),

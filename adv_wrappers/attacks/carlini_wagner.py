@@ -20,6 +20,7 @@ from adv_wrappers.attacks.attack_objectives import Margin, need_discrete
 from adv_wrappers.attacks.gradient_attack import MOST_STEPS, check_steps
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ValueRangeError
@@ -103,7 +104,7 @@ class CarliniWagner(VictimAttack):
         slope = bound.gradient(CappedMargin(lead, self.confidence))
         best, best_cost, best_lead = x.clone(), x.new_full((len(x),), torch.inf), x.new_full((len(x),), -torch.inf)
         # the paper's pixels span one unit: so does the widest side of the box, for c to mean the same everywhere
-        c = self.c * (context.high - context.low).flatten(1).amax(1).square()
+        c = self.c * flat_rows(context.high - context.low).amax(1).square()
         floor, ceiling = x.new_zeros(len(x)), x.new_full((len(x),), torch.inf)
         for _ in range(self.searches):
             w, mean, square = start.clone(), torch.zeros_like(x), torch.zeros_like(x)
@@ -116,7 +117,7 @@ class CarliniWagner(VictimAttack):
                 w = w - self.step * (mean / (1 - 0.9**i)) / ((square / (1 - 0.999**i)).sqrt() + 1e-8)
                 y = context.project(middle + half * w.tanh())
                 score = lead(bound.params(y))
-                cost = (y - x).flatten(1).square().sum(1)
+                cost = flat_rows(y - x).square().sum(1)
                 success = (score > 0) & (score >= self.confidence)
                 won |= success
                 better = torch.where(success, cost < best_cost, best_cost.isinf() & (score > best_lead))

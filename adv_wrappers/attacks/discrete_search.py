@@ -23,6 +23,7 @@ from torch import Tensor
 from adv_wrappers.attacks.attack_objectives import CrossEntropy, Margin, MarginOfQ, divergence_of, need_discrete
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import CHOICES, Field
 from adv_wrappers.core.sparse_budgets import L0
@@ -127,7 +128,7 @@ class _Search:
         self.attack, self.context = attack, context
         assert context.choices is not None
         self.params = context.bind(attack.victim).params(x)
-        self.best = x.flatten(1) if x.dim() > 1 else x.view(-1, 1)
+        self.best = flat_rows(x)
         self.rank = self._rank(self.params, 1)
         self.low = context.space[0].reshape(-1)
         self.others = tuple(count - 1 for count in context.choices)  # values of every entry but its own

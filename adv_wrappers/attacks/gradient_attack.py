@@ -18,6 +18,7 @@ from torch import Tensor
 from adv_wrappers.attacks.attack_objectives import FirstObjective
 from adv_wrappers.attacks.random_restarts import GradientThrough, rearranged, search
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ValueRangeError
@@ -234,7 +235,7 @@ def momentum(
         g = gradient(ahead)
         if i == steps - 1:
             y = _mark_nonfinite(y, g, i > 0 and getattr(context.budget, "eps", 1) != 0)
-        length = torch.linalg.vector_norm(g.flatten(1), 1, dim=1).clamp(min=torch.finfo(g.dtype).tiny)
+        length = torch.linalg.vector_norm(flat_rows(g), 1, dim=1).clamp(min=torch.finfo(g.dtype).tiny)
         total.mul_(decay).addcdiv_(g, length.view(-1, *[1] * (g.dim() - 1)))
         del g
         y = context.ascend(y, total, move)

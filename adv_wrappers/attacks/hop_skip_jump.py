@@ -29,6 +29,7 @@ from adv_wrappers.attacks.attack_objectives import need_discrete
 from adv_wrappers.attacks.square import MOST_QUERIES
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.victims.victim import Victim
@@ -196,12 +197,12 @@ class BoundarySearch:
 
     def far(self, y: Tensor) -> Tensor:
         """Distance of ``y`` from the true observation in radii of the budget, ``[B]``; exactly 1 is within."""
-        move = (y - self.x).flatten(1)
+        move = flat_rows(y - self.x)
         if self.round:
             eps = self.context.budget.eps  # type: ignore[attr-defined]
             share = torch.linalg.vector_norm(move, dim=1) / (eps if eps > 0 else 1.0)
         else:
-            side = torch.where(y > self.x, self.high - self.x, self.x - self.low).flatten(1)
+            side = flat_rows(torch.where(y > self.x, self.high - self.x, self.x - self.low))
             share = torch.where(side > 0, move.abs() / torch.where(side > 0, side, 1.0), 0.0).amax(1)
         return torch.where(share <= 1 + 1e-5, share.clamp(max=1.0), share)
 

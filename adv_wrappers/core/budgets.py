@@ -326,6 +326,8 @@ class Linf(Budget):
             return self
         if victim.scale is None:
             needs = " needs a victim with a unit of its own (a normaliser); this one has none"
+            if victim.scales:
+                needs = f" needs at=, of keys that this victim normalises: {', '.join(victim.scales)}"
             raise BudgetError(Message(Argument("scale", "victim"), needs))
         scale = victim.scale.double().reshape(-1)
         if bool((scale == scale[0]).all()):  # one number for all: images would carry tens of thousands

@@ -156,6 +156,18 @@ def path_to(space: Space, key: Key) -> tuple[Path, Space] | None:
     return None
 
 
+def leaf_keys(space: Space, above: Key | None = None) -> list[Key | None]:
+    """The keys of all leaves of a Dict or Tuple space, those of spaces in spaces with slashes; None for any other.
+
+    >>> leaf_keys(spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]), "b": spaces.Discrete(4)}))
+    ['a/0', 'a/1', 'b']
+    """
+    inside = _children(space)
+    if not inside:
+        return [above]
+    return [leaf for key, one in inside for leaf in leaf_keys(one, key if above is None else f"{above}/{key}")]
+
+
 def keys_in(at: At) -> tuple[Key, ...] | None:
     """The keys that ``at`` names; None for a whole space."""
     return at if at is None or isinstance(at, tuple) else (at,)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, cast, get_args
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from adv_wrappers.core.perturbation import (
     function_name,
 )
 from adv_wrappers.core.plausible_budget import Plausible
-from adv_wrappers.core.spaces import At, Field
+from adv_wrappers.core.spaces import At, Field, Key, keys_in
 from adv_wrappers.core.types import Space, VictimLike
 from adv_wrappers.errors import (
     EPS_OR_WITHIN,
@@ -88,18 +88,15 @@ def _made(victim: VictimLike) -> str:
 
 
 def turned(own: Space, other: Space) -> str:
-    """What to do where images differ in the order of their axes alone."""
-    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
-        return next((found for key in own if key in other.spaces and (found := turned(own[key], other[key]))), "")
-    a, b = own.shape or (), other.shape or ()
-    if len(a) != 3 or len(b) != 3 or a == b or a not in ((b[2], b[0], b[1]), (b[1], b[2], b[0])):
+    """What to do where images, also those in a Dict or Tuple, differ in the order of their axes alone."""
+    found = _turned(own, other, "x", "env.observation_space")
+    if found is None:
         return ""
-    first = a == (b[2], b[0], b[1])
+    value, space, first = found
     layer = "stable_baselines3.common.vec_env.VecTransposeImage(venv), or in " if first else ""
     return (
         f": the channels of the victim's images come {'first' if first else 'last'}. Wrap the environment in {layer}"
-        f"gymnasium.wrappers.TransformObservation(env, lambda x: x.transpose({'2, 0, 1' if first else '1, 2, 0'}), "
-        f"gymnasium.spaces.Box(0, 255, {a}, 'uint8'))"
+        f"gymnasium.wrappers.TransformObservation(env, lambda x: {value}, {space})"
     )
 
 
@@ -150,6 +147,37 @@ def _frames(own: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, str]:
         if frames > 1 and rest == 0 and all(own[i] == shape[i] for i in others):
             return frames, way
     return 1, ""
+
+
+def _turned(own: Space, other: Space, value: str, space: str) -> tuple[str, str, bool] | None:
+    """Code that makes an observation, and its space, of the expressions of another one; whether channels come first.
+
+    None where nothing differs in the order of its axes alone.
+    """
+    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
+        keys: list[Any] = [key for key in own.spaces if key in other.spaces]
+    elif isinstance(own, spaces.Tuple) and isinstance(other, spaces.Tuple):
+        keys = [*range(min(len(own.spaces), len(other.spaces)))]
+    else:
+        a, b = own.shape or (), other.shape or ()
+        if len(a) != 3 or len(b) != 3 or a == b or a not in ((b[2], b[0], b[1]), (b[1], b[2], b[0])):
+            return None
+        first = a == (b[2], b[0], b[1])
+        low, high = (own.low.min(), own.high.max()) if isinstance(own, spaces.Box) else (0, 255)
+        box = f"gymnasium.spaces.Box({low}, {high}, {a}, '{own.dtype}')"
+        return f"{value}.transpose({'2, 0, 1' if first else '1, 2, 0'})", box, first
+    inside = {key: _turned(own[key], other[key], f"{value}[{key!r}]", f"{space}[{key!r}]") for key in keys}
+    found = {key: one for key, one in inside.items() if one is not None}
+    if not found:
+        return None
+    first = next(iter(found.values()))[2]
+    if isinstance(own, spaces.Dict):
+        values = "".join(f", {key!r}: {one[0]}" for key, one in found.items())
+        parts = "".join(f", {key!r}: {one[1]}" for key, one in found.items())
+        return f"{{**{value}{values}}}", f"gymnasium.spaces.Dict({{**{space}.spaces{parts}}})", first
+    values = ", ".join(one[0] if one else f"{value}[{key!r}]" for key, one in inside.items())
+    parts = ", ".join(one[1] if one else f"{space}[{key!r}]" for key, one in inside.items())
+    return f"({values},)", f"gymnasium.spaces.Tuple([{parts}])", first
 
 
 def expect_victim(label: str, victim: object) -> None:
@@ -312,7 +340,9 @@ class ThreatModel(Value):
             expect_victim(self.label, victim)
         how = replace_victims(self.how, None, victim) if isinstance(self.how, Value) else self.how
         when = replace_victims(self.when, None, victim) if isinstance(self.when, Value) else self.when
-        within = self.budget.resolve(next(iter(victims_in(self.how)), victim))
+        owner = next(iter(victims_in(self.how)), victim)
+        keys = keys_in(self.at) if self.on == "observation" and owner is not None and owner.scales else None
+        within = self.budget.resolve(owner if keys is None else cast(VictimLike, _UnitOfKeys(owner, keys)))
         if how is self.how and when is self.when and within is self.within:
             return self
         return replace(self, how=how, when=when, within=within)
@@ -393,6 +423,16 @@ class ThreatModel(Value):
         for victim in self.victims:
             fits(victim, observation_space, action_space)
         return field
+
+
+class _UnitOfKeys:
+    """A victim's own unit of some keys of a Dict, side by side; the keys that have none make all of it None."""
+
+    def __init__(self, victim: VictimLike | None, keys: tuple[Key, ...]) -> None:
+        self.scales: Mapping[str, Tensor] = {} if victim is None else victim.scales
+        units = [self.scales.get(str(key)) for key in keys]
+        known = [unit.double().reshape(-1) for unit in units if unit is not None]
+        self.scale = torch.cat(known) if len(known) == len(keys) else None
 
 
 def _check_range(budget: Budget, parameters: ParameterSpace, places: NDArray[np.intp]) -> None:

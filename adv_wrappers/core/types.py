@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -40,6 +41,8 @@ class VictimLike(Protocol):
     ref: str | None
     scale: Tensor | None
 
+    @property
+    def scales(self) -> Mapping[str, Tensor]: ...
     def params(self, obs: Any, state: Any = None) -> Tensor: ...
     def policy(self, obs: Any, state: Any = None) -> torch.distributions.Distribution: ...
     def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None: ...

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.json_values import encode
+from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel
@@ -105,7 +106,7 @@ def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tu
     with torch.no_grad():
         loss = how.objective(x, bound)
         gradient_of = how.gradient(bound, loss) if isinstance(how, GradientAttack) else bound.gradient(loss)
-        gradient = gradient_of(beside).flatten(1)
+        gradient = flat_rows(gradient_of(beside))
     zero = ~gradient.ne(0).any(1) | ~torch.isfinite(gradient).all(1)
     return len(rows), int(zero.sum())
 

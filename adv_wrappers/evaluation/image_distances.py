@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.observations_as_images import Limits, as_images, limits_of, split
 from adv_wrappers.errors import SpaceError
@@ -61,7 +62,7 @@ def l2(x: ObservationBatch, y: ObservationBatch) -> Tensor:
     tensor([6.], dtype=torch.float64)
     """
     a, b = pair(x, y)
-    return (a.double() - b.double()).flatten(1).square().sum(1).sqrt()
+    return flat_rows(a.double() - b.double()).square().sum(1).sqrt()
 
 
 def linf(x: ObservationBatch, y: ObservationBatch) -> Tensor:
@@ -71,7 +72,7 @@ def linf(x: ObservationBatch, y: ObservationBatch) -> Tensor:
         SpaceError, ValueRangeError: as :func:`pair`.
     """
     a, b = pair(x, y)
-    return (a.double() - b.double()).abs().flatten(1).amax(1)
+    return flat_rows(a.double() - b.double()).abs().amax(1)
 
 
 def psnr(x: ObservationBatch, y: ObservationBatch, limits: Limits | None = None) -> Tensor:
@@ -89,7 +90,7 @@ def psnr(x: ObservationBatch, y: ObservationBatch, limits: Limits | None = None)
     """
     a, b = pair(x, y)
     low, high = limits_of(a, limits)
-    error = (a.double() - b.double()).square().flatten(1).mean(1)
+    error = flat_rows(a.double() - b.double()).square().mean(1)
     return 10 * torch.log10((high - low) ** 2 / error)
 
 
@@ -124,7 +125,7 @@ def ssim(x: ObservationBatch, y: ObservationBatch, layout: str | None = None, li
     va, vb, cov = mean(a * a) - ma * ma, mean(b * b) - mb * mb, mean(a * b) - ma * mb
     c1, c2 = (K1 * (high - low)) ** 2, (K2 * (high - low)) ** 2
     values = (2 * ma * mb + c1) * (2 * cov + c2) / ((ma * ma + mb * mb + c1) * (va + vb + c2))
-    return values.flatten(1).mean(1)
+    return flat_rows(values).mean(1)
 
 
 @functools.lru_cache(maxsize=32)

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.check_numbers import is_number
 
@@ -39,7 +40,7 @@ def only(features: Features, faulty: Tensor, x: Tensor) -> Tensor:
     """``faulty`` at these indices, and ``x`` elsewhere, both ``[B, *S]``."""
     if features is None:
         return faulty
-    y = x.clone().flatten(1)
+    y = flat_rows(x.clone())
     at = torch.as_tensor(features, device=x.device)
-    y[:, at] = faulty.flatten(1)[:, at]
+    y[:, at] = flat_rows(faulty)[:, at]
     return y.view(x.shape)

@@ -128,7 +128,10 @@ def _parts(victim: Victim) -> tuple[Section, dict[str, Tensor]]:
     """The sections ``network``, ``observation``, ``action``, ``spaces`` and ``attack``, and the weights by name."""
     space, acted = victim.observation_space, victim.action_space
     if not isinstance(space, spaces.Box) or len(space.shape) not in (1, 3):
-        raise VictimError(f"a card holds victims of observations [n] and of images, this one takes {space}")
+        raise VictimError(
+            f"a card holds victims of observations [n] and of images, this one takes {space}: "
+            f"its own file, such as sb3:FILE.zip, is a reference that evaluate and report take as it is"
+        )
     if not isinstance(acted, (spaces.Box, spaces.Discrete)) or getattr(acted, "start", 0) != 0:
         raise VictimError(f"a card holds actions of a Box, or of a Discrete that starts at 0, got {acted}")
     squash = getattr(victim, "squash", None)

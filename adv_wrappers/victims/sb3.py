@@ -125,6 +125,12 @@ def from_sb3(
         if unit is None and policy.normalize_images and is_image_space(policy.observation_space):
             unit = torch.full(observed.shape, 255.0)
         victim.scale = None if unit is None else unit.to(victim.device)
+    if isinstance(observed, spaces.Dict):
+        units = {key: unit for key, (_, unit, _) in statistics.items() if key is not None}
+        for key, leaf in policy.observation_space.spaces.items():
+            if key not in units and policy.normalize_images and is_image_space(leaf):
+                units[key] = torch.full(leaf.shape, 255.0)
+        victim.scales = {key: unit.to(victim.device) for key, unit in units.items()}
     return victim
 
 

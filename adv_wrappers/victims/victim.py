@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -64,6 +65,7 @@ class Victim:
         select: whether the agent plays the mode or a sample.
         ref: what :func:`load_victim` takes, or None.
         scale: the victim's unit of every feature (its normaliser's standard deviation), or None.
+        scales: the same of a Dict, by those of its keys that have one.
         recurrent: whether the victim has a hidden state.
         differentiable: whether the victim has gradients; a function on numpy arrays has none.
         width: how many parameters a row has, the K of ``[B, K]``.
@@ -75,6 +77,7 @@ class Victim:
     compile = False  # whether gradients that are not written out are compiled
     _compiled: CompiledGradient | None
     card: dict[str, Any] | None = None
+    scales: Mapping[str, Tensor] = MappingProxyType({})
     critic: CriticFunction | None = None  # of continuous actions, where the victim has one
     robust_sarsa: CriticFunction | None = None  # the same, trained for the attack of that name
 
@@ -366,6 +369,10 @@ class VictimAround(Victim):
     """
 
     victim: Victim
+
+    @property
+    def scales(self) -> Mapping[str, Tensor]:  # type: ignore[override]  # that of the other one
+        return self.victim.scales
 
     def modules(self) -> list[nn.Module]:
         return self.victim.modules()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 import adv_wrappers as adv
+from adv_wrappers.utils.trees import leaves
 
 STEPS = 20
 SEEN = spaces.Box(0, 1, (3,), np.float32)
@@ -79,3 +81,46 @@ class Masked(nn.Module):
 def victim(net: nn.Module) -> adv.Victim:
     """An agent with these logits."""
     return adv.from_module(net, SEEN, GUESSES, "logits")
+
+
+class Shown(gym.Env[Any, Any]):
+    """Four observations drawn from a space, a point for each action 1.
+
+    Args:
+        space: of the observations.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+    action_space = GUESSES
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return self.observation_space.sample(), float(action), self.t == 4, False, {}
+
+
+class Sum(nn.Module):
+    """Logits by the sum of all numbers of an observation of any space."""
+
+    def forward(self, obs: Any) -> Tensor:
+        total = sum(leaf.float().reshape(len(leaf), -1).sum(1) for leaf in leaves(obs))
+        assert isinstance(total, Tensor)
+        return torch.stack([total, 1 - total], 1)
+
+
+def showing(space: spaces.Space[Any]) -> Shown:
+    """The environment that shows samples of a copy of a space."""
+    return Shown(copy.deepcopy(space))
+
+
+def agent_for(space: spaces.Space[Any]) -> adv.Victim:
+    """An agent that sees such a space."""
+    return adv.from_module(Sum(), space, GUESSES, "logits")

@@ -6,15 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.agent_report import play_agent_report
 from adv_wrappers.agent_report.play_agent_report import hardened_by, report
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.store import Store
-from tests.agent_report.planted import Deaf, Guess, Masked, Narrow, Plain, victim
+from tests.agent_report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
 
 MINUTES = 1.0  # never used up: what is tried ends before
 
@@ -94,6 +96,43 @@ def test_an_agent_that_breaks_under_a_load(tmp_path: Path) -> None:
     left = found(Plain(), Narrow, tmp_path / "other")
     assert left.verdict.dynamics is None
     assert any("Its body and its world were left as they are" in text for text in left.choices.not_tried)
+
+
+VECTOR, GOAL = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
+IMAGE, ROOM = spaces.Box(0, 255, (12, 12, 1), np.uint8), spaces.Discrete(3)
+
+
+@pytest.mark.parametrize(
+    ("space", "at"),
+    [
+        (ROOM, ()),
+        (spaces.MultiDiscrete([3, 2]), ()),
+        (spaces.MultiBinary(2), ()),
+        (spaces.Box(-1, 1, (), np.float32), ()),
+        (spaces.Box(0, 9, (2,), np.int64), ()),
+        (spaces.Dict(goal=GOAL, observation=VECTOR), ("goal", "observation")),
+        (spaces.Dict(image=IMAGE, room=ROOM, vector=VECTOR), ("vector",)),
+        (spaces.Tuple([ROOM, spaces.Dict(a=GOAL, flag=spaces.Box(0, 1, (1,), bool))]), ("1/a",)),
+    ],
+    ids=["discrete", "multidiscrete", "multibinary", "scalar", "integers", "goals", "mixed", "tuple"],
+)
+def test_observations_of_every_space(
+    space: Any, at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is a page, and what was attacked of the observation stands beside every row."""
+    for name in ("_FAULTS", "_CHANNEL"):
+        monkeypatch.setattr(play_agent_report, name, ("observation-delay:steps=1",))
+    monkeypatch.setattr(play_agent_report, "_RATES", (0.5,))
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=2, tell=None)
+    assert made.choices.at == at and len(made.report.threats) > 4
+    page = made.page.read_text()
+    assert ("all features" in page) == (not at and isinstance(space, spaces.Box))
+    assert all(f"all of {', '.join(keys)}" in page for keys in [at] if keys)
+    if isinstance(space, spaces.Dict) and "image" in space.spaces:
+        said = str([row["threat"] for row in made.report.threats])
+        assert all(text in said for text in ("at=image", "at=vector", "at=room", "rotation:"))
+    if "Tuple" in str(space):
+        assert any("bool" in sentence for sentence in made.choices.not_tried)
 
 
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.agent_report.html_page import page_of
@@ -17,6 +19,9 @@ from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.errors import StoreError, ValueRangeError
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.return_statistics import caveat, summary
+from tests.agent_report.planted import agent_for, showing
+
+ROOM = spaces.Discrete(3)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def test_every_row_is_in_one_section(agent):
 
 def test_a_sweep_has_one_budget_and_its_curves_go_over_eps(agent):
     linf, l2 = agent.sweeps
-    assert linf.budget == "every feature may move by eps" and "Euclidean" in l2.budget
+    assert linf.budget == "every feature may move by eps, in its own unit" and "Euclidean" in l2.budget
     assert names(linf.curves) == {
         "fgsm": ["fgsm:eps=0.05", "fgsm:eps=0.2"],
         "noise": ["noise:eps=0.2", "noise:eps=0.4"],
@@ -97,6 +102,29 @@ def test_a_folder_of_a_suite_has_the_fresh_episodes_beside_the_others(played, tm
     assert [one.episodes for one in found.agents] == ["seed 0", "seed 0, fresh episodes"]
 
 
+def test_an_attack_on_a_key_is_none_on_all_features(tmp_path):
+    space = spaces.Dict(goal=spaces.Box(-1, 1, (2,)), image=spaces.Box(0, 255, (3, 3, 1), np.uint8), room=ROOM)
+    threats = [
+        "noise:eps=0.1,at=goal", "noise:eps=0.2,at=goal", "noise:eps=0.2,scale=0;1,at=goal", "noise:eps=8,at=image",
+        "noise:norm=valid,at=room", "noise:eps=1,norm=l0,at=room,when=bernoulli(0.5)",
+        "stuck-sensor:features=1,at=goal",
+    ]  # fmt: skip
+    adv.evaluate(agent_for(space), lambda: showing(space), threats, episodes=1, out=tmp_path)
+    (agent,) = read_reports(tmp_path).agents
+    assert [(row.kind, row.keys) for row in agent.attacked] == [
+        ("sweep", ("goal",)), ("sweep", ("goal",)), ("feature", ("goal",)), ("sweep", ("image",)),
+        ("entries", ("room",)), ("entries", ("room",)), ("fault", ("goal",)),
+    ]  # fmt: skip
+    assert [sweep.budget.partition(" may")[0] for sweep in agent.sweeps] == [
+        "every feature of goal", "every feature of image",
+    ]  # fmt: skip
+    labels = [row.label for row in agent.attacked]
+    assert labels[2].endswith("on feature 1 of goal") and labels[6] == "stuck-sensor on feature 1 of goal"
+    assert labels[4:6] == ["noise, any value of room", "noise, 1 entry of room at 50% of steps"]
+    page = page_of(read_reports(tmp_path), "page").decode()
+    assert "all features" not in page and "all of goal" in page and "all of image" in page
+
+
 def row(threat, mean, layers, **more):
     returns = [mean - 1.0, mean, mean + 1.0]
     return {
@@ -139,7 +167,7 @@ NEWEST = {"type": "newest", "within": linf(0.1), "axis": 0}
         (row("noise:eps=0.1,newest=true", -6.0, [layer(within=NEWEST)]), "sweep"),
         (row("action-noise:eps=0.1", -6.0, [layer("action-noise", linf(0.1), on="action")]), "action"),
         (row("fixed-dynamics:values=2,at=mass", -6.0, [dynamics(2.0, "mass")]), "dynamics"),
-        (row("noise:eps=2,norm=l0", -6.0, [layer(within={"type": "l0", "k": 2})]), "other"),
+        (row("noise:eps=2,norm=l0", -6.0, [layer(within={"type": "l0", "k": 2})]), "entries"),
         (row("<mine>:eps=0.1", -6.0, [None]), "other"),
         (row("a kind of another release", -6.0, [{"type": "threat", "on": "observation"}]), "other"),
         (row("noise", -6.0, [layer(within=linf(0.1), when={"type": "bernoulli", "p": 0.5})]), "other"),
