@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.core.json_values import Value, decode
-from adv_wrappers.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
 from adv_wrappers.preset_names_without_torch import names_without_importing
 from adv_wrappers.presets import PresetTable, as_threat, names, parse_threat
+from tests.agent_report.planted import agent_for, showing
 from tests.laws.checks import adversary_of, model_of
 from tests.rigs import RIGS, vector
 
@@ -300,3 +304,23 @@ def test_two_packages_with_one_class_name(tmp_path: Path, table: PresetTable) ->
         RuntimeWarning, match=r"second_attacks are left out: .*'same-sag' is taken by first_attacks.Sag1"
     ):
         assert table["same-sag"].kind.__module__ == "first_attacks"
+
+
+SCALAR = spaces.Box(-1, 1, (), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "at"), [(SCALAR, None), (spaces.Dict(a=SCALAR, b=spaces.Discrete(3)), "a"), (spaces.Tuple([SCALAR]), 0)]
+)
+def test_an_observation_of_shape_nothing_is_attacked_or_refused(space, at):
+    """Some presets flattened rows of it, which are numbers, and failed in torch."""
+    agent, attacked = agent_for(space), set()
+    for name in names("observation"):
+        with contextlib.suppress(AdvWrappersError):
+            env = adv.wrap(showing(space), parse_threat(name, eps=0.1, at=at), victim=agent)
+            env.reset(seed=0)
+            assert env.observation_space.contains(env.step(1)[0])
+            attacked.add(name)
+    few = "stuck-sensor:features=0"
+    adv.wrap(showing(space), parse_threat(few, at=at)).reset(seed=0)
+    assert {"noise", "pgd", "carlini-wagner", "hop-skip-jump", "max-diff", "square", "observation-delay"} <= attacked

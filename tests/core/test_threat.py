@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -13,10 +14,11 @@ from adv_wrappers.attacks.model_based import ModelBased
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.sparse_budgets import L0, Sparse
-from adv_wrappers.core.threat import ThreatModel, needed_budget, victims_in
+from adv_wrappers.core.threat import ThreatModel, fits, needed_budget, victims_in
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.timing import And, Bernoulli, Strategic
+from adv_wrappers.victims.victim import Victim
 from tests.core.helpers import box, chooser, linear, randn
 
 DISCRETE = spaces.Discrete(3)
@@ -165,3 +167,45 @@ def test_attacks_that_would_never_end_are_refused():
     assert within.network_passes == 10**7 and ThreatModel("observation", within, Linf(1)).how == within
     with pytest.raises(ValueRangeError, match="at most 10,000,000 are allowed: fewer steps, restarts or queries"):
         ThreatModel("observation", MultiTargeted(victim(), steps=10**4, restarts=501), Linf(1))
+
+
+FIRST, LAST = spaces.Box(0, 255, (3, 6, 8), np.uint8), spaces.Box(0, 255, (6, 8, 3), np.uint8)
+UNIT = spaces.Box(0, 1, (3, 6, 8), np.float32), spaces.Box(0, 1, (6, 8, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        (FIRST, LAST),
+        (LAST, FIRST),
+        UNIT,
+        (spaces.Dict(image=FIRST, speed=box(2)), spaces.Dict(image=LAST, speed=box(2))),
+        (spaces.Dict(left=FIRST, right=UNIT[0]), spaces.Dict(left=LAST, right=UNIT[1])),
+        (
+            spaces.Dict(inner=spaces.Dict(image=LAST), room=DISCRETE),
+            spaces.Dict(inner=spaces.Dict(image=FIRST), room=DISCRETE),
+        ),
+        (spaces.Tuple([FIRST, DISCRETE]), spaces.Tuple([LAST, DISCRETE])),
+    ],
+)
+def test_the_line_for_channels_that_are_turned_works(own, other):
+    """What the error says is run as it stands, and makes what the victim sees."""
+    env = PassiveEnv(other)
+    with pytest.raises(VictimError, match="the channels of the victim's images come") as caught:
+        fits(Victim(own, DISCRETE, "logits"), other, DISCRETE)
+    _, wrapper, call = str(caught.value).partition("gymnasium.wrappers.TransformObservation")
+    made = eval(wrapper + call, {"gymnasium": gymnasium, "env": env})
+    assert made.observation_space == own
+    assert own.contains(made.reset(seed=0)[0])
+
+
+class PassiveEnv(gymnasium.Env):
+    """Shows samples of a space."""
+
+    action_space = DISCRETE
+
+    def __init__(self, space):
+        self.observation_space = space
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}

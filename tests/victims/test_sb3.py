@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.errors import CardError, TrustError, VictimError
+from adv_wrappers.errors import BudgetError, CardError, TrustError, VictimError
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 
 sb3 = pytest.importorskip("stable_baselines3")
@@ -336,6 +336,16 @@ def test_vec_normalize_is_mirrored_and_frozen(observed, keys):
     if not keys:
         assert (np.abs(seen) == 1.5).any()
         np.testing.assert_allclose(victim.scale.numpy(), np.sqrt(env.obs_rms.var + 1e-3))
+    else:
+        units = {key: np.sqrt(env.obs_rms[key].var + 1e-3) for key in keys}
+        assert victim.scale is None and (victim.scales["b"] == 255).all()
+        for at in ("a", ("d", "a")):
+            within = adv.threat("noise", eps=0.1, scale="victim", at=at).against(victim).budget
+            expected = np.concatenate([units[key] for key in at])
+            np.testing.assert_allclose(within.scale, expected)
+        for at in (None, "c", ("a", "f")):
+            with pytest.raises(BudgetError, match="needs at=, of keys that this victim normalises: a, d, b"):
+                adv.threat("noise", eps=0.1, scale="victim", at=at).against(victim)
     with torch.no_grad():
         expected = made.policy.get_distribution(made.policy.obs_to_tensor(seen)[0]).distribution.probs
     before = victim.policy(tensors(obs)).probs
