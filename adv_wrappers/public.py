@@ -97,8 +97,11 @@ def _hint(name: str) -> str:
         return f": import it from {_PLACES[name]}"
     if word in presets:
         return f": {word} is a preset, threat({word!r}, victim, eps=...), of the class {presets[word].kind.__name__}"
-    close = difflib.get_close_matches(word, [public.lower() for public in __all__], n=1)
-    return f": did you mean {next(public for public in __all__ if public.lower() == close[0])}?" if close else ""
+    known = {preset: f"threat({preset!r}, victim, eps=...)" for preset in presets}
+    known |= {place.lower(): f"{place}, of {_PLACES[place]}" for place in _PLACES}
+    known |= {public.lower(): public for public in __all__}
+    close = difflib.get_close_matches(word, known, n=1)
+    return f": did you mean {known[close[0]]}?" if close else ""
 
 
 __all__ = [

@@ -137,6 +137,9 @@ def test_errors_have_one_root():
     [
         ("nothing", "no attribute 'nothing'$"),
         ("Nois", "did you mean Noise"),
+        ("FGMS", r"did you mean threat\('fgsm', victim, eps=...\)"),
+        ("hop_skip_jmp", "did you mean HopSkipJump|did you mean threat\\('hop-skip-jump'"),
+        ("Directr", "did you mean Director, of adv_wrappers.adversaries"),
         ("pgd", "pgd is a preset, threat\\('pgd', victim, eps=...\\), of the class MinBest"),
         ("__wrapped__", "no attribute '__wrapped__'$"),
     ],

@@ -231,14 +231,14 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
                 f"Nothing that was tried changes a single action, with errors of up to {size}: the agent earns "
                 f"{number_text(clean)} whatever it is shown.{below}"
             )
-        what = "No attack that was tried" if lower is None else "No error of all features"
+        what = "No attack that was tried" if lower is None else "No error of this kind"
         return f"{what} takes anything from {number_text(clean)}{'' if eps is None else f', up to {size}'}.{below}"
     one = _worst_feature(agent, eps)
     if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
         name = _feature_name(agent, one)
         return (
             f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} of "
-            f"{number_text(clean)}; one of {size} in all features takes {number_text(lost)}.{below}"
+            f"{number_text(clean)}; one of {size}{'' if choices.at else ' in all features'} takes {number_text(lost)}.{below}"
         )
     taken = f"{number_text(lost)} of {number_text(clean)}"
     if clean <= 0 or _mean(row) < 0:

@@ -64,8 +64,8 @@ def _shapes(space: Space) -> object:
     return space.shape
 
 
-def fits(victim: VictimLike, observation_space: Space, action_space: Space) -> None:
-    """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these."""
+def fits(victim: VictimLike, observation_space: Space, action_space: Space, environment: str | None = None) -> None:
+    """Raise :class:`VictimError` unless the victim's spaces have the kinds and shapes of these of ``environment``."""
     for what, own, other in (
         ("observation", victim.observation_space, observation_space),
         ("action", victim.action_space, action_space),
@@ -73,8 +73,21 @@ def fits(victim: VictimLike, observation_space: Space, action_space: Space) -> N
         if type(own) is not type(other) or _shapes(own) != _shapes(other):
             raise VictimError(
                 f"the victim {victim.ref or repr(victim)} is for {what} space {own}, this environment has {other}"
-                f"{turned(own, other) or stacked(own, other)}{_made(victim)}"
+                f"{turned(own, other) or stacked(own, other) or _both(victim, environment)}{_made(victim)}"
             )
+
+
+def _both(victim: VictimLike, environment: str | None) -> str:
+    """The environments of a victim and of what it does not fit, as far as they have names, and what to do."""
+    about = (getattr(victim, "card", None) or {}).get("environment")
+    own = about.get("id") if isinstance(about, dict) else None
+    if environment is None:
+        return "" if own is None else f". It is an agent for {own}: play it there"
+    if own == environment:
+        return f". Both are {environment}, made with other arguments or wrappers"
+    if own is not None:
+        return f". It is an agent for {own}, and this is {environment}: play it in {own}, or take one for {environment}"
+    return f". This is {environment}: play it in the environment that it was trained in, or take one for {environment}"
 
 
 def _made(victim: VictimLike) -> str:

@@ -158,7 +158,7 @@ class Environment:
         """
         with closing(self.make_one()) as env:
             check_order(env)
-            fits(victim, env.observation_space, env.action_space)
+            fits(victim, env.observation_space, env.action_space, self.name)
             return env.observation_space, env.action_space
 
     def pickled(self) -> bytes:

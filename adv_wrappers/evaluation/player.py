@@ -137,7 +137,7 @@ class Player:
         """
         first = cells[0]
         venv = self.open_environments(first.environment, first.episodes)
-        fits(first.victim, venv.single_observation_space, venv.single_action_space)
+        fits(first.victim, venv.single_observation_space, venv.single_action_space, first.environment.name)
         self._cells, self._runs = cells, [self._wrapped(cell) for cell in cells]
 
     def open_environments(self, environment: Environment, episodes: Episodes) -> EpisodesVectorEnv | DmcVectorEnv:

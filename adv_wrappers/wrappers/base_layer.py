@@ -17,7 +17,7 @@ from adv_wrappers.core.engine import Autoreset, Engine
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On
 from adv_wrappers.core.spaces import Field, Path, leaf_at, with_leaf
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Flags, Info, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
 from adv_wrappers.presets import as_threat, preset_in_errors
@@ -181,12 +181,15 @@ class Layer:
             simulators = EnvironmentBeneath(env)
             self.keep_true, self.quantize = keep_true, quantize
             self.perturbed_space = spaces[0] if quantize else as_float(spaces[0], threat)
+            agent = None if victim is None else load_victim(victim)
+            for seen in threat.resolve(agent).victims:  # the engine checks it too, and knows no names
+                fits(seen, self.perturbed_space, spaces[1], getattr(getattr(env, "spec", None), "id", None))
             self.engine = Engine(
                 threat,
                 self.perturbed_space,
                 spaces[1],
                 rows,
-                victim=None if victim is None else load_victim(victim),
+                victim=agent,
                 beneath=beneath[-1].engine if beneath else None,
                 stream=self.beneath[LAYERS],
                 autoreset=autoreset,

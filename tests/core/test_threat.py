@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import adv_wrappers as adv
 from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, MultiTargeted, Noise
 from adv_wrappers.attacks.model_based import ModelBased
 from adv_wrappers.core.budgets import L2, Linf, Valid
@@ -197,6 +198,26 @@ def test_the_line_for_channels_that_are_turned_works(own, other):
     made = eval(wrapper + call, {"gymnasium": gymnasium, "env": env})
     assert made.observation_space == own
     assert own.contains(made.reset(seed=0)[0])
+
+
+@pytest.mark.parametrize(
+    ("play", "both"),
+    [
+        (lambda agent: adv.evaluate(agent, "MountainCar-v0", episodes=1), True),
+        (lambda agent: adv.report(agent, "MountainCar-v0", tell=None), True),
+        (lambda agent: adv.wrap(gymnasium.make("MountainCar-v0"), "pgd:eps=0.1", victim=agent), True),
+        (lambda agent: adv.wrap(gymnasium.make_vec("MountainCar-v0"), "pgd:eps=0.1", victim=agent), True),
+        (lambda agent: fits(agent, box(2), DISCRETE), False),
+    ],
+    ids=["evaluate", "report", "wrap", "vector", "spaces alone"],
+)
+def test_a_victim_of_another_environment_names_both(play, both):
+    with pytest.raises(VictimError, match=r"is for observation space Box.*It is an agent for CartPole-v1") as caught:
+        play(adv.load_victim("zoo:cartpole-dqn"))
+    assert ("this is MountainCar-v0: play it in CartPole-v1" in str(caught.value)) == both
+    if both:  # nothing is known of one without a card
+        with pytest.raises(VictimError, match="This is MountainCar-v0: play it in the"):
+            play(Victim(box(4), spaces.Discrete(2), "logits"))
 
 
 class PassiveEnv(gymnasium.Env):
