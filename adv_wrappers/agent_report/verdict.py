@@ -165,7 +165,10 @@ def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
 
 def _lower_elsewhere(agent: AgentSections, found: AttackRow) -> AttackRow | None:
     """The lowest row of another kind than a verdict's, if it takes a tenth of the return more."""
-    rows = [row for row in agent.attacked if row.kind not in _OF_A_SWEEP or row.keys != found.keys]
+    other = [
+        row for row in agent.attacked if row.keys != found.keys or (row.kind == "sweep" and row.ball != found.ball)
+    ]
+    rows = [*other, *(row for row in agent.attacked if row.kind not in _OF_A_SWEEP)]
     worst = min(rows, key=_mean, default=None)
     more = SOME_LOSS * abs(_mean(agent.clean))
     return worst if worst is not None and _mean(found) - _mean(worst) >= more > 0 else None
@@ -236,16 +239,17 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     one = _worst_feature(agent, eps)
     if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
         name = _feature_name(agent, one)
+        where = size if choices.at else f"{size} in all features"
         return (
             f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} of "
-            f"{number_text(clean)}; one of {size}{'' if choices.at else ' in all features'} takes {number_text(lost)}.{below}"
+            f"{number_text(clean)}; one of {where} takes {number_text(lost)}.{below}"
         )
     taken = f"{number_text(lost)} of {number_text(clean)}"
     if clean <= 0 or _mean(row) < 0:
         taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(_mean(row))}"
     if row.kind == "entries":
         return f"Other values of what the agent sees take {taken} ({row.label}).{below}"
-    start = f"{row.attack} takes" if eps is None else f"An error of {size} takes"
+    start = f"{row.label} takes" if eps is None else f"An error of {size} takes"
     return f"{start} {taken}{'' if eps is None else f' ({_attack_name(row)})'}.{below}"
 
 

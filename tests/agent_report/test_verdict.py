@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import adv_wrappers as adv
 from adv_wrappers.agent_report.rows_by_section import read_reports
 from adv_wrappers.agent_report.verdict import Verdict, verdict
 from adv_wrappers.errors import ValueRangeError
@@ -29,6 +30,20 @@ def test_rows_alone_have_a_verdict(folder: Path) -> None:
     assert found.figure.low <= found.figure.value <= found.figure.high
     assert "Nothing is certified" in found.cannot_tell[0]
     assert [step.command.split()[:2] for step in found.next] == [["adv-wrappers", "report"]]
+
+
+@pytest.mark.parametrize("threats", [["noise:eps=0.01", "noise:eps=0.02"], []], ids=["beside a sweep", "alone"])
+def test_the_headline_of_rows_at_hand_hides_nothing(threats: list[str], tmp_path: Path) -> None:
+    """A sweep that takes next to nothing is no headline where a stuck sensor takes all."""
+    threats = [*threats, "stuck-sensor:features=2", "action-flip:when=every(50)"]
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
+    found = said(tmp_path)
+    assert found.figure is not None and found.figure.attack == "stuck-sensor" and found.figure.value < 100
+    assert found.sentence.startswith("stuck-sensor on feature 2 takes")
+    if threats[:-2]:  # a report's own verdict is of its eps, and names the rest
+        found = said(tmp_path, unit="of the range of each feature", identity=None)
+        assert found.figure is not None and found.figure.eps == 0.02
+        assert "Less is left by stuck-sensor on feature 2" in found.sentence
 
 
 def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> None:
