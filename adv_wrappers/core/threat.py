@@ -73,14 +73,19 @@ def fits(victim: VictimLike, observation_space: Space, action_space: Space, envi
         if type(own) is not type(other) or _shapes(own) != _shapes(other):
             raise VictimError(
                 f"the victim {victim.ref or repr(victim)} is for {what} space {own}, this environment has {other}"
-                f"{turned(own, other) or stacked(own, other) or _both(victim, environment)}{_made(victim)}"
+                f"{turned(own, other) or _elsewhere(victim, environment, stacked(own, other))}{_made(victim)}"
             )
 
 
-def _both(victim: VictimLike, environment: str | None) -> str:
-    """The environments of a victim and of what it does not fit, as far as they have names, and what to do."""
+def _elsewhere(victim: VictimLike, environment: str | None, stack: str) -> str:
+    """The environments of a victim and of what it does not fit, as far as they have names, and what to do.
+
+    ``stack`` is advice for the environment of the victim itself.
+    """
     about = (getattr(victim, "card", None) or {}).get("environment")
     own = about.get("id") if isinstance(about, dict) else None
+    if stack and (own is None or environment in (None, own)):
+        return stack
     if environment is None:
         return "" if own is None else f". It is an agent for {own}: play it there"
     if own == environment:

@@ -217,7 +217,7 @@ def test_a_victim_of_another_environment_names_both(play, both):
     assert ("this is MountainCar-v0: play it in CartPole-v1" in str(caught.value)) == both
     if both:  # nothing is known of one without a card
         with pytest.raises(VictimError, match="This is MountainCar-v0: play it in the"):
-            play(Victim(box(4), spaces.Discrete(2), "logits"))
+            play(Victim(box(3), spaces.Discrete(2), "logits"))
 
 
 class PassiveEnv(gymnasium.Env):
