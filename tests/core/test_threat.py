@@ -207,7 +207,7 @@ def test_the_line_for_channels_that_are_turned_works(own, other):
         (lambda agent: adv.report(agent, "MountainCar-v0", tell=None), True),
         (lambda agent: adv.wrap(gymnasium.make("MountainCar-v0"), "pgd:eps=0.1", victim=agent), True),
         (lambda agent: adv.wrap(gymnasium.make_vec("MountainCar-v0"), "pgd:eps=0.1", victim=agent), True),
-        (lambda agent: fits(agent, box(2), DISCRETE), False),
+        (lambda agent: fits(agent, box(3), DISCRETE), False),
     ],
     ids=["evaluate", "report", "wrap", "vector", "spaces alone"],
 )
