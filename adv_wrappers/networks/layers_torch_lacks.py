@@ -35,6 +35,13 @@ class Normalize(nn.Module):
         return y if self.clip is None else y.clamp(-self.clip, self.clip)
 
 
+def dtype_to_normalize(mean: Tensor, std: Tensor) -> torch.dtype:
+    """The dtype in which ``(x - mean) / std`` is told to 1e-5: float64 where observations lie far from zero."""
+    rounded = mean.double().abs() / std.double() * torch.finfo(torch.float32).eps / 2
+    whole = bool((std.float() > 0).all())  # else it is damaged, and in float32 the victim's answers show it
+    return torch.float64 if whole and bool((rounded > 1e-5).any()) else torch.float32
+
+
 class Clip(nn.Module):
     """``clamp(x, low, high)``, whose gradient is 1 at the ends, where that of ``nn.Hardtanh`` is 0."""
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.networks.card_format import Section, Weights, read_card, section
-from adv_wrappers.networks.layers_torch_lacks import MinimumCritic, Normalize
+from adv_wrappers.networks.layers_torch_lacks import MinimumCritic, Normalize, dtype_to_normalize
 from adv_wrappers.networks.serialization import clip_of
 from adv_wrappers.utils.check_numbers import is_integer
 from adv_wrappers.utils.untrusted_files import most_numbers
@@ -36,7 +36,7 @@ def load_card(
     *,
     select: Select | None = None,
     device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     ref: str | None = None,
     max_bytes: int | None = None,
 ) -> Victim:
@@ -45,6 +45,8 @@ def load_card(
     Args:
         folder: holds ``card.json`` and ``weights.safetensors`` (float16 weights are widened to ``dtype``).
         select: play the mode or a sample; None does as the card says.
+        dtype: what the victim computes in; None is float32, or float64 where observations lie so far from zero that
+            float32 would round normalised ones by more than 1e-5.
         ref: what :func:`load_victim` would take; None for ``card:FOLDER``.
         max_bytes: how long either file may be; None is 256 MiB.
 
@@ -73,7 +75,7 @@ def victim_of(
     *,
     select: Select | None = None,
     device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     ref: str | None = None,
     most: int = 2**22,
 ) -> Victim:
@@ -87,11 +89,12 @@ def victim_of(
     """
     environment_of(card, where)
     network, observation = (section(card, name, where) for name in ("network", "observation"))
+    # float64 until the end: in float32 a tiny std would round before its epsilon is added
+    mean, std = _normaliser(observation, where)
+    dtype = dtype or (torch.float32 if mean is None or std is None else dtype_to_normalize(mean, std))
     weights = Weights({name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()}, where)
     stated_shape = _stated_shape(card, where, most)
     try:
-        # float64 until the end: in float32 a tiny std would round before its epsilon is added
-        mean, std = _normaliser(observation, where)
         rule: nn.Module = nn.Identity()
         if mean is not None and std is not None:
             clip = clip_of(observation.get("clip"), where, "observation.clip")

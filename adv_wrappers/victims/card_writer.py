@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card_format import Section, write_card
-from adv_wrappers.networks.layers_torch_lacks import ActionValue, AppendLogStd, MinimumCritic, Normalize
+from adv_wrappers.networks.layers_torch_lacks import (
+    ActionValue,
+    AppendLogStd,
+    MinimumCritic,
+    Normalize,
+    dtype_to_normalize,
+)
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
 from adv_wrappers.networks.serialization import WrittenLayer, describe, kinds
 from adv_wrappers.networks.tracing import layers_in_order
@@ -107,7 +113,7 @@ def _victim(
 ) -> Victim:
     if not isinstance(module, nn.Module) or observed is None or acted is None:
         raise VictimError(f"expected a victim, or a module and its spaces, got {module!r:.80}")
-    scale = None
+    scale, dtype = None, None
     if observation is not None:
         unknown = sorted(set(observation) - {"mean", "std", "epsilon", "clip", "rule"})
         if unknown or "mean" not in observation or "std" not in observation:
@@ -118,10 +124,12 @@ def _victim(
             scale = std.expand(observed.shape or ()).clone()
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise CardError(f"observation: {error}") from error
-        dtype = next((p.dtype for p in module.parameters()), torch.float32)
+        own = next((p.dtype for p in module.parameters()), torch.float32)
+        dtype = torch.float64 if own == torch.float64 else dtype_to_normalize(mean, std)
         rule = Normalize(mean.to(dtype), std.to(dtype), observation.get("clip"))
         module, value = nn.Sequential(rule, module), None if value is None else nn.Sequential(rule, value)
-    return from_module(module, observed, acted, kind, value=value, select=select or "mode", clip=clip, scale=scale)
+    how = select or "mode"
+    return from_module(module, observed, acted, kind, value=value, select=how, clip=clip, scale=scale, dtype=dtype)
 
 
 def _parts(victim: Victim) -> tuple[Section, dict[str, Tensor]]:

@@ -23,7 +23,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import Argument, CardError, Message, TrustError, VictimError
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize, OneHot
+from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize, OneHot, dtype_to_normalize
 from adv_wrappers.utils.trees import map_leaves
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim
@@ -100,7 +100,10 @@ def from_rllib(
     where = device_of(device or next((p.device for p in module.parameters()), torch.device("cpu")))
     key, kind, tanh = _output_of(own, acted)
     unit = None if front.unit is None else front.unit.to(where)
-    victim = RllibVictim(observed, acted, kind, select=select, device=where, ref=ref, scale=unit)
+    filters = [layer for layer in front.layers if isinstance(layer, Normalize)]
+    precise = any(dtype_to_normalize(layer.mean, layer.std) == torch.float64 for layer in filters)
+    dtype = torch.float64 if precise else torch.float32
+    victim = RllibVictim(observed, acted, kind, select=select, device=where, dtype=dtype, ref=ref, scale=unit)
     core = RLModuleOutput(own, key, tanh is not None)
     stateful = bool(own.is_stateful())
     victim.take(front, core, _value_of(own), _critic_of(own, acted), stateful)
@@ -298,7 +301,7 @@ def _filter(piece: Any, space: spaces.Space[object]) -> Normalize:
     mean = torch.as_tensor(stat.mean if state["de_mean_to_zero"] else np.zeros_like(stat.mean))
     std = torch.as_tensor(stat.std + _SMALL if state["de_std_to_one"] else np.ones_like(stat.mean))
     clip = state["clip_by_value"]
-    return Normalize(mean.float(), std.float(), float(clip) if clip else None)
+    return Normalize(mean.double(), std.double(), float(clip) if clip else None)
 
 
 def _flatten(piece: Any, space: spaces.Space[object]) -> list[nn.Module]:

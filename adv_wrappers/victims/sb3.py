@@ -32,7 +32,7 @@ from adv_wrappers.errors import (
     VictimError,
     Words,
 )
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers_torch_lacks import Normalize, dtype_to_normalize
 from adv_wrappers.victims.build_card_networks import VictimNetworks
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
 from adv_wrappers.victims.sb3_policy_networks_as_modules import (
@@ -78,7 +78,8 @@ def from_sb3(
             takes the model's own, if it has one.
         stats: the same as a file, as :func:`load_victim` takes it; False for none, also where the model has one.
         device: None for the policy's own.
-        live: follow the policy's weights instead of a copy.
+        live: follow the policy's weights instead of a copy. A copy computes in float64 where observations lie so far
+            from zero that float32 would round them by more than 1e-5 of a standard deviation; a live one in float32.
         observation_space, action_space: of the environment, where they differ from the model's in more than shape.
 
     Raises:
@@ -112,7 +113,10 @@ def from_sb3(
         nets = off_policy_nets(policy, statistics, live)
         squash = "tanh" if nets.kind == "gaussian" else "scale"
     observed, acted = from_zero(observation_space or raw), from_zero(action_space or policy.action_space)
-    victim = Sb3Victim(observed, acted, nets.kind, select=select, device=device or policy.device, ref=ref)
+    precise = not live and any(dtype_to_normalize(mean, std) == torch.float64 for mean, std, _ in statistics.values())
+    dtype = torch.float64 if precise else torch.float32
+    where = device or policy.device
+    victim = Sb3Victim(observed, acted, nets.kind, select=select, device=where, dtype=dtype, ref=ref)
     if observed.shape != policy.observation_space.shape:
         raise VictimError(
             f"expected an observation_space of the shape of the policy's, {policy.observation_space}, got {observed}"

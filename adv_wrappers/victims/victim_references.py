@@ -64,7 +64,7 @@ def load_victim(
     trust: bool = False,
     select: Select | None = None,
     device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     stats: Stats = None,
     max_bytes: int | None = None,
 ) -> Victim:
@@ -80,7 +80,8 @@ def load_victim(
             :class:`adv_wrappers.victims.purified.Purified`).
         trust: allow an SB3 file to run the code that is pickled in it, and a checkpoint of RLlib, which needs it.
         select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
-        dtype: float32 or float64; agents of SB3 and RLlib are float32.
+        dtype: float32 or float64; None is float32, or float64 where observations lie so far from zero that float32
+            would round normalised ones. Agents of SB3 and RLlib take None or float32.
         stats: statistics of the ``VecNormalize`` that an SB3 agent was trained behind: a file that
             ``VecNormalize.save`` wrote, or ``.npz`` or ``.json`` with ``mean``, ``var`` or ``std``, ``clip`` and
             ``epsilon``. None takes those of the reference, else the file that SB3's callbacks, rl-zoo3 or a tutorial
@@ -125,7 +126,7 @@ def load_victim(
     if kind == "card" and rest:
         return load_card(rest, select=select, device=device, dtype=dtype, ref=ref, max_bytes=max_bytes)
     if kind == "sb3" and rest:
-        if dtype != torch.float32:
+        if dtype not in (None, torch.float32):
             raise VictimError(f"SB3 agents compute in float32, got dtype={dtype}")
         path, marker, stated = rest.rpartition("?stats=")
         if marker and stats is None:
@@ -145,7 +146,7 @@ def load_victim(
             ref=f"sb3:{path}{named}",
         )
     if kind == "rllib" and rest:
-        if dtype != torch.float32:
+        if dtype not in (None, torch.float32):
             raise VictimError(f"RLlib agents compute in float32, got dtype={dtype}")
         return from_rllib(Path(rest), trust=trust, device=device, select=select or "mode", ref=ref)
     if kind in ("onnx", "torchscript"):

@@ -15,6 +15,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+import adv_wrappers as adv
 from adv_wrappers.core.json_values import decode, encode
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
 from adv_wrappers.presets import parse_threat
@@ -332,3 +333,75 @@ def test_memory_is_never_taken_before_it_is_known_to_be_needed(tmp_path):
     os.mkfifo(tmp_path / "b.pkl")
     with pytest.raises(CardError, match="regular file"):
         read_statistics(tmp_path / "b.pkl")
+
+
+class Far(gym.Env):
+    """Observations of float64 near 1e8 and 1e-3, of which a normaliser sees the rest."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = spaces.Box(-1, 1, (2,))
+
+    def _observe(self):
+        return np.array([1e8, -3e5, 1e-3]) + self.np_random.normal(size=3) * [1, 0.1, 1e-4]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self._observe(), float(action[0]), self.t >= 10, False, {}
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("far")
+    env = VecNormalize(DummyVecEnv([Far]), norm_reward=False)
+    made = sb3.A2C("MlpPolicy", env, n_steps=64, policy_kwargs={"net_arch": [16]}, seed=0, device="cpu").learn(64)
+    env.obs_rms.mean, env.obs_rms.var = np.array([1e8, -3e5, 1e-3]), np.array([1, 1e-2, 1e-8])
+    made.policy.action_net.weight.data.mul_(30)
+    made.save(folder / "model.zip")
+    env.save(str(folder / "vecnormalize.pkl"))
+    draw = np.random.default_rng(0)
+    obs = np.array([1e8, -3e5, 1e-3]) + draw.normal(size=(50, 3)) * [1, 0.1, 1e-4]
+    return made, env, folder, obs, made.predict(env.normalize_obs(obs), deterministic=True)[0]
+
+
+@pytest.mark.parametrize("how", ["from_sb3", "zip", "card", "module"])
+def test_observations_far_from_zero_are_normalised_in_their_own_precision(far, tmp_path, how):
+    made, env, folder, obs, expected = far
+    victim = from_sb3(made)
+    if how == "zip":
+        victim = load_victim(f"sb3:{folder / 'model.zip'}")
+    elif how == "card":
+        adv.save_card(tmp_path, victim, environment="Far-v0")
+        victim = load_victim(f"card:{tmp_path}")
+    elif how == "module":
+        policy = made.policy
+        net = torch.nn.Sequential(*policy.mlp_extractor.policy_net, policy.action_net)
+        std = np.sqrt(env.obs_rms.var + env.epsilon)
+        rule = {"mean": env.obs_rms.mean.tolist(), "std": std.tolist(), "clip": 10.0}
+        spaces_ = Far.observation_space, Far.action_space
+        adv.save_card(tmp_path, net, *spaces_, "mean", environment="Far-v0", observation=rule, clip=True)
+        victim = load_victim(f"card:{tmp_path}")
+    assert np.ptp(expected, 0).max() > 0.05
+    np.testing.assert_allclose(victim.act_on(obs), expected, atol=1e-5)
+    np.testing.assert_allclose(victim.act_on(torch.from_numpy(obs)).numpy(), expected, atol=1e-5)
+    if how != "module":
+        table = adv.evaluate(victim, Far, ["max-diff:eps=0.5,scale=victim"], episodes=2).to_dataframe(long=True)
+        seeds, returns = table.episode_seed[:2], []
+        for seed in seeds:
+            one, total = Far(), 0.0
+            seen, done = one.reset(seed=int(seed))[0], False
+            while not done:
+                action = made.predict(env.normalize_obs(seen), deterministic=True)[0]
+                seen, reward, done, _, _ = one.step(action)
+                total += reward
+            returns.append(total)
+        np.testing.assert_allclose(table["return"][:2], returns, atol=1e-4)
+        assert abs(table["return"][2:].mean() - np.mean(returns)) > 1e-3  # attacks are no smaller than roundings
+
+
+def test_observations_near_zero_are_normalised_in_float32(trained):
+    assert from_sb3(trained[0]).dtype == torch.float32
