@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import json
 import math
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -19,6 +21,7 @@ from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.agent_report.eps_sweep import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
+from adv_wrappers.agent_report.hardening import hardened_by, training_step_seconds
 from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import ObservationRanges, observed_ranges
 from adv_wrappers.agent_report.play_rows_until_deadline import (
@@ -74,6 +77,8 @@ _FEW = (1, 2, 5, 10, 20, 50)  # perturbations of an episode
 _CERTIFIED_SHARE = 0.15  # of the time that is left, for certificates
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
+_PRICE_SHARE, _PRICE_SECONDS, _LEAST_PRICE = 0.05, 15.0, 5.0  # of the time, and seconds at most and at least, to
+# time the training that will be advised in
 _MOST_STUCK = 12  # features, each of which sticks alone; of more, none does
 _DYNAMICS = {  # factors of what an environment has of these
     "mass": (0.7, 1.3), "density": (0.7, 1.3), "length": (0.7, 1.3), "friction": (0.5, 1.5), "damping": (0.5, 2.0),
@@ -245,7 +250,9 @@ class _Sections:
         self.asked, self.workers, self.progress, self.tell = asked, workers, progress, tell
         self.deadline, self._began = Deadline(limit), time.monotonic()
         self._written = self._began  # when the page was
-        self.command = f"adv-wrappers report {environment.name} --victim {victim.ref or 'REF'} --out {folder.path}"
+        words = ["adv-wrappers", "report", environment.name, "--victim", victim.ref or "REF"]
+        words += ["--env-kwargs", json.dumps(environment.kwargs, default=str)] if environment.kwargs else []
+        self.command = shlex.join([*words, "--out", str(folder.path)])
         self.finished = False
         self._player: TrialPlayer | None = None
         self._swept = list[Trial]()  # trials on all features at all steps
@@ -255,6 +262,9 @@ class _Sections:
         self.frames, self.film = folder.before.frames, folder.before.film
         self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
+        self.advised = hardened_by(victim, environment, folder.path.parent)
+        same = folder.before.harden_by == self.advised.by
+        self._harden_seconds = folder.before.harden_seconds if same else None
 
     @property
     def rows(self) -> TrialPlayer:
@@ -285,6 +295,7 @@ class _Sections:
             self._sweep_cheap()
         self._other_parts()
         self._certify()
+        self._price_of_hardening()
         self._write_at_times()
         self._changes_of_images()
         self._sweep_others(_QUICK)
@@ -605,6 +616,19 @@ class _Sections:
                 return
             eps *= _CERTIFIED_STEP
 
+    def _price_of_hardening(self) -> None:
+        """What a step of the training takes that will be advised, where the agent loses something."""
+        focus, clean = self.focus, self.rows.clean["mean_return"]
+        lost = focus is not None and clean - self.strongest[focus].mean > NO_LOSS * abs(clean)
+        until = Deadline(min(max(_PRICE_SHARE * self.limit, _PRICE_SECONDS), self.deadline.left - self.rows.reserve))
+        if not lost or focus is None or not self.advised.by or self.victim.ref is None or until.left < _LEAST_PRICE:
+            return
+        if self._harden_seconds is None:
+            self.tell(f"what a training against this takes ({self.advised.by})")
+            self._harden_seconds = training_step_seconds(
+                self.advised.by, self.victim, self.environment, self.budget(focus), until
+            )
+
     def _pictures(self) -> None:
         """Pictures of one step under some of the threats, and a short film under the strongest."""
         focus = self.focus
@@ -719,7 +743,10 @@ class _Sections:
             untried=tuple(map(self._untried, untried)),
             frames=self.frames,
             film=self.film,
-            harden_by=hardened_by(self.victim),
+            harden_by=self.advised.by,
+            harden_seconds=self._harden_seconds,
+            harden_most=self.advised.most,
+            tried=self.advised.tried,
             not_tried=tuple(self.not_tried),
         )
         write_choices(self.folder.path, choices)
@@ -758,23 +785,3 @@ class _Sections:
         """Close the environments."""
         if self._player is not None:
             self._player.close()
-
-
-def hardened_by(victim: Victim) -> str:
-    """What a training that begins with an agent goes on by, one of ``HARDENED_BY``; "" where none can begin with it.
-
-    Of the losses for policies the one that keeps most, and for DQN the one that keeps most in its worst seed
-    (``docs/results/defences.md``). WocaR takes no images, and none of them a hidden state.
-    """
-    try:
-        from adv_wrappers.training.convert_victims_to_sb3_agents import networks_of_agent
-        from adv_wrappers.training.train_agent_setup import victim_and_algorithm
-
-        victim_and_algorithm(victim, None)
-        networks_of_agent(victim)
-    except (AdvWrappersError, ImportError):
-        return ""
-    if victim.recurrent:
-        return "max-diff"
-    image = len(victim.observation_space.shape or ()) > 1
-    return "radial" if victim.kind == "q" or image else "wocar"

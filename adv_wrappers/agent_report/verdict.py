@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from adv_wrappers.agent_report.advice import NextStep, hardening, words_of_agent
 from adv_wrappers.agent_report.eps_sweep import NO_LOSS, half_return
 from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow, feature_name, known_features
 from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
@@ -41,14 +42,6 @@ class VerdictFigure:
     eps: float | None
     attack: str
     certified_eps: float | None = None
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """Something to do, and the command that does it ("" where there is none)."""
-
-    what: str
-    command: str
 
 
 @dataclass(frozen=True)
@@ -266,29 +259,17 @@ def _own_unit(agent: AgentSections, row: AttackRow) -> str:
 
 def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) -> tuple[NextStep, ...]:
     """What to do, with commands."""
-    ref = agent.report.victim.get("ref")
-    named = bool(ref) and "make" not in agent.report.env
     if not agent.choices.played:
-        if not named:
+        same = words_of_agent(agent)
+        if same is None:
             return ()
-        words = ["adv-wrappers", "report", agent.environment, "--victim", str(ref), "--minutes", "5", "--out", "FOLDER"]
         what = "Let a report choose budgets and attacks for this agent, and certify what it can"
+        words = ["adv-wrappers", "report", *same, "--minutes", "5", "--out", "FOLDER"]
         return (NextStep(what, shlex.join(words)),)
     if found is None or _lost(agent, found[1]) <= NO_LOSS * abs(_mean(agent.clean)):
         return (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
-    steps, by = list[NextStep](), agent.choices.harden_by
-    if named and by and found[0] is not None:
-        under = by == "max-diff"
-        words = ["adv-wrappers", "train-agent", agent.environment, "--victim", str(ref)]
-        words += ["--adversary" if under else "--robust", by, "--eps", f"{found[0]:.3g}"]
-        if agent.choices.scale is not None:
-            words += ["--scale", ";".join(f"{unit:g}" for unit in agent.choices.scale)]
-        how = f"under attacks of this size, {by}" if under else f"by a loss against every error of this size, {by}"
-        what = f"Harden the agent: go on training it {how} (--steps says for how long)"
-        again = ["adv-wrappers", "report", agent.environment, "--victim", "card:hardened", "--out", "hardened-report"]
-        steps.append(NextStep(what, shlex.join([*words, "--out", "hardened"])))
-        steps.append(NextStep("Then make the report of the hardened agent", shlex.join(again)))
-    if not named or not by:
+    steps = [] if found[0] is None else hardening(agent, found[0])
+    if not steps:
         steps.append(
             NextStep(
                 "Harden the agent in its own training: put PerturbObservation, with an attack of this size, around the "

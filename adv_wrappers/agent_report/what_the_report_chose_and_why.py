@@ -18,7 +18,8 @@ from adv_wrappers.utils.files import write
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
 SCHEMA = 1
-HARDENED_BY = ("radial", "wocar", "max-diff")  # robust losses, and an attack to train under
+ADVERSARIES = ("max-diff", "pa-ad")  # to train under
+HARDENED_BY = ("radial", "wocar", "sa", "car", *ADVERSARIES)  # beside robust losses
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,10 @@ class ReportChoices:
         film: the path of a short animation (gif, webp or mp4), or None.
         harden_by: what ``train-agent`` is advised to go on with the agent by, one of ``HARDENED_BY``; "" where it
             cannot begin with it.
+        harden_seconds: of one of its steps, measured; or None.
+        harden_most: the largest eps that it should have, where a training under more than that had nothing to choose
+            checkpoints by; or None.
+        tried: what the agent, or one that was trained from it, was hardened by already.
         not_tried: what could not be tried at all, in sentences that say why.
         identity: ``victim``, ``env`` and ``seed`` of the report that it belongs to, as a report has them; or None.
         at: the keys of a Dict or Tuple that ``features``, ``scale`` and ``unit`` are of; empty for all that is seen.
@@ -134,6 +139,9 @@ class ReportChoices:
     frames: tuple[AttackedFrame, ...] = ()
     film: Path | None = None
     harden_by: str = ""
+    harden_seconds: float | None = None
+    harden_most: float | None = None
+    tried: tuple[str, ...] = ()
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
     at: tuple[str, ...] = ()
@@ -194,6 +202,9 @@ class _ChoicesReader:
             frames=tuple(map(self._frame, self._dicts(data, "frames"))),
             film=self._file(data, "film"),
             harden_by=self._harden_by(data),
+            harden_seconds=self._number(data, "harden_seconds"),
+            harden_most=self._number(data, "harden_most"),
+            tried=self._texts(data, "tried"),
             not_tried=self._texts(data, "not_tried"),
             identity=None if (about := data.get("identity")) is None else self._dict("identity", about),
             played=True,

@@ -165,7 +165,18 @@ def train_adversary_(
     forms = FORMS if form == BOTH else (".",)
     with show_progress() as move, resumable(out, kept_checkpoints(steps, forms)):
         whole = steps * len(forms)
-        move(kind, min(kept_steps(out, forms), whole), whole)
+        kept = min(kept_steps(out, forms), whole)
+        before = kept // steps * steps  # of the forms that are done
+
+        def at_checkpoint(at: int, _: float) -> None:
+            nonlocal before
+            before = at // steps * steps
+            move(kind, min(at, whole), whole)
+
+        def at_episode(at: int, *_: float) -> None:
+            move(kind, min(before + at, whole), whole)
+
+        move(kind, kept, whole)
         train(
             kind,
             env,
@@ -188,7 +199,8 @@ def train_adversary_(
             reward=None if cost is None else PerturbationCost(cost),
             workers=workers,
             env_workers=env_workers,
-            progress=lambda at, _: move(kind, min(at, whole), whole),
+            progress=at_checkpoint,
+            on_episode=None if form == BOTH and workers > 1 else at_episode,  # which would keep forms in one process
             env_kwargs=env_kwargs,
             make=make,
         )
@@ -304,7 +316,14 @@ def train_agent_(
     first = None if victim is None else load_agent(victim, trust, stats)
     against = None if adversary == "none" else adversary or "auto"
     budget = None if eps is None else Linf(eps, parse_scale(scale))
+    note = ""
     with show_progress() as move, resumable(out, kept_checkpoints(steps)):
+
+        def at_checkpoint(at: int, clean: float, _: float | None) -> None:
+            nonlocal note
+            note = f"clean return {number_text(clean)}"
+            move("agent", min(at, steps), steps, note)
+
         move("agent", min(kept_steps(out), steps), steps)
         hardened = train_agent(
             env,
@@ -326,7 +345,8 @@ def train_agent_(
             tensorboard=tensorboard,
             workers=workers,
             env_workers=env_workers,
-            progress=lambda at, clean, _: move("agent", min(at, steps), steps, f"clean return {number_text(clean)}"),
+            progress=at_checkpoint,
+            on_steps=lambda at: move("agent", min(at, steps), steps, note),
             env_kwargs=env_kwargs,
             make=make,
         )

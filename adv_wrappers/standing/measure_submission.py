@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from adv_wrappers.agent_report.hardening import hardened_by
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
-from adv_wrappers.agent_report.play_agent_report import hardened_by
 from adv_wrappers.agent_report.play_rows_until_deadline import TrialPlayer
 from adv_wrappers.agent_report.what_the_report_chose_and_why import (
     CertifiedReturn,
@@ -413,6 +413,6 @@ def _choices(entry: StandingEntry, opened: OpenedAgent) -> ReportChoices:
         reasons=(f"The budget is that of the standing: {entry.budget}.",),
         certificates=() if found is None else (CertifiedReturn(eps, found.lower, clean, entry.episodes, found.method),),
         untried=tuple(Untried(name, "did not fit into the time", spent) for name, spent in seconds.items()),
-        harden_by=hardened_by(opened.victim),
+        harden_by=hardened_by(opened.victim).by,
         not_tried=tuple(not_tried),
     )

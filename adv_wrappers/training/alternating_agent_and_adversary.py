@@ -16,8 +16,10 @@ All begin at zero with an episode. When the networks change, states go on from w
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -35,6 +37,7 @@ from torch import Tensor
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director_policy import Director
 from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
@@ -42,6 +45,7 @@ from adv_wrappers.core.perturbation import BoundedPerturbation, On
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
+from adv_wrappers.errors import BudgetError
 from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress
 from adv_wrappers.training.convert_victims_to_sb3_agents import update_normaliser
 from adv_wrappers.training.director_networks import director_of
@@ -56,6 +60,10 @@ from adv_wrappers.victims import Victim, from_sb3
 from adv_wrappers.wrappers.base_layer import Layer
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
+_SHARES = (0.5, 0.25, 0.125, 0.0625)  # of a budget under which all is lost
+_SOME_LOSS, _ALIKE = 0.1, 0.02  # of the clean return, and the spread of returns as a share of what is lost
+_FEW = 3  # episodes below which nothing is said of what they have in common
+_TOLD = 1000  # times that on_steps is called in a training, about, at most
 _DIRECTOR_STREAM = 1 << 30  # draws of the adversary's actions, apart from those of the actor
 
 
@@ -261,15 +269,20 @@ class AgentReturns:
         returns: of every episode, ``[episodes]``, under the names of the record: ``clean``, ``attacked``, which may be
             None, and ``gwc`` where the greedy worst case was played.
         acr: of its episodes the share of steps without a choice, ``[episodes]``, or None.
+        smaller: where all is lost, by the share of the budget the mean return under MaxDiff.
     """
 
     returns: dict[str, NDArray[np.float64] | None]
     acr: NDArray[np.float64] | None = None
+    smaller: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
     """The returns of an agent: clean, attacked and in the greedy worst case, as far as there are those.
+
+    Where the strongest of them ends all episodes alike, far below those without an attack, it says nothing of how far
+    an agent is from withstanding it. Then MaxDiff is played in shares of the budget too.
 
     Attributes:
         robust: of a robust training, which says how the agent is used; or None.
@@ -282,11 +295,43 @@ class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
         if self.robust is not None:
             agent = self.robust.deployed(agent)
         attacked = None if threat is None else evaluator.play(agent, threat)
-        returns = {"clean": evaluator.play(agent), "attacked": attacked}
-        if checkpoint.worst_within is None:
-            return AgentReturns(returns)
-        worst = evaluator.worst_case(agent, checkpoint.worst_within)
-        return AgentReturns({**returns, "gwc": worst.returns}, worst.acr)
+        clean = evaluator.play(agent)
+        returns = {"clean": clean, "attacked": attacked}
+        within = checkpoint.worst_within
+        if within is None:
+            if (
+                threat is None
+                or threat.on != "observation"
+                or attacked is None
+                or not all_lost(attacked, clean)
+            ):
+                return AgentReturns(returns)
+            return AgentReturns(returns, None, self._smaller(evaluator, agent, threat.budget))
+        worst = evaluator.worst_case(agent, within)
+        smaller = self._smaller(evaluator, agent, within) if all_lost(worst.returns, clean) else None
+        return AgentReturns({**returns, "gwc": worst.returns}, worst.acr, smaller)
+
+    def _smaller(self, evaluator: CheckpointEvaluator, agent: Victim, within: Budget | None) -> dict[str, float] | None:
+        """By the share of a budget the mean return under MaxDiff in it; None where there is no smaller budget."""
+        found, grid = dict[str, float](), np.dtype(agent.observation_space.dtype).kind in "iu"
+        for share in _SHARES:
+            with contextlib.suppress(BudgetError):
+                part = None if within is None else within.scaled(share, grid)
+                if part is not None and not part.is_zero:
+                    threat = ThreatModel("observation", MaxDiff(), part)
+                    found[f"{share:g}"] = float(evaluator.play(agent, threat.against(agent)).mean())
+        return found or None
+
+
+def all_lost(returns: NDArray[np.float64], clean: NDArray[np.float64]) -> bool:
+    """Whether an attack ends all episodes alike, well below those without one, so that it tells no agents apart.
+
+    >>> all_lost(np.full(20, -500.0), np.full(20, -80.0)), all_lost(np.full(20, 500.0), np.full(20, 500.0))
+    (True, False)
+    """
+    lost = float(clean.mean() - returns.mean())
+    alike = len(returns) >= _FEW and float(returns.std()) <= _ALIKE * lost
+    return alike and lost > _SOME_LOSS * abs(float(clean.mean()))
 
 
 class AlternatingTraining(BaseCallback):
@@ -302,6 +347,7 @@ class AlternatingTraining(BaseCallback):
         select: how the agent acts in evaluations.
         progress: called after every checkpoint.
         bounds: of the agent's policy, where its loss is one over the budget's box.
+        on_steps: called between rollouts with the steps that the agent has taken.
     """
 
     def __init__(
@@ -315,9 +361,10 @@ class AlternatingTraining(BaseCallback):
         select: Literal["mode", "sample"],
         progress: AgentProgress | None,
         bounds: BoundedPolicy | None = None,
+        on_steps: Callable[[int], object] | None = None,
     ) -> None:
         super().__init__()
-        self.bounds = bounds
+        self.bounds, self.on_steps = bounds, on_steps
         self.agent, self.adversary, self.threat, self.scoring = agent, adversary, threat, scoring
         self.schedule, self.checkpoints, self.select, self.progress = schedule, checkpoints, select, progress
         record = checkpoints.folder.record
@@ -325,6 +372,7 @@ class AlternatingTraining(BaseCallback):
         self.taken = int(record[-1]["steps"]) if record else 0  # steps of the last checkpoint, with a score or without
         self.seconds, self.since = dict(last), time.process_time()
         self.next_phase = self.next_checkpoint = 0
+        self.told = -1  # steps that on_steps was told of last
         self._schedule_next()
 
     @property
@@ -351,6 +399,11 @@ class AlternatingTraining(BaseCallback):
         if checkpoint or self.steps >= self.next_phase:
             self._between_rollouts(checkpoint)
         self.agent.update_normaliser()
+        if self.on_steps is not None and (
+            self.told < 0 or self.steps - self.told >= self.schedule.training.steps // _TOLD
+        ):
+            self.told = self.steps
+            self.on_steps(self.steps)
 
     def finish(self) -> AgentAndThreat:
         """The best checkpoint, after evaluating the last steps too."""
@@ -419,6 +472,9 @@ class AlternatingTraining(BaseCallback):
                 logged[f"agent/{name}"] = row[name]
         log_point(self.agent.model, row["steps"], logged)
         row["score"] = float(np.mean([row[name] for name in returns if row[name] is not None]))
+        if found.smaller is not None:
+            row["smaller"] = found.smaller
+            row["smaller_score"] = float(np.mean([row["clean"], np.mean([*found.smaller.values()])]))
         if found.acr is not None:
             row["gwc_acr"] = float(found.acr.mean())
         row |= {name: taken[name] for name in ("in_training", "seconds", "late")}

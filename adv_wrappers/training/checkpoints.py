@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.training.convert_victims_to_sb3_agents import save_agent
 from adv_wrappers.training.training_folder import TrainingFolder
 from adv_wrappers.utils.check_numbers import check_integer
@@ -121,6 +123,7 @@ def _load_moments(rms: RunningMeanStd | dict[str, RunningMeanStd], moments: Any,
 
 
 AgentProgress = Callable[[int, float, "float | None"], None]
+_NAMES = {"attacked": "the attack", "gwc": "the greedy worst case"}  # of returns in a record
 AgentAndThreat = tuple[Victim, "ThreatModel | None"]
 
 
@@ -129,10 +132,11 @@ class AgentCheckpoints:
 
     Args:
         folder: what is kept.
+        tried: by what the agent that the training began with was hardened, for the card.
     """
 
-    def __init__(self, folder: TrainingFolder) -> None:
-        self.folder = folder
+    def __init__(self, folder: TrainingFolder, tried: Sequence[str] = ()) -> None:
+        self.folder, self._tried = folder, [*tried]
         self.found: AgentAndThreat | None = None  # the best so far
 
     def begin(self, steps: int, model: BaseAlgorithm, adversary: BaseAlgorithm | None) -> Path | None:
@@ -147,19 +151,23 @@ class AgentCheckpoints:
     def add(self, row: Info, found: AgentAndThreat, part: Path | None) -> None:
         """Add a checkpoint; it is the best if it is ``late`` and no other has a higher score.
 
+        Two under which all is lost at the budget of the training are compared by what they keep at ``smaller`` ones.
+
         Args:
             row: its figures.
             found: the agent, and the threat that it was evaluated under.
             part: what :meth:`begin` returned.
         """
         best, about = self.folder.best_row, self.folder.about
-        is_best = row["late"] and (best is None or row["score"] >= best["score"])
+        key = "smaller_score" if best is not None and "smaller" in row and "smaller" in best else "score"
+        is_best = row["late"] and (best is None or row[key] >= best[key])
         if is_best:
             self.found = found
             if part is not None:
                 agent, threat = found
                 environment = about["environment"]["id"], about["environment"]["kwargs"]
-                save_agent(part, agent, environment, training={**about, "checkpoints": [*self.folder.record, row]})
+                known = {**about, "tried": self._tried, "checkpoints": [*self.folder.record, row]}
+                save_agent(part, agent, environment, training=known)
                 learns = (part / "adversary.zip").exists()
                 if learns and threat is not None and isinstance(threat.how, Learned):
                     threat.how.save(part / "adversary", threat.budget, {**about, "steps": row["steps"]})
@@ -171,6 +179,7 @@ class AgentCheckpoints:
         Args:
             threat: the threat of the last checkpoint; an adversary that learned is replaced by that of the best one.
         """
+        self._warn_of_one_score()
         out = self.folder.out
         if out is None:
             assert self.found is not None
@@ -179,3 +188,19 @@ class AgentCheckpoints:
         if threat is not None and isinstance(threat.how, Learned) and (learned / "card.json").exists():
             threat = replace(threat, how=Learned(card=str(learned)))
         return load_card(out), threat
+
+    def _warn_of_one_score(self) -> None:
+        """Warn where the attacks of the training's own budget told no two checkpoints apart."""
+        late = [row for row in self.folder.record if row["late"]]
+        if len(late) < 2 or not all("smaller" in row for row in late):
+            return
+        name = "attacked" if late[-1].get("gwc") is None else "gwc"
+        low, high = (number_text(edge(row[name] for row in late)) for edge in (min, max))
+        left, shares = low if low == high else f"{low} to {high}", " and ".join(late[-1]["smaller"])
+        warnings.warn(
+            f"{_NAMES[name]} leaves {left} at each of the {len(late)} checkpoints that are compared, and so tells none "
+            "from another: they were chosen by their clean return and what they keep under MaxDiff at "
+            f"{shares} of the budget; a smaller eps leaves more to learn from",
+            UserWarning,
+            stacklevel=6,
+        )

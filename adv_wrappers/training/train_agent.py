@@ -17,7 +17,8 @@ is:
 - The checkpoint that is returned has the highest mean of its clean return and its return under the adversary of its
   day, on seeds that training never sees, among those of the second half: early adversaries are weak. The papers report
   an agent of medium robustness among 21. With a robust loss the second return is the greedy worst case, or that under
-  MaxDiff where actions are in a Box: the best clean agents are those of the days when eps was small.
+  MaxDiff where actions are in a Box: the best clean agents are those of the days when eps was small. Checkpoints of
+  which all episodes are lost alike under that are compared by what they keep under MaxDiff in shares of the budget.
 
 PPO's settings: 32 environments, 64 steps each, batches of 128, 10 epochs, rate 3e-4; gamma 0.99, lambda 0.95, two
 layers of 64 with tanh, rewards and observations normalised. A2C's: 16 steps each, rate 7e-4. DQN's: double Q-learning,
@@ -34,7 +35,7 @@ sequences, as sb3-contrib cuts them: gradients go back to the beginning of the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,6 +81,7 @@ from adv_wrappers.training.training_folder import (
     later_seed,
     warn_of_unknown,
 )
+from adv_wrappers.training.training_method import hardened_before
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_processes, pickled
@@ -97,7 +99,9 @@ class Hardened:
             takes it; None for plain training, and with ``robust`` and discrete actions.
         record: one dictionary a checkpoint: ``steps``, ``adversary_steps``, ``clean``, ``attacked`` (mean returns),
             with ``robust`` and discrete actions ``gwc`` (the greedy worst-case return; ``gwc_acr`` is the share of its
-            steps without a choice), their ``_std``, ``score``, ``late`` (of the second half), ``in_training`` and
+            steps without a choice), their ``_std``, ``score``, where all episodes are lost alike ``smaller`` (by the
+            share of the budget the mean return under MaxDiff) and ``smaller_score`` (the mean of that and of the clean
+            return), ``late`` (of the second half), ``in_training`` and
             ``seconds`` of the processor for either side.
         best: index of the best checkpoint.
     """
@@ -115,6 +119,8 @@ class Hardened:
         names = {"clean": "clean", "attacked": "attacked", "gwc": "greedy worst-case"}
         known = [name for key, name in names.items() if row.get(key) is not None]
         rule = "clean return" if known == ["clean"] else f"mean of {' and '.join(known)} return"
+        if all("smaller" in point for point in self.record if point["late"]):
+            rule = "mean of clean return and return in smaller budgets, since in its own all is lost at each"
         return f"the best of {count} checkpoints by the {rule}, at {row['steps']} of {last} steps"
 
 
@@ -150,6 +156,7 @@ def train_agent(
     adversary_settings: Mapping[str, object] | None = None,
     workers: int = 1,
     env_workers: int = 1,
+    on_steps: Callable[[int], object] | None = None,
 ) -> Hardened:
     """Train an agent, against an adversary or without one.
 
@@ -201,6 +208,7 @@ def train_agent(
             of their code.
         tensorboard: a folder for SB3's logs.
         progress: called as ``progress(steps done, clean mean return, attacked mean return or None)``.
+        on_steps: called as ``on_steps(steps done)`` between rollouts; an exception ends the training there.
         settings, adversary_settings: settings of the two algorithms, instead of the defaults.
         workers: the number of processes; the others than this one play the episodes of checkpoints while this one
             trains on, as for :func:`adv_wrappers.train_adversary`, which changes nothing in the result.
@@ -295,8 +303,18 @@ def train_agent(
         agent.attack(spec.threat, opponent)
         setup = ScoringSetup(environment, episodes, training.seed, True, AgentScore(hardening))
         scoring = opened.enter_context(Scoring(setup, training.workers))
+        before = [] if initial is None else hardened_before(initial.card)
         turns = AlternatingTraining(
-            agent, opponent, scored_under, scoring, schedule, AgentCheckpoints(folder), select, progress, boxes
+            agent,
+            opponent,
+            scored_under,
+            scoring,
+            schedule,
+            AgentCheckpoints(folder, before),
+            select,
+            progress,
+            boxes,
+            on_steps,
         )
         if model.num_timesteps:  # other draws and episodes than at the beginning
             later = later_seed(training.seed, model.num_timesteps)

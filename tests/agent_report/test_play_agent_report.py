@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.agent_report import play_agent_report
-from adv_wrappers.agent_report.play_agent_report import hardened_by, report
+from adv_wrappers.agent_report.hardening import hardened_by
+from adv_wrappers.agent_report.play_agent_report import report
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.store import Store
 from tests.agent_report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
@@ -65,7 +66,7 @@ def test_an_agent_that_breaks_below_a_hundredth(tmp_path: Path) -> None:
 def test_the_training_that_a_page_advises_begins_with_the_agent(ref: str, by: str) -> None:
     pytest.importorskip("stable_baselines3")
     agent = adv.load_victim(ref)
-    assert hardened_by(agent) == by
+    assert hardened_by(agent).by == by
     small: Any = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
     if by:
         adv.train_agent("CartPole-v1", victim=agent, robust=by, eps=0.05, **small)

@@ -30,6 +30,7 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
     AgentTrainer,
     AlternatingTraining,
     DirectorSnapshot,
+    all_lost,
     hold_statistics,
 )
 from adv_wrappers.training.checkpoints import AgentCheckpoints
@@ -194,6 +195,61 @@ def test_only_the_second_half_is_chosen_from():
     for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
         checkpoints.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None)
     assert checkpoints.folder.best == 3 and checkpoints.found[0] == "agent 3"  # of equals, the longest trained
+
+
+def test_steps_are_told_between_rollouts():
+    told = []
+    train_agent("CartPole-v1", None, steps=512, on_steps=told.append, **SMALL)
+    assert told == list(range(0, 512, 64))
+
+    def stop(steps):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_agent("CartPole-v1", None, steps=512, on_steps=stop, **SMALL)
+
+
+ALL_LOST = {"env_kwargs": {"max_episode_steps": 100}, **SMALL, "checks": 4, "episodes": 4}
+
+
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [({"robust": "sa"}, "the greedy worst case leaves"), ({"adversary": "min-best"}, "the attack leaves")],
+)
+def test_where_all_is_lost_checkpoints_are_compared_by_smaller_budgets(how, left, tmp_path):
+    """CartPole within a budget of one: every episode ends after nine steps, whatever the agent has learned."""
+    given = {"victim": "zoo:cartpole-a2c", "eps": 1.0, "steps": 256, "out": tmp_path / "out", **ALL_LOST, **how}
+    with pytest.warns(
+        UserWarning, match=f"{left} .* at each of the 3 checkpoints .* at 0.5 and 0.25 and 0.125 and 0.06"
+    ):
+        hardened = train_agent("CartPole-v1", **given)
+    late = [row for row in hardened.record if row["late"]]
+    assert all(list(row["smaller"]) == ["0.5", "0.25", "0.125", "0.0625"] for row in late)
+    for row in late:
+        assert row["smaller_score"] == pytest.approx((row["clean"] + np.mean([*row["smaller"].values()])) / 2)
+    assert hardened.record[hardened.best]["smaller_score"] == max(row["smaller_score"] for row in late)
+    assert "smaller budgets" in hardened.protocol
+    assert json.loads((tmp_path / "out" / "state.json").read_text())["record"] == [*hardened.record]
+
+
+def test_what_is_kept_in_the_budget_itself_counts_first():
+    checkpoints = AgentCheckpoints(TrainingFolder(None, "agent", {}))
+    rows = [(50.0, 30.0), (49.0, 40.0), (60.0, None), (55.0, 99.0), (20.0, 70.0)]
+    best = []
+    for number, (score, smaller) in enumerate(rows):
+        more = {} if smaller is None else {"smaller": {"0.5": 1.0}, "smaller_score": smaller}
+        checkpoints.add({"steps": number, "score": score, "late": True, **more}, (f"agent {number}", None), None)
+        best.append(checkpoints.folder.best)
+    assert best == [0, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("clean", "returns", "lost"),
+    [(500, [9, 10, 8, 9], True), (-80, [-500] * 4, True), (500, [500] * 4, False), (9, [9, 8, 9, 8], False),
+     (500, [9, 400, 20, 300], False), (500, [9, 9], False), (0, [-21] * 4, True), (250, [-600, -400, -90], False)],
+)  # fmt: skip
+def test_all_is_lost_where_every_episode_ends_alike(clean, returns, lost):
+    assert all_lost(np.array(returns, float), np.full(len(returns), float(clean))) == lost
 
 
 @pytest.mark.parametrize("sampled", [True, False])

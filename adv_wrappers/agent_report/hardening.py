@@ -1,0 +1,181 @@
+"""Which training a report advises to harden an agent by, what was tried already, and what a step of it takes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.agent_report.what_the_report_chose_and_why import ADVERSARIES, HARDENED_BY
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.utils.check_numbers import finite_float
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.victims.victim import Victim
+
+_RECURRENT = ("max-diff", "pa-ad")  # no loss has bounds through an LSTM
+_Q = ("radial", "sa", "car", "max-diff")
+_IMAGES = ("radial", "sa", "max-diff")
+_POLICIES = ("wocar", "sa", "radial", "pa-ad")
+_ROWS = 32  # environments, as many as train-agent has
+_ROLLOUTS, _STEPS = 4, 8  # of the training that is timed, and how often each environment is stepped in one
+_MOST_FOLDERS = 100  # beside the report that are looked into
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A training that an agent has behind it, or that began with it.
+
+    Attributes:
+        by: one of ``HARDENED_BY``.
+        most: the largest eps that another should have, where all was lost under this one's at every checkpoint.
+    """
+
+    by: str
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Advised:
+    """The training that comes next.
+
+    Attributes:
+        by: one of ``HARDENED_BY``, or "" where none can begin with the agent.
+        tried: those before it, in their order.
+        most: the largest eps that it should have, or None.
+    """
+
+    by: str = ""
+    tried: tuple[str, ...] = ()
+    most: float | None = None
+
+
+def hardened_by(victim: Victim, environment: Environment | None = None, beside: Path | None = None) -> Advised:
+    """What a training that begins with an agent goes on by: the first that was not tried.
+
+    Of the losses for policies the one that keeps most comes first, and for DQN the one that keeps most in its worst
+    seed (``docs/results/defences.md``). WocaR takes no images, and no loss a hidden state. Once all were tried they
+    come again, under half of the eps.
+
+    Args:
+        victim: the agent.
+        environment: where it is trained, if it is to be checked that it can be.
+        beside: a folder whose folders may hold trainings that began with it, or None.
+    """
+    try:
+        from adv_wrappers.training.convert_victims_to_sb3_agents import networks_of_agent
+        from adv_wrappers.training.train_agent_setup import check_spaces, victim_and_algorithm
+
+        initial, algorithm = victim_and_algorithm(victim, None)
+        networks_of_agent(victim)
+        if environment is not None:
+            check_spaces(environment, initial, algorithm)
+    except (AdvWrappersError, ImportError):
+        return Advised()
+    image = len(victim.observation_space.shape or ()) > 1
+    fitting = _RECURRENT if victim.recurrent else _Q if victim.kind == "q" else _IMAGES if image else _POLICIES
+    before = [*_tried_before(victim), *([] if beside is None else _tried_beside(beside, victim))]
+    counts = {by: sum(one.by == by for one in before) for by in fitting}
+    rounds = min(counts.values())
+    most = min((one.most / 2**rounds for one in before if one.most is not None), default=None)
+    return Advised(next(by for by in fitting if counts[by] == rounds), tuple(one.by for one in before), most)
+
+
+def training_step_seconds(
+    by: str, victim: Victim, environment: Environment, within: Linf, deadline: Deadline
+) -> float | None:
+    """Seconds of a step of the training that is advised, measured on a few short rollouts of it.
+
+    The rollouts are the first of a training that is as short as they are, so that what grows in the course of one, such
+    as the share of eps that a loss is over, has grown. What checkpoints take, some hundredths, is not counted.
+
+    Args:
+        by, within: the training and its budget.
+        victim, environment: with what it begins, and where.
+        deadline: when to give up.
+
+    Returns:
+        None where there was no time for it, or the training cannot begin.
+    """
+    each = _STEPS * _ROWS  # steps of a rollout of all environments
+    told = list[tuple[int, float]]()  # steps, and the time at which a rollout began after so many
+
+    def rollout(steps: int) -> None:
+        deadline.check()
+        told.append((steps, time.perf_counter()))
+        if steps >= (_ROLLOUTS - 1) * each:  # the rest, and the episodes of its checkpoint, would tell nothing more
+            raise OutOfTime
+
+    try:
+        from adv_wrappers.training.train_agent import train_agent
+
+        short: dict[str, Any] = {"learning_starts": _ROWS} if victim.kind == "q" else {"n_steps": _STEPS}
+        adversary: dict[str, Any] = {"adversary_settings": {"n_steps": _STEPS}} if by == "pa-ad" else {}
+        train_agent(
+            environment, by if by in ADVERSARIES else None, steps=_ROLLOUTS * each, num_envs=_ROWS, victim=victim,
+            robust=None if by in ADVERSARIES else by, within=within, phase=each, checks=1, episodes=1, settings=short,
+            on_steps=rollout, **adversary,
+        )  # fmt: skip
+    except (AdvWrappersError, ImportError, OutOfTime):
+        pass
+    if len(told) < 3:
+        return None
+    (first, began), (last, ended) = told[1], told[-1]  # the first rollout prepares what all others use
+    return (ended - began) / (last - first)
+
+
+def _tried_before(victim: Victim) -> list[Tried]:
+    """What the card of an agent says of the trainings behind it; it may be of another hand."""
+    training = (victim.card or {}).get("training")
+    if not isinstance(training, Mapping):
+        return []
+    earlier = training.get("tried")
+    found = [Tried(by) for by in earlier if by in HARDENED_BY] if isinstance(earlier, Sequence) else []
+    return [*found, *_tried_in(training, training.get("checkpoints"))]
+
+
+def _tried_beside(folder: Path, victim: Victim) -> list[Tried]:
+    """The trainings in the folders of a folder that began with an agent."""
+    found = list[Tried]()
+    for path in sorted(folder.glob("*/state.json"))[:_MOST_FOLDERS]:
+        with suppress(OSError, ValueError):
+            state = json.loads(path.read_text(encoding="utf-8"))
+            about = state.get("about") if isinstance(state, dict) and state.get("kind") == "agent" else None
+            if isinstance(about, Mapping) and about.get("victim") == victim.fingerprint():
+                found += _tried_in(about, state.get("record"))
+    return found
+
+
+def _tried_in(about: Mapping[str, Any], record: object) -> list[Tried]:
+    """What a training's description says that it hardened an agent by; nothing for a plain one."""
+    from adv_wrappers.training.training_method import hardening_of
+
+    found = hardening_of(about)
+    if found is None or found[0] not in HARDENED_BY:
+        return []
+    eps, rows = finite_float(found[1]), record if isinstance(record, list) else []
+    late = [row for row in rows if isinstance(row, Mapping) and row.get("late")]
+    shares = [row.get("smaller") for row in late]
+    if eps is None or not shares or not all(isinstance(one, Mapping) for one in shares):
+        return [Tried(found[0])]
+    # the largest share of eps under which checkpoints differ, else the smallest that was played
+    by_share: dict[str, set[float]] = {}
+    for one in shares:
+        assert isinstance(one, Mapping)
+        for share, mean in one.items():
+            by_share.setdefault(str(share), set()).add(finite_float(mean) or 0.0)
+    told = [number for share, means in by_share.items() if len(means) > 1 and (number := _number(share))]
+    every = [number for share in by_share if (number := _number(share))]
+    return [Tried(found[0], eps * (max(told, default=0.0) or min(every, default=1.0)))]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return finite_float(float(text))
+    except ValueError:
+        return None
