@@ -297,27 +297,25 @@ class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
         attacked = None if threat is None else evaluator.play(agent, threat)
         clean = evaluator.play(agent)
         returns = {"clean": clean, "attacked": attacked}
-        within = checkpoint.worst_within
-        if within is None:
-            if (
-                threat is None
-                or threat.on != "observation"
-                or attacked is None
-                or not all_lost(attacked, clean)
-            ):
-                return AgentReturns(returns)
-            return AgentReturns(returns, None, self._smaller(evaluator, agent, threat.budget))
-        worst = evaluator.worst_case(agent, within)
-        smaller = self._smaller(evaluator, agent, within) if all_lost(worst.returns, clean) else None
-        return AgentReturns({**returns, "gwc": worst.returns}, worst.acr, smaller)
+        # what the agent loses most by, of which nothing is learned where all is lost at every checkpoint
+        within, worst = checkpoint.worst_within, None
+        if within is not None:
+            worst = evaluator.worst_case(agent, within)
+            returns["gwc"] = worst.returns
+        elif threat is not None and threat.on == "observation":
+            within = threat.budget
+        strongest = attacked if worst is None else worst.returns
+        lost = strongest is not None and all_lost(strongest, clean)
+        smaller = self._smaller(evaluator, agent, within) if lost and within is not None else None
+        return AgentReturns(returns, None if worst is None else worst.acr, smaller)
 
-    def _smaller(self, evaluator: CheckpointEvaluator, agent: Victim, within: Budget | None) -> dict[str, float] | None:
+    def _smaller(self, evaluator: CheckpointEvaluator, agent: Victim, within: Budget) -> dict[str, float] | None:
         """By the share of a budget the mean return under MaxDiff in it; None where there is no smaller budget."""
         found, grid = dict[str, float](), np.dtype(agent.observation_space.dtype).kind in "iu"
         for share in _SHARES:
             with contextlib.suppress(BudgetError):
-                part = None if within is None else within.scaled(share, grid)
-                if part is not None and not part.is_zero:
+                part = within.scaled(share, grid)
+                if not part.is_zero:
                     threat = ThreatModel("observation", MaxDiff(), part)
                     found[f"{share:g}"] = float(evaluator.play(agent, threat.against(agent)).mean())
         return found or None
