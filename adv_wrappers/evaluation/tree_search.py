@@ -156,7 +156,8 @@ class DeterministicEpisodes:
         """
         first = self._node(*self.env.reset(seed=seed), 0, 0.0)
         if not self._checked:
-            check_repeats(self.env, self.actions(self.batch([first.observation]))[0])
+            action = self.actions(self.batch([first.observation]))[0]
+            check_repeats(self.env, action, action_space=self.victim.action_space)
             self._checked, first = True, first._replace(snapshot=Snapshot.of(self.env))  # may be replayed from now on
         return first._replace(random=random_states(self.env))
 

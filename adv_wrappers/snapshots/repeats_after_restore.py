@@ -27,7 +27,7 @@ class _Answer(NamedTuple):
     info: Info
 
 
-def check_repeats(env: Any, action: Any = None, steps: int = 3) -> None:
+def check_repeats(env: Any, action: Any = None, steps: int = 3, action_space: spaces.Space[Any] | None = None) -> None:
     """Play a few steps twice from the present state, compare them to the bit, and return to it.
 
     What a wrapper measures by the clock on the wall, ``info["episode"]["t"]``, is not compared. Where a recorder is
@@ -39,6 +39,7 @@ def check_repeats(env: Any, action: Any = None, steps: int = 3) -> None:
         action: the first action; None draws it, as the later ones are: not from the environment's own generators, and
             by the ``action_mask`` of its infos.
         steps: how many steps are played, fewer where the episode is over before.
+        action_space: from which actions are drawn; None for the environment's own. Agents may number them otherwise.
 
     Raises:
         SnapshotError: for an environment that cannot be saved, for one that was not reset, and for one that answers
@@ -46,12 +47,13 @@ def check_repeats(env: Any, action: Any = None, steps: int = 3) -> None:
     """
     before = Snapshot.of(env)
     moments = [(recorder, recorder.at) for recorder in recorders_of(env) if recorder.at and not recorder.why]
-    where = _difference(env, before, action, steps)
+    space = env.action_space if action_space is None else action_space
+    where = _difference(env, before, action, steps, space)
     if where and moments:
         for recorder, moment in moments:
             recorder.replay(f"does not repeat after its contents were restored: {where}", moment)
         before = Snapshot.of(env)
-        where = _difference(env, before, action, steps)
+        where = _difference(env, before, action, steps, space)
     if where:
         raise SnapshotError(
             f"{env} does not repeat: {where}; it has a state outside Python's objects, or draws from a generator that "
@@ -61,11 +63,11 @@ def check_repeats(env: Any, action: Any = None, steps: int = 3) -> None:
         recorder.save_contents()
 
 
-def _difference(env: Any, before: Snapshot, action: Any, steps: int) -> str:
+def _difference(env: Any, before: Snapshot, action: Any, steps: int, space: spaces.Space[Any]) -> str:
     """Where a few steps from a snapshot differ the second time, "" where they do not; the state is the same after."""
     try:
         first, actions = list[_Answer](), list[Any]()
-        for played, answer in _play(env, action, steps):
+        for played, answer in _play(env, action, steps, copy.deepcopy(space)):
             actions.append(played)
             first.append(answer)
         before.restore(env)
@@ -82,8 +84,7 @@ def _difference(env: Any, before: Snapshot, action: Any, steps: int) -> str:
         before.restore(env)
 
 
-def _play(env: Any, action: Any, steps: int) -> Iterator[tuple[Any, _Answer]]:
-    space: spaces.Space[Any] = copy.deepcopy(env.action_space)
+def _play(env: Any, action: Any, steps: int, space: spaces.Space[Any]) -> Iterator[tuple[Any, _Answer]]:
     space.seed(0)
     action = space.sample() if action is None else action
     for _ in range(steps):

@@ -14,6 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
@@ -139,7 +140,12 @@ class EnvironmentBeneath:
 
     Args:
         env: the environment that the layer is wrapped around, single or a vector.
+
+    Attributes:
+        action_space: of one row, with choices numbered as the agent does; None for the environment's own.
     """
+
+    action_space: spaces.Space[Any] | None = None
 
     def __init__(self, env: Any) -> None:
         self.env, self.single = env, isinstance(env, gym.Env)
@@ -205,7 +211,7 @@ class EnvironmentBeneath:
     def check(self, number: int, env: Any, action: Any) -> None:
         """Replay a few steps at the first use of a row's environment, beginning with an action."""
         if self._checked.get(number) is not env:
-            check_repeats(env, action)
+            check_repeats(env, action, action_space=self.action_space)
             self._checked[number] = env
 
     def save(self, number: int, env: Any) -> Snapshot:
@@ -225,4 +231,5 @@ class EnvironmentBeneath:
 
     def __getstate__(self) -> dict[str, object]:
         """Emulators and MuJoCo's data in old snapshots have no pickle, and are not needed."""
-        return {"env": self.env, "single": self.single, "_checked": {}, "_saved": {}}
+        kept = {"env": self.env, "single": self.single, "action_space": self.action_space}
+        return kept | {"_checked": {}, "_saved": {}}

@@ -29,6 +29,7 @@ from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import Perturbation, When
+from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError, VictimError, Words
 from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
@@ -104,7 +105,7 @@ def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None)
     if by == "successor":
         with closing(record_for_replay(make_env())) as env:
             env.reset(seed=0)
-            check_repeats(env)
+            check_repeats(env, action_space=numbered_as(victim.action_space, env.action_space))
     return WorstAction(victim, by, other=victim.discrete)
 
 

@@ -196,6 +196,7 @@ class Layer:
                 simulators=simulators,
                 parameters=parameters,
             )
+            simulators.action_space = self.engine.action_space
             self._look()
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
         return simulators.env

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.optimal_timing import resilience_profile
 from adv_wrappers.wrappers.base_layer import layers
 
 sb3 = pytest.importorskip("stable_baselines3")
@@ -209,3 +210,23 @@ def test_callbacks_evaluate_such_agents():
     table = callback.report.to_dataframe(long=True)
     assert own_play(model, Move, table.episode_seed[:2]) == table["return"].tolist()[:2]
     assert {*received} <= {0, 1, 2} and len(table) == 6
+
+
+@pytest.mark.filterwarnings("ignore:.*draws random numbers in its steps")
+def test_what_tries_actions_tries_those_of_the_agent():
+    victim = adv.from_sb3(agent("ppo", Move()))
+    report = adv.evaluate(victim, Move, ["worst-action:by=successor"], episodes=1)
+    assert report.threats[1]["attacked_fraction"] == 1
+    profile = resilience_profile(victim, Move, seeds=[0], budgets=[0, 5])
+    assert profile.returns[0, 1] <= profile.returns[0, 0]
+    more = {"episodes": 2, "checks": 1, "check_episodes": 2, "n_steps": 16, "batch_size": 16, "num_envs": 1}
+    adv.resilience(victim, Move, steps=16, **more)
+    assert {*received} <= {0, 1, 2}
+
+
+def test_adversaries_learn_against_such_agents():
+    victim = adv.from_sb3(agent("ppo", Move()))
+    more = {"episodes": 2, "checks": 1, "n_steps": 16, "batch_size": 16, "num_envs": 1}
+    learned = adv.train_adversary("pa-ad-action", Move, victim, steps=16, **more)
+    adv.evaluate(victim, Move, [learned], episodes=1)
+    assert {*received} <= {0, 1, 2}
