@@ -168,10 +168,10 @@ class _OtherProcess:
 
     def close(self) -> None:
         """Tell the process to close its environments; it stays for others."""
-        for end in (self._connection, self._theirs):
-            if end is not None:
-                end.close()
+        self._connection.close()
         wait([self._served], CLOSE_SECONDS)
+        if self._theirs is not None:  # not before, as a thread of the pool may be about to send it
+            self._theirs.close()
 
     def _died(self) -> WorkerError:
         discard(ON_DEMAND, self._pool)

@@ -180,12 +180,14 @@ def call_in_worker(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
 
 
 def discard(workers: int, pool: ProcessPoolExecutor) -> None:
-    """End the processes of a pool now, whatever they are doing."""
+    """End the processes of a pool now, whatever they are doing; futures that are not done fail."""
     with _lock:
         if _pools.get(workers) is pool:
             del _pools[workers]
     processes = list((getattr(pool, "_processes", None) or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
+    # futures are not cancelled: nobody who waits for one would be told (concurrent.futures.wait), and the pool's own
+    # threads would then disagree on which are left. They fail as soon as the pool sees that its processes are gone
+    pool.shutdown(wait=False)
     for process in processes:
         process.terminate()
 

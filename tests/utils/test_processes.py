@@ -1,3 +1,4 @@
+import concurrent.futures
 import multiprocessing
 import os
 import signal
@@ -56,6 +57,15 @@ def test_an_error_leaves_no_process_behind():
         raise KeyboardInterrupt
     assert wait([worker.sentinel], 60)  # not join(): the pool's own thread may take the exit code at the same time
     assert 1 not in processes._pools
+
+
+def test_who_waits_for_processes_that_are_ended_is_told():
+    """Also of what has not begun yet, which a cancelled future does not tell."""
+    pool = processes.pool_of(1)
+    futures = [pool.submit(about_worker, n) for n in range(8)]
+    processes.discard(1, pool)
+    done = concurrent.futures.wait(futures, 60)
+    assert not done.not_done and not any(future.cancelled() for future in futures)
 
 
 @pytest.fixture
