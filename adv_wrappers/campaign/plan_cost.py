@@ -150,6 +150,7 @@ def estimate(
     check_number("share", share, 0, 1, above=True)
     began = time.perf_counter()
     cells = cells_of(plan if isinstance(plan, Expansion) else expand(plan, victims), store)
+    store.place(cell.key for cell in cells)
     done = store.done(cell.key for cell in cells)
     kinds: dict[tuple[str, ...], list[PlanCell]] = collections.defaultdict(list)
     for cell in cells:

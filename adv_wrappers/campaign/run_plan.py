@@ -102,11 +102,12 @@ class _Run:
         self, cells: Expansion, store: Store, executor: CellExecutor, progress: RunProgress | None, began: float
     ) -> None:
         self.cells, self.store, self.executor, self.progress, self.began = cells, store, executor, progress, began
+        store.place(cell.key for cell in cells.cells)
         done = store.done(cell.key for cell in cells.cells)
         self.waiting = collections.deque(cell for cell in cells_of(cells, store) if cell.key not in done)
         self.claimed: collections.deque[PlanCell] = collections.deque()
         self.known, self.played, self.under_way = len(done), 0, 0
-        self.failed: dict[str, str] = {}
+        self.failed: dict[str, str] = {}  # by key
         self.play_seconds, self.chunk = 0.0, 1
 
     def play(self) -> RunSummary:
@@ -127,7 +128,7 @@ class _Run:
         return RunSummary(
             self.played,
             self.known,
-            self.failed,
+            self._errors(),
             self.cells.left_out,
             time.perf_counter() - self.began,
             self.play_seconds,
@@ -163,11 +164,19 @@ class _Run:
             self.played += cell.error is None
             self.play_seconds += cell.seconds
             if cell.error is not None:
-                name = cell.name if cell.name not in self.failed else f"{cell.name} ({cell.key[:8]})"
-                self.failed[name] = cell.error
+                self.failed[cell.key] = cell.error
         each = self.play_seconds / max(self.played + len(self.failed), 1)
         self.chunk = int(min(max(_CLAIM_SECONDS / max(each, 1e-6), 1), _MOST_CLAIMED))
         self._report()
+
+    def _errors(self) -> dict[str, str]:
+        """By the name of a cell that failed, its error, in the order of the plan."""
+        found = dict[str, str]()
+        for cell in self.cells.cells:
+            if cell.key in self.failed:
+                name = str(cell) if str(cell) not in found else f"{cell} ({cell.key[:8]})"
+                found[name] = self.failed[cell.key]
+        return found
 
     def _report(self) -> None:
         if self.progress is not None:

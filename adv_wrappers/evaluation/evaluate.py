@@ -176,6 +176,8 @@ def play_missing(
     with ExitStack() as opened:
         opened.enter_context(one_thread())
         kept = None if out is None else opened.enter_context(_KeptRows(evaluator, Path(out), minimum, failed))
+        if kept is not None:
+            kept.place()
         if kept is not None and resume:
             rows |= {i: row for i, row in kept.known().items() if i not in rows}
             kept.write(rows)  # in the order of this call
@@ -226,12 +228,17 @@ class _KeptRows:
     ) -> None:
         self.evaluator, self.folder, self.minimum, self.failed = evaluator, folder, minimum, failed
         self.keys = [evaluator.key(i) for i in range(len(evaluator.stacks))]
+        self._stored_keys = [key or unknown_key() for key in self.keys]
         self._unstored: list[PlayedCell] = []
         self._unwritten: OutputError | None = None
 
     def __enter__(self) -> _KeptRows:
         self._store = Store(self.folder / ROWS_FILE, shared=False)
         return self
+
+    def place(self) -> None:
+        """Rows have the order of the threats, whichever is played first."""
+        self._store.place(self._stored_keys)
 
     def __exit__(self, *_: object) -> None:
         self._store.close()
@@ -250,14 +257,13 @@ class _KeptRows:
         """Write the row of a cell, and the report of all rows, once there is the first."""
         row, name = rows[i], self.evaluator.stacks[i].name
         seconds = row["ms_per_step"] * row["mean_length"] * row["episodes"] / 1000
-        key = self.keys[i] or unknown_key()
-        self._unstored.append(PlayedCell(key, name, self.evaluator.about, row, None, seconds, ""))
+        self._unstored.append(PlayedCell(self._stored_keys[i], name, self.evaluator.about, row, None, seconds, ""))
         self.write(rows)
 
     def fail(self, i: int, error: SimulationError, rows: Mapping[int, Row]) -> None:
         """Write why a cell has no row."""
-        key, text = self.keys[i] or unknown_key(), f"{type(error).__name__}: {error}"
-        self._unstored.append(PlayedCell(key, self.evaluator.stacks[i].name, None, None, text, 0.0, ""))
+        name, text = self.evaluator.stacks[i].name, f"{type(error).__name__}: {error}"
+        self._unstored.append(PlayedCell(self._stored_keys[i], name, None, None, text, 0.0, ""))
         self.write(rows)
 
     def export(self, rows: Mapping[int, Row]) -> Report:

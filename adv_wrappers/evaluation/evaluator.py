@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -169,21 +170,28 @@ class Evaluator:
         with_player = executor or ThisProcess[Player, BlockResult](self.player)
         stages = {i: _Stages(i, self.stages(i), progress) for i in which}
         waiting = [(i, block) for i in stages for block in stages[i].blocks]
-        diverged = set[int]()
-        while waiting or len(rows) + len(diverged) < len(stages):
+        diverged = dict[int, tuple[int, SimulationError]]()  # the first block of a cell that does, and its error
+        under_way = Counter[int]()  # blocks of a cell
+        while waiting or under_way.total():
             while waiting and with_player.free() > 0:
                 i, block = waiting.pop(0)
                 stages[i].tell(0)
                 with_player.submit(block, stages[i].teller())
+                under_way[i] += 1
             for played in with_player.collect(None):
                 assert isinstance(played.task, Block)
                 i = played.task.cell
+                under_way[i] -= 1
                 if isinstance(played.error, SimulationError) and on_divergence is not None and self.stacks[i].layers:
-                    if i not in diverged:
-                        on_divergence(i, played.error)
-                    diverged.add(i)
-                    waiting = [(cell, block) for cell, block in waiting if cell != i]
+                    place = stages[i].place(played.task)
+                    if i not in diverged or place < diverged[i][0]:
+                        diverged[i] = (place, played.error)
+                    # blocks before it are played, as the error is that of the first one, whichever ends first
+                    first = diverged[i][0]
+                    waiting = [one for one in waiting if one[0] != i or stages[i].place(one[1]) < first]
                 if i in diverged:
+                    if on_divergence is not None and not under_way[i] and all(cell != i for cell, _ in waiting):
+                        on_divergence(i, diverged[i][1])
                     continue
                 row = stages[i].add(played.task, played.value())
                 stages[i].tell(stages[i].finished)
@@ -236,7 +244,7 @@ class Evaluator:
         if self._on_rewards:
             by = " + ".join(self._on_rewards)
             warnings.append(f"the environment changes rewards, by {by}: what is counted here are its own rewards")
-        warnings += [f"{self.stacks[i].name} has no row: {why}" for i, why in (failed or {}).items()]
+        warnings += [f"{self.stacks[i].name} has no row: {why}" for i, why in sorted((failed or {}).items())]
         return Report(
             **self.about,
             warnings=tuple(warnings),
@@ -266,10 +274,13 @@ class _Stages:
     def _begin(self, blocks: list[Block]) -> None:
         self.blocks, self._found = blocks, dict[int, BlockResult]()
 
+    def place(self, block: Block) -> int:
+        """The place of a block among those of its stage."""
+        return next(n for n, one in enumerate(self.blocks) if one is block)
+
     def add(self, block: Block, result: BlockResult) -> Row | None:
         """Add what a block measured; the row, where it was the last one."""
-        place = next(n for n, one in enumerate(self.blocks) if one is block)
-        self._found[place] = result
+        self._found[self.place(block)] = result
         self.finished += len(block.seeds)
         self.fresh = len(self._found) == len(self.blocks)
         if self.fresh:

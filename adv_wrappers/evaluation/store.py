@@ -45,6 +45,7 @@ CREATE TABLE cells (
 );
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, heartbeat REAL NOT NULL) WITHOUT ROWID;
 """
+_PLACES = "CREATE TABLE places (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE)"  # the order of rows
 _HEARTBEAT = 5.0  # seconds between two signs of life of a run
 _STALE = 60.0  # seconds without one, after which the claims of a run on another machine are free
 _BUSY = 60.0  # seconds to wait for another writer
@@ -180,6 +181,10 @@ class Store:
                         "a newer release of adv_wrappers wrote it" if version > SCHEMA else "an older release wrote it"
                     )
                     raise StoreError(f"{self.path} has form {version} and not {SCHEMA}: {newer}")
+                self._has_places = "places" in tables or not self._read_only
+                if "places" not in tables and not self._read_only:  # a new file, or one from before there were places
+                    execute(_PLACES)
+                    execute("INSERT INTO places (key) SELECT key FROM cells ORDER BY rowid")
             if self._shared:
                 execute("PRAGMA journal_mode = WAL")
                 execute("PRAGMA synchronous = NORMAL")
@@ -210,6 +215,11 @@ class Store:
     def trainings(self) -> str | None:
         """The folder beside the file where attacks that cells train are kept; None for a store in memory."""
         return None if self._own_memory else str(self.path.absolute().with_name(f"{self.path.name}.trainings"))
+
+    def place(self, keys: Iterable[str]) -> None:
+        """Give these cells their places, one after another behind all others, whoever plays them first, or has."""
+        with self._transaction():
+            self._connection.executemany("INSERT OR REPLACE INTO places (key) VALUES (?)", [(key,) for key in keys])
 
     def claim(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that have no row, and that no other living process has claimed; they are claimed now."""
@@ -260,6 +270,7 @@ class Store:
             "finished = excluded.finished WHERE cells.error IS NOT NULL OR ?",
             (*values, replace and cell.error is None),
         )
+        execute("INSERT OR IGNORE INTO places (key) VALUES (?)", (cell.key,))
         execute("DELETE FROM claims WHERE key = ?", (cell.key,))
 
     def _run(self, about: Mapping[str, Any]) -> str:
@@ -291,7 +302,7 @@ class Store:
 
     def errors(self) -> dict[str, str]:
         """By the name of a cell that failed, kind and text of its error; cells of one name are numbered."""
-        find = "SELECT name, error FROM cells WHERE error IS NOT NULL ORDER BY rowid"
+        find = f"SELECT name, error FROM cells {self._placed('error IS NOT NULL')}"
         with _named_errors(self.path):
             found = self._connection.execute(find).fetchall()
         return dict(zip(unique(name for name, _ in found), (error for _, error in found), strict=True))
@@ -339,14 +350,22 @@ class Store:
         return len(new)
 
     def played(self) -> Iterator[PlayedCell]:
-        """Every cell that has a row."""
+        """Every cell that has a row, in the order of :meth:`place`."""
         find = (
             "SELECT cells.key, cells.name, runs.about, cells.row, cells.seconds, cells.worker FROM cells "
-            "JOIN runs ON runs.id = cells.run ORDER BY cells.rowid"
+            f"JOIN runs ON runs.id = cells.run {self._placed('TRUE')}"
         )
         with _named_errors(self.path):
             for key, name, about, row, seconds, worker in self._connection.execute(find):
                 yield PlayedCell(key, name, json.loads(about), json.loads(row), None, seconds, worker)
+
+    def _placed(self, condition: str) -> str:
+        """The end of a query of cells, for which the condition holds, in the order of their places."""
+        if not self._has_places:
+            return f"WHERE {condition} ORDER BY cells.rowid"
+        # an older release gives its rows no places
+        order = "places.place IS NULL, places.place, cells.rowid"
+        return f"LEFT JOIN places ON places.key = cells.key WHERE {condition} ORDER BY {order}"
 
     def __len__(self) -> int:
         with _named_errors(self.path):

@@ -18,6 +18,7 @@ from adv_wrappers.campaign.plan_cell_player import CellPlayer, CellPlayerSetup, 
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
 from adv_wrappers.evaluation.executor import Processes
 from tests.evaluation.agents import balancing
+from tests.executors import LastFirst
 from tests.processes import python
 
 DQN, HOPPER = "zoo:cartpole-dqn", "zoo:hopper-ppo"
@@ -53,7 +54,7 @@ class Failing(gym.Wrapper):
 
     def step(self, action):
         self.steps += 1
-        if self.steps == self.at and self.how == "raises":
+        if self.steps == self.at and self.how.startswith("raises"):
             raise RuntimeError("no more")
         if self.steps == self.at and self.how == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -78,6 +79,44 @@ def test_processes_play_the_same_rows(tmp_path):
         assert first.played == second.played == 12 and not first.failed and first.known == 0
         assert run(PLAN, two, workers=2).known == 12 and seen[0] == (0, 0, 12) and seen[-1] == (12, 0, 12)
     assert "12 cells played" in str(first)
+
+
+def names(store):
+    return [[row["threat"] for row in report.threats] for report in store.reports()]
+
+
+def test_rows_have_the_order_of_the_plan_whichever_is_played_first(tmp_path):
+    plan = Plan.of(victims=[DQN], environments=[SHORT], **ATTACKED)
+    ordered = [str(cell) for cell in expand(plan).cells]
+    with Store(tmp_path / "rows.db") as store, closing(CellPlayer()) as player:
+        assert run(plan, store, LastFirst(player)).played == 6
+        assert [cell.name for cell in store.played()] == ordered
+        assert names(store) == [["none", "noise:eps=0.1", "max-diff:steps=2,eps=0.1"]] * 2
+        # a later plan has them the other way round, and one more between them
+        given = {**ATTACKED, "threats": ["max-diff:steps=2", "pgd", "noise"], "seeds": [1, 0]}
+        assert run(Plan.of(victims=[DQN], environments=[SHORT], **given), store, LastFirst(player)).known == 6
+        assert [report.seed for report in store.reports()] == [1, 0]
+        assert names(store) == [["none", "max-diff:steps=2,eps=0.1", "pgd:eps=0.1", "noise:eps=0.1"]] * 2
+    with Store(tmp_path / "rows.db", read_only=True) as store:
+        assert names(store)[0][2] == "pgd:eps=0.1"
+
+
+def test_a_store_of_an_older_release_keeps_its_order(tmp_path):
+    with Store(tmp_path / "rows.db") as store:
+        run(Plan.of(victims=[DQN], environments=[SHORT], **ATTACKED), store)
+        before = names(store)
+        store._connection.execute("DROP TABLE places")
+    for read_only in (True, False, True):
+        with Store(tmp_path / "rows.db", read_only=read_only) as store:
+            assert names(store) == before
+
+
+def test_cells_that_fail_have_the_order_of_the_plan():
+    plan = sum((failing(how) for how in ("raises", "is fine", "raises later")), Plan(()))
+    with Store(":memory:") as store, closing(CellPlayer()) as player:
+        found = run(plan, store, LastFirst(player))
+        assert [name.partition("how=")[2][:8] for name in found.failed] == ["'raises'", "'raises "]
+        assert [*store.errors()] == [*found.failed]
 
 
 def test_two_runs_share_a_store(tmp_path):

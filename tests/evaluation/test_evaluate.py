@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,17 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, SimulationError
 from adv_wrappers.evaluation import episodes_under_one_threat
-from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.evaluate import play_missing
+from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.executor import ThisProcess
+from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.store import Store
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import Film, balancing, short, watcher
+from tests.executors import LastFirst
 from tests.rigs import RIGS
 
 
@@ -329,6 +337,36 @@ def test_a_simulation_that_diverges_ends_its_own_row_alone(victim: Victim, tmp_p
         assert len(list(store.rows())) == 3
     again = made(out=tmp_path, resume=True)  # what failed is tried again, and nothing else
     assert untimed(again) == untimed(report)
+
+
+class Later(Unstable):
+    """It diverges at a step that depends on its seed."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        found = super().reset(seed=seed)
+        self.t = -((seed or 0) % 7)
+        return found
+
+
+def test_an_error_is_that_of_the_first_episodes_whichever_end_first(victim: Victim) -> None:
+    stacks = [CLEAN_RUN, as_threat_stack("fixed-dynamics:at=mass,values=3", victim)]
+    evaluator = Evaluator(victim, Environment(Later), stacks, Episodes(6, num_envs=1))
+    found: list[tuple[int, str]] = []
+    with closing(evaluator):
+        for make in (ThisProcess, LastFirst):
+            executor = make(evaluator.player)
+            assert [*evaluator.play([0, 1], executor, on_divergence=lambda i, e: found.append((i, str(e))))] == [0]
+    assert len(found) == 2 and found[0] == found[1]
+
+
+def test_rows_in_a_folder_have_the_order_of_the_threats(victim: Victim, tmp_path: Path) -> None:
+    stacks = [CLEAN_RUN, *(as_threat_stack(name, victim) for name in ("noise:eps=0.1", "pgd:eps=0.1"))]
+    with closing(Evaluator(victim, Environment("CartPole-v1"), stacks, Episodes(2))) as evaluator:
+        rows = dict[int, Row]()
+        for i in (2, 1):  # as processes may end them
+            play_missing(evaluator, rows, {0, i}, out=tmp_path)
+    with Store(tmp_path / "rows.db") as store:
+        assert [row["threat"] for _, row in store.rows()] == ["none", "noise:eps=0.1", "pgd:eps=0.1"]
 
 
 def test_a_simulation_that_diverges_without_a_threat_is_an_error(victim: Victim) -> None:
