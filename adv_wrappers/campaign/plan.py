@@ -23,6 +23,7 @@ from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.utils.split_and_parse_text import split_arguments, split_stack
+from adv_wrappers.utils.untrusted_files import named_code
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 _COUNTS = (
@@ -241,6 +242,13 @@ class Plan:
 
     def __add__(self, other: Plan) -> Plan:
         return Plan((*self.grids, *other.grids))
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """What its environments import and run: functions that make them, and modules in their ids."""
+        parts = [environment_parts(one) for grid in self.grids for one in grid.environments]
+        found = [make or named_code(id, kwargs) for id, kwargs, make in parts]
+        return tuple(dict.fromkeys(text for text in found if text is not None))
 
     def to_dict(self) -> dict[str, Any]:
         """Values that JSON knows, without those that are the defaults."""

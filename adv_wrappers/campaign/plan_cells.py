@@ -29,6 +29,7 @@ from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
 from adv_wrappers.utils.split_and_parse_text import split_arguments, split_stack
+from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.victims import Victim, environment_of, load_victim
 from adv_wrappers.victims.victim_references import load_referenced
 
@@ -94,16 +95,18 @@ class Expansion:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion:
+def expand(plan: Plan, victims: Mapping[str, Victim] | None = None, *, trust: bool = False) -> Expansion:
     """All cells, after checking every threat against every victim and environment; nothing is played.
 
     Args:
         plan: the plan.
         victims: victims that the plan calls by these names.
+        trust: import modules that cards name with their environments, where the plan names none.
 
     Raises:
         AdvWrappersError: one of its kinds, for an unknown victim or environment, a budget below one grey level, and
-            whatever else cannot work.
+            whatever else cannot work; :class:`TrustError` for a card whose environment is of a module, without
+            ``trust``.
         ValueRangeError: for two cells of one key.
         ThreatError: where no cell with a threat applies.
 
@@ -118,7 +121,7 @@ def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion
     check_victims(victims)
     known, left_out = dict[str, PlanCell](), dict[str, str]()
     for grid in plan.grids:
-        found, reasons = _GridExpansion(grid, victims or {}).cells()
+        found, reasons = _GridExpansion(grid, victims or {}, trust).cells()
         for cell in found:
             if cell.name != CLEAN_RUN.name and cell.key in known:  # grids may share the runs without a threat
                 raise ValueRangeError(f"two cells of one key: {known[cell.key]} and {cell}")
@@ -134,8 +137,8 @@ def expand(plan: Plan, victims: Mapping[str, Victim] | None = None) -> Expansion
 class _GridExpansion:
     """The cells of one grid, and why others are left out."""
 
-    def __init__(self, grid: Grid, victims: Mapping[str, Victim]) -> None:
-        self.grid, self.given = grid, victims
+    def __init__(self, grid: Grid, victims: Mapping[str, Victim], trust: bool) -> None:
+        self.grid, self.given, self.trust = grid, victims, trust
         self.stacks: list[Threat | None] = [None, *grid.stacks()]
         self.left_out: dict[str, str] = {}
 
@@ -146,7 +149,7 @@ class _GridExpansion:
             if self.grid.select not in (None, victim.select):
                 raise VictimError(f"{name} acts by its {victim.select}, the plan says select={self.grid.select!r}")
             fitting = 0
-            for environment in self.grid.environments or [_own_environment(name, victim)]:
+            for environment in self.grid.environments or [_own_environment(name, victim, self.trust)]:
                 try:
                     found += self._of_pair(name, victim, environment)
                     fitting += 1
@@ -268,10 +271,13 @@ def load_of_plan(name: str, select: str | None, device: str) -> Victim:
     return load_victim(name, select=select, device=device)  # type: ignore[arg-type]  # it says what select must be
 
 
-def _own_environment(name: str, victim: Victim) -> str:
+def _own_environment(name: str, victim: Victim, trust: bool) -> str | dict[str, Any]:
+    """The environment of a victim's card; its keyword arguments follow from the card, or are given where trusted."""
     if victim.card is None:
         raise VictimError(f"{name} has no card that names its environment: give the plan environments")
-    return environment_of(victim.card)[0]
+    id, kwargs = environment_of(victim.card)
+    Environment.of_file(id, kwargs, f"the card of {name}", trust)
+    return {"id": id, "kwargs": kwargs} if named_code("", kwargs) else id
 
 
 def environment_of_plan(given: str | Mapping[str, Any]) -> Environment:

@@ -19,6 +19,7 @@ from adv_wrappers.cli.main import main, make_table
 from adv_wrappers.cli.print_table_or_json import json_asked, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli_option_choices import SAMPLE_SHARE
+from adv_wrappers.errors import TrustError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,6 +47,11 @@ STORE = click.Path(path_type=Path, dir_okay=False)
     "--sample", "share", default=SAMPLE_SHARE, show_default=True, type=click.FloatRange(0, 1, min_open=True),
     help="share of the cells of every kind that --dry-run plays",
 )  # fmt: skip
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="import the modules of environments that cards name, and with --dry-run what PLAN names: for your own files",
+)
 @table_options
 def run_(
     plan: Path,
@@ -56,6 +62,7 @@ def run_(
     gpus: float,
     dry_run: bool,
     share: float,
+    trust: bool,
 ) -> None:
     """Play the cells of PLAN, a .toml or .json file, that the store does not hold."""
     if ray is None and (actors is not None or gpus):
@@ -67,7 +74,13 @@ def run_(
     from adv_wrappers.utils.processes import check_workers
 
     check_workers(workers)
-    cells = expand(Plan.load(plan))
+    whole = Plan.load(plan)
+    if dry_run and not trust and whole.code:
+        raise TrustError(
+            f"--dry-run plays a sample of the cells, which runs what {plan} names: {', '.join(whole.code)}. For a plan "
+            f"of your own: --dry-run --trust"
+        )
+    cells = expand(whole, trust=trust)
     for name, reason in cells.left_out.items():
         say(f"left out: {name}: {reason}")
     trained = sorted({cell.recipe.entry for cell in cells.cells if cell.recipe is not None and cell.recipe.trained})

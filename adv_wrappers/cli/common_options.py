@@ -81,6 +81,9 @@ TRUST = click.option(
     is_flag=True,
     help="run the code that is pickled in sb3:FILE.zip, rllib:FOLDER and --stats: for files of your own",
 )
+TRUST_MODULES = click.option(
+    "--trust", is_flag=True, help="import the module of an environment that a card names: for files of your own"
+)
 ENV_KWARGS = click.option(
     "--env-kwargs", callback=_read_arguments, metavar="TEXT",
     help="of ENV: frameskip=4,mode=1, or a dictionary in JSON  [default: as the victim's card says]",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from adv_wrappers.cli.common_options import ENV_KWARGS, FOLDER, SCALE, SEED, EnvArguments, parse_scale
+from adv_wrappers.cli.common_options import ENV_KWARGS, FOLDER, SCALE, SEED, TRUST_MODULES, EnvArguments, parse_scale
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main
@@ -46,6 +46,7 @@ def standing_() -> None:
     "--minutes", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
 )
 @SEED
+@TRUST_MODULES
 @click.option("--dry-run", is_flag=True, help="play the clean run and time each attack, and say what all would take")
 def add_(
     victim: str,
@@ -59,6 +60,7 @@ def add_(
     scale: str | None,
     minutes: float,
     seed: int,
+    trust: bool,
     dry_run: bool,
 ) -> None:
     """Measure the agent of a card, or go on with it; the table counts the lowest mean of all its attacks."""
@@ -66,7 +68,7 @@ def add_(
     from adv_wrappers.standing.submission_cost import submission_cost
 
     name = name or Path(victim.partition(":")[2]).name
-    given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs)
+    given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs, trust)
     if dry_run:
         cost = submission_cost(given, store / name, minutes)
         print_table(cost.table(minutes), (), notes=cost.notes())
@@ -94,6 +96,7 @@ def add_(
 @click.option(
     "--minutes", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
 )
+@TRUST_MODULES
 def attack_(
     victim: str,
     store: Path,
@@ -102,6 +105,7 @@ def attack_(
     perturbation: Any,
     label: str | None,
     minutes: float,
+    trust: bool,
 ) -> None:
     """Attack an agent of the standing in a way of your own, on its episodes: it can only be lowered."""
     from adv_wrappers.standing.measure_submission import add_attack, called
@@ -118,6 +122,7 @@ def attack_(
         label=label,
         minutes=minutes,
         tell=lambda sentence: click.echo(f"  {sentence}", err=True),
+        trust=trust,
     )
     found, worst = entry.attacks[label], entry.strongest
     assert worst is not None

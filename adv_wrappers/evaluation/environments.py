@@ -16,9 +16,10 @@ from adv_wrappers.atari.make_game_environments import is_atari, make_environment
 from adv_wrappers.atari.preprocessed_atari_env import atari
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space
-from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, TrustError, ValueRangeError
 from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.utils.processes import pickled
+from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyEnv
@@ -79,17 +80,44 @@ class Environment:
             raise ValueRangeError("an Environment has its own env_kwargs and make: give them to it")
         return env.for_victim(victim)
 
+    @classmethod
+    def of_file(cls, id: str, kwargs: EnvKwargs | None, where: str, trust: bool = False) -> Environment:
+        """The environment that a card or another file names, which is not of the user's own hand.
+
+        Args:
+            id, kwargs: of the environment.
+            where: the file, for the message.
+            trust: import the modules that these name, such as that of ``"module:CartPole-v1"``.
+
+        Raises:
+            TrustError: for one that names a module, without ``trust``.
+        """
+        if not trust and (code := named_code(id, kwargs)) is not None:
+            raise TrustError(
+                Message(
+                    f"{where} names an environment of a module, {code!r:.80}, and importing that runs its code: name "
+                    f"the environment yourself, or, for files of your own, ",
+                    Argument("trust", True),
+                )
+            )
+        return cls(id, kwargs)
+
     def for_victim(self, victim: Victim | None) -> Environment:
         """The same environment as an agent needs it: with the keyword arguments of its card, and preprocessed.
 
         Args:
             victim: for one that sees uint8 ``[4, 84, 84]``, and for None, an agent that is yet to be trained, Atari
                 games are preprocessed; for one that sees a vector tasks of the DeepMind Control Suite are flattened.
+
+        Raises:
+            TrustError: for a card whose keyword arguments name a module.
         """
         if callable(self.env):
             return replace(self, kwargs=dict(self.kwargs or {}))
         known = environment_of(victim.card) if self.kwargs is None and victim is not None and victim.card else None
-        kwargs = dict(known[1] if known is not None and known[0] == self.env else self.kwargs or {})
+        kwargs = dict(self.kwargs or {})
+        if known is not None and known[0] == self.env:  # of the id that the user named
+            kwargs = dict(Environment.of_file("", known[1], "the card").kwargs or {})
         seen = _IMAGES if victim is None else victim.observation_space
         preprocessing: Literal["atari", "dmc"] | None = None
         if self.make is None and isinstance(seen, spaces.Box):

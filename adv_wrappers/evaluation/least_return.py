@@ -32,6 +32,7 @@ from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeE
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.wrappers.base_layer import AnyEnv, wrappers_of
 from adv_wrappers.wrappers.env_layer import EnvLayer
 
@@ -162,9 +163,10 @@ def lowest_return(environment: Environment) -> float | None:
 def described_lowest_return(environment: Mapping[str, Any]) -> float | None:
     """The same of an environment of which there is a report alone: its entry ``env``.
 
-    None where another function than Gymnasium's made it, and where it cannot be made again from what the report says.
+    None where another function than Gymnasium's made it, where it cannot be made again from what the report says, and
+    where that names a module: importing it would run code of whoever wrote the report.
     """
-    if "make" in environment:
+    if "make" in environment or named_code(str(environment["id"]), environment["kwargs"]) is not None:
         return None
     return _lowest_of_id(str(environment["id"]), json.dumps(environment["kwargs"], sort_keys=True))
 

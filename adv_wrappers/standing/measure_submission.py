@@ -69,6 +69,7 @@ class Submission:
         env, env_kwargs: its environment; None is that of its card.
         eps, scale: the budget, for an environment that the table of budgets does not have.
         seed: of the episodes.
+        trust: import the module of an environment that its card names.
     """
 
     victim: str
@@ -80,6 +81,7 @@ class Submission:
     scale: Scale = None
     seed: int = 0
     env_kwargs: EnvKwargs | None = None
+    trust: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ def add_attack(
     label: str | None = None,
     minutes: float = 10.0,
     tell: Callable[[str], None] = lambda sentence: None,
+    trust: bool = False,
 ) -> StandingEntry:
     """Attack an agent of the standing in another way, such as by an adversary that was trained against it.
 
@@ -198,6 +201,7 @@ def add_attack(
             of one name the lower one stays.
         minutes: of wall clock, above 0.
         tell: called with a sentence whenever something else begins.
+        trust: import the module of an environment that the folder names.
 
     Returns:
         The entry, which is in the folder.
@@ -212,7 +216,8 @@ def add_attack(
     if entry is None or agent.card is None or entry.victim["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} does not hold {victim}: adv-wrappers standing add comes first")
     deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
-    environment = Environment(entry.env_id, entry.environment.get("kwargs") or None).for_victim(agent)
+    kwargs = entry.environment.get("kwargs") or None
+    environment = Environment.of_file(entry.env_id, kwargs, str(folder), trust).for_victim(agent)
     eps, scale = entry.given_budget
     chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
     opened = _opened(agent, environment, chosen, entry.seed, deadline.left, entry.episodes)
@@ -317,6 +322,12 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
     licence = _licence(agent.card, given.licence)
     id, own = environment_of(agent.card)
     kwargs = given.env_kwargs if given.env_kwargs is not None else own or None
+    environment = Environment.of_file(
+        "" if given.env is not None else id,
+        None if given.env_kwargs is not None else own,
+        f"the card of {given.victim}",
+        given.trust,
+    )
     environment = Environment(given.env or id, kwargs).for_victim(agent)
     chosen = chosen_budget(environment.name, given.eps, given.scale)
     known = read_entry(folder)

@@ -14,7 +14,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +182,30 @@ def _check(infos: list[zipfile.ZipInfo], max_bytes: int | None) -> None:
                 f"{info.filename!r:.80} unpacks from {info.compress_size} to {info.file_size} bytes, "
                 f"at most {_RATIO}-fold is read (max_bytes= of load_victim allows more)"
             )
+
+
+_OWN_MODULES = ("adv_wrappers", "ale_py", "gymnasium")  # which are imported anyway
+_NAME_ENVIRONMENTS = ("env", "env_id", "make", "entry_point")  # keyword arguments of ids that are made of others
+
+
+def named_code(id: str, kwargs: object) -> str | None:
+    """The module or function that making an environment would import, by its id and keyword arguments; None for none.
+
+    Gymnasium imports what stands before the colon of an id, and ``adv/noise-v0`` has another id in ``env``.
+
+    Args:
+        id: of the environment; "" for the keyword arguments alone.
+        kwargs: dictionaries, lists and values.
+
+    >>> named_code("somemodule:CartPole-v1", {}), named_code("adv/noise-v0", {"env": "os:system"})
+    ('somemodule:CartPole-v1', 'os:system')
+    >>> named_code("CartPole-v1", {"max_episode_steps": 50})
+    """
+    if ":" in id and id.partition(":")[0].partition(".")[0] not in _OWN_MODULES:
+        return id
+    parts = kwargs.items() if isinstance(kwargs, Mapping) else enumerate(kwargs if isinstance(kwargs, list) else ())
+    for name, part in parts:
+        own = part if isinstance(part, str) and name in _NAME_ENVIRONMENTS else ""
+        if (found := named_code(own, part)) is not None:
+            return found
+    return None

@@ -6,10 +6,18 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, expand
-from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import (
+    BudgetError,
+    SpaceError,
+    ThreatError,
+    TrustError,
+    ValueRangeError,
+    VictimError,
+)
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from tests.evaluation import agents
 from tests.evaluation.agents import balancing
+from tests.modules import card_naming, noted_module  # noqa: F401
 
 DQN, HOPPER = "zoo:cartpole-dqn", "zoo:hopper-ppo"
 
@@ -152,3 +160,28 @@ def test_victims_that_are_handed_over():
     assert len(first) == 2 and not {cell.key for cell in first} & {cell.key for cell in second}
     with pytest.raises(VictimError, match="has no card that names its environment"):
         expand(Plan.of(victims=["mine"]), {"mine": balancing()})
+
+
+@pytest.mark.parametrize("form", ["id", "kwargs"])
+def test_a_card_imports_no_module(form, tmp_path, noted_module):  # noqa: F811
+    name, imported = noted_module
+    id, kwargs = (
+        (f"{name}:CartPole-v1", {}) if form == "id" else ("adv/noise-v0", {"env": f"{name}:CartPole-v1", "eps": 0.1})
+    )
+    card = card_naming(tmp_path / "agent", id, kwargs)
+    plan = Plan.of(victims=[card], episodes=1)
+    with pytest.raises(TrustError, match=f"names an environment of a module, '{name}:CartPole-v1'.*trust=True"):
+        expand(plan)
+    if form == "kwargs":  # of an id that the user names
+        with pytest.raises(TrustError, match="the card names an environment of a module"):
+            expand(Plan.of(victims=[card], environments=[id], episodes=1))
+    assert not imported()
+    [cell] = expand(plan, trust=True).cells
+    assert cell.environment.env == id and imported()
+
+
+def test_a_plan_says_what_it_runs():
+    made = {"id": "CartPole-v1", "make": "os:system"}
+    plan = Plan.of(victims=[DQN], environments=["CartPole-v1", made, "somemodule:CartPole-v1"])
+    assert (plan + plan).code == ("os:system", "somemodule:CartPole-v1")
+    assert Plan.of(victims=[DQN]).code == ()

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from adv_wrappers.campaign import Plan, Store, expand
 from adv_wrappers.cli import campaign, main
 from tests.campaign.test_run_plan import MANY, failing
+from tests.modules import card_naming, noted_module  # noqa: F401
 
 PLAN = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
 
@@ -73,6 +74,28 @@ def test_a_dry_run_plays_a_sample(plan, tmp_path):
     assert done.exit_code == 0 and "2 cells are left, 0 are known" in done.output and "with 2 processes" in done.output
     with Store(tmp_path / "rows.db") as store:
         assert len(store) == 2
+
+
+@pytest.mark.parametrize("form", ["make", "id"])
+def test_a_dry_run_imports_and_runs_nothing_that_the_plan_names(form, tmp_path, noted_module):  # noqa: F811
+    name, imported = noted_module
+    given = {"id": "CartPole-v1", "make": f"{name}:system"} if form == "make" else f"{name}:CartPole-v1"
+    Plan.of(victims=["zoo:cartpole-dqn"], environments=[given], episodes=1).save(tmp_path / "plan.json")
+    words = "run", tmp_path / "plan.json", "--store", tmp_path / "rows.db", "--dry-run"
+    done = call(*words)
+    assert done.exit_code != 0 and f"{name}:" in done.output and "--dry-run --trust" in done.output
+    assert not imported() and not (tmp_path / "rows.db").exists()
+    done = call(*words, "--trust")
+    assert imported() and (done.exit_code == 0) == (form == "id")
+
+
+def test_a_card_of_another_module_needs_trust(tmp_path, noted_module):  # noqa: F811
+    name, imported = noted_module
+    Plan.of(victims=[card_naming(tmp_path / "agent", f"{name}:CartPole-v1")], episodes=1).save(tmp_path / "plan.json")
+    words = "run", tmp_path / "plan.json", "--store", tmp_path / "rows.db"
+    done = call(*words)
+    assert done.exit_code != 0 and "--trust" in done.output and not imported()
+    assert call(*words, "--trust").exit_code == 0 and imported()
 
 
 def test_cells_that_fail_make_the_exit_status(tmp_path):

@@ -15,6 +15,7 @@ from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation import evaluator
 from adv_wrappers.evaluation.store import PlayedCell, process_name
 from tests.evaluation.agents import short
+from tests.modules import noted_module  # noqa: F401  # a fixture
 
 DQN = "zoo:cartpole-dqn"
 
@@ -59,6 +60,17 @@ def test_rows_of_several_revisions_of_a_checkout_are_of_one_report(tmp_path, mon
             run(Plan.of(victims=[DQN], threats=threats[:count], episodes=1), store)
         [report] = store.reports()
     assert [row["threat"] for row in report.threats] == ["none", *threats] and report.git == "revision 2"
+
+
+def test_reading_rows_imports_no_module(tmp_path, noted_module):  # noqa: F811
+    name, imported = noted_module
+    with Store(tmp_path / "rows.db") as store:
+        run(Plan.of(victims=[DQN], environments=[{"id": "CartPole-v1", "kwargs": {}}], episodes=2), store)
+        [(about, row)] = store.rows()
+        about = {**about, "env": {"id": f"{name}:CartPole-v1", "kwargs": {}}}
+        store.add([PlayedCell("strange", "strange", about, row, None, 1.0, "")])
+        assert [report.minimum["kind"] for report in store.reports()] == ["fixed", "unknown"]
+    assert not imported()
 
 
 def test_the_best_of_several_draws_is_in_the_report_of_its_run():
