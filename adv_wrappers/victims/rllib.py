@@ -22,6 +22,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from adv_wrappers.core.spaces import from_zero
 from adv_wrappers.errors import Argument, CardError, Message, TrustError, VictimError
 from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize, OneHot, dtype_to_normalize
 from adv_wrappers.utils.trees import map_leaves
@@ -57,7 +58,8 @@ def from_rllib(
     The victim is a frozen copy of the module and of what its connectors know. It acts as RLlib does with
     ``explore=False``, or with ``select="sample"`` as its distribution does. Discrete actions have kind ``q`` (DQN) or
     ``logits``; continuous ones ``gaussian``, of SAC before its tanh, or ``mean``, scaled to the action box and clipped
-    as the algorithm was told to (``normalize_actions``, ``clip_actions``). Ray 2.60 leaves the tanh of SAC and TQC out
+    as the algorithm was told to (``normalize_actions``, ``clip_actions``). Choices are numbered from 0, whatever
+    ``start`` is, as RLlib sends them. Ray 2.60 leaves the tanh of SAC and TQC out
     where it does not explore, and so does the victim. LSTM modules are recurrent victims, and so are frame stacks. PPO
     and its relatives have a value, SAC and TQC a critic (the least of two, and the mean over quantiles).
 
@@ -96,6 +98,7 @@ def from_rllib(
         for space in (action_space, getattr(behind, "input_action_space", None), own.action_space)
         if space is not None
     )
+    observed, acted = from_zero(observed), from_zero(acted)
     front = _front(pieces, observed)
     where = device_of(device or next((p.device for p in module.parameters()), torch.device("cpu")))
     key, kind, tanh = _output_of(own, acted)

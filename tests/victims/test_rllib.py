@@ -430,3 +430,17 @@ class _Stops:
 
     def close(self):
         self.algorithm.stop()
+
+
+@pytest.mark.parametrize("acted", [spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 3], start=[4, 1])], ids=str)
+def test_choices_are_numbered_as_rllib_sends_them(acted):
+    agent, rows = Agent(ppo.PPOConfig(), VECTOR, acted, SMALL), batch(VECTOR, 20)
+    np.testing.assert_array_equal(agent.victim().act_on(stacked(rows)), agent.act([rows])[0][0])
+
+
+def test_filters_of_observations_far_from_zero():
+    space = spaces.Box(1e7 - 1, 1e7 + 1, (4,), np.float64)
+    agent, rows = Agent(ppo.PPOConfig(), space, BOX, SMALL, [MeanStdFilter]), batch(space, 20)
+    expected = agent.act([rows])[0][0]
+    assert np.ptp(expected, 0).max() > 0.1
+    np.testing.assert_allclose(agent.victim().act_on(stacked(rows)), expected, atol=1e-4)
