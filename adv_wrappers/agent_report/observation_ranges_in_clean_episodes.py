@@ -23,6 +23,7 @@ from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyEnv
+from adv_wrappers.wrappers.checked_env import is_limited
 from adv_wrappers.wrappers.dmc_env import feature_names
 
 MOST_STEPS = 10_000  # of clean episodes, whose observations are looked at
@@ -212,7 +213,8 @@ def _play(
             if not field.discrete and not (_is_image(field) and field.bounded):  # of these nothing is measured
                 values.append(np.array(field.take(obs, batched=False)[0]))
         obs, _, terminated, truncated, _ = env.step(runner.act_one(obs))
-        if terminated or truncated or step >= most:
+        # an episode that nothing limits goes on until its end, or the error that it has none
+        if terminated or truncated or (step >= most and is_limited(env)):
             return step
     raise AssertionError
 

@@ -143,6 +143,7 @@ def report(
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     workers: int = 1,
+    num_envs: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     tell: Tell | None = print,
     command: str | None = None,
@@ -163,7 +164,8 @@ def report(
         episodes: the number of episodes of every row; None chooses it by how long they take.
         seed: seeds all randomness; at least 0.
         device: the device that a reference is loaded onto.
-        env_kwargs, make, workers: as for :func:`adv_wrappers.evaluate`.
+        env_kwargs, make, workers, num_envs: as for :func:`adv_wrappers.evaluate`; 1 where only one environment can be
+            at a time.
         progress: called as ``progress(threat, episodes finished, episodes)``.
         tell: called with a sentence, whenever something else begins; None for silence.
         command: the command that repeats this, for the page; None makes it of the arguments.
@@ -185,7 +187,9 @@ def report(
     environment = Environment.of(env, agent, env_kwargs, make)
     environment.spaces_for(agent)
     folder = ReportFolder(Path(out), agent, environment, integer("seed", seed, 0))
-    with closing(_Sections(agent, environment, folder, limit, asked, workers, progress, tell or _silent)) as played:
+    with closing(
+        _Sections(agent, environment, folder, limit, asked, workers, num_envs, progress, tell or _silent)
+    ) as played:
         if command is not None:
             played.command = command
         try:
@@ -243,11 +247,12 @@ class _Sections:
         limit: float,
         asked: int | None,
         workers: int,
+        num_envs: int | None,
         progress: Callable[[str, int, int], None] | None,
         tell: Tell,
     ) -> None:
         self.victim, self.environment, self.folder, self.limit = victim, environment, folder, limit
-        self.asked, self.workers, self.progress, self.tell = asked, workers, progress, tell
+        self.asked, self.workers, self.num_envs, self.progress, self.tell = asked, workers, num_envs, progress, tell
         self.deadline, self._began = Deadline(limit), time.monotonic()
         self._written = self._began  # when the page was
         words = ["adv-wrappers", "report", environment.name, "--victim", victim.ref or "REF"]
@@ -280,7 +285,7 @@ class _Sections:
         seeds = draw_seeds(self.folder.seed, 30)
         self.tell("the agent is played without an attack")
         self.ranges = observed_ranges(self.victim, self.environment, seeds, _RANGES_SHARE * self.limit)
-        episodes = Episodes(self._episodes(), self.folder.seed)
+        episodes = Episodes(self._episodes(), self.folder.seed, self.num_envs)
         self._player = TrialPlayer(
             self.victim, self.environment, episodes, self.deadline, self.folder.path, self.workers, self.progress,
             self.ranges.at,
@@ -553,8 +558,9 @@ class _Sections:
     def _dynamics(self) -> None:
         """Another body and another world, from the first step on: each kind of parameter smaller and larger."""
         self.tell("another body, another world")
+        self._let_go()
         try:
-            with contextlib.closing(self.environment()) as env:
+            with contextlib.closing(self.environment.make_one()) as env:
                 groups = dict.fromkeys(name.partition(".")[0] for name in dynamics_beneath(env).names)
             for group in (group for group in _DYNAMICS if group in groups):
                 for factor in _DYNAMICS[group]:
@@ -592,6 +598,7 @@ class _Sections:
             self.not_tried.append("Nothing is certified: certificates are of agents that see one Box.")
             return
         share = self.deadline.share(_CERTIFIED_SHARE)
+        self._let_go()
         self.tell("what can be proved")
         eps, count = min(self.strongest) / _CERTIFIED_BELOW, min(self.rows.episodes.count, 3)
         for _ in range(_CERTIFICATES):
@@ -635,6 +642,7 @@ class _Sections:
         if focus is None:
             return
         strongest = parse_threat(self._best_attack(), within=self.budget(focus), at=self.ranges.at)
+        self._let_go()
         made = (self.folder.path, self.victim, self.environment)
         with contextlib.suppress(AdvWrappersError):
             if not self.frames:
@@ -649,6 +657,7 @@ class _Sections:
         points = [eps for eps in self._points()[:_SEARCHED] if eps not in self._searched]
         if focus is None or not points:
             return
+        self._let_go()
         reason = why_no_beam(self.victim, self.environment, self.budget(focus))
         if reason is not None:
             text = f"A search over whole episodes does not apply: {reason}"
@@ -660,6 +669,7 @@ class _Sections:
         episodes = self.rows.episodes
         for eps in points:
             began = time.monotonic()
+            self._let_go()
             try:
                 found = beam_search(
                     self.victim, self.environment, None, episodes.count, episodes.seed, within=self.budget(eps),
@@ -688,6 +698,7 @@ class _Sections:
         try:
             while True:
                 until, began = self.deadline.share(_TRAINING_SHARE), time.monotonic()
+                self._let_go()
                 found = self._trained(kind, steps, seed, budget, until)
                 if steps > _SAMPLE_STEPS:  # the first tells how long a step takes
                     threat = ThreatModel("observation", found, budget)
@@ -714,6 +725,11 @@ class _Sections:
             episodes=min(self.rows.episodes.count, 10), seed=seed, out=self.folder.path / f"{kind}-{steps}-seed{seed}",
             progress=until.check,
         )  # fmt: skip
+
+    def _let_go(self) -> None:
+        """Close the environments of rows where there may be only one; the next row makes one again."""
+        if self.num_envs == 1:
+            self.rows.close()
 
     def _write_at_times(self) -> None:
         """The page of what is known so far, unless one was written a moment ago."""

@@ -11,6 +11,7 @@ import click
 from adv_wrappers.cli.common_options import (
     ENV_KWARGS,
     MAKE,
+    NUM_ENVS,
     POSITIVE,
     SEED,
     SELECT,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--episodes", type=POSITIVE, help="of every row  [default: by how long they take]")
 @SEED
 @WORKERS
+@NUM_ENVS
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--out", type=click.Path(path_type=Path), help="a folder; with STORE, the page  [default: adv_report]")
 def report_(
@@ -61,6 +63,7 @@ def report_(
     episodes: int | None,
     seed: int,
     workers: int,
+    num_envs: int | None,
     device: str | None,
     out: Path | None,
 ) -> None:
@@ -81,6 +84,7 @@ def report_(
     folder = out or Path("adv_report")
     words = ["adv-wrappers", "report", sources[0], "--victim", victim, *([] if stats is None else ["--stats", stats])]
     words += [*repeated(env_kwargs, make, trust), *([] if select is None else ["--select", select])]
+    words += [] if num_envs is None else ["--num-envs", str(num_envs)]
     words += ["--out", str(folder)]
     with resumable(folder), show_progress() as move:
         found = report(
@@ -93,6 +97,7 @@ def report_(
             env_kwargs=env_kwargs,
             make=make,
             workers=workers,
+            num_envs=num_envs,
             progress=move,
             tell=lambda sentence: click.echo(f"  {sentence}", err=True),
             command=shlex.join(words),

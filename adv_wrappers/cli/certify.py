@@ -9,6 +9,7 @@ import click
 
 from adv_wrappers.cli.common_options import (
     FOLDER,
+    NUM_ENVS,
     POSITIVE,
     SCALE,
     SEED,
@@ -57,7 +58,7 @@ _BY_IMPORTANCE = ("eps", "certified", "attacked", "clean", "strongest", "searche
     help="a name of the suite's, beam, or a threat without a budget; again for more  [default: all without training]",
 )  # fmt: skip
 @click.option("--width", default=BEAM_WIDTH, show_default=True, type=POSITIVE, help="of the beam: states that are kept")
-@click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
+@NUM_ENVS
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @SELECT
 @click.option("--out", type=FOLDER, help="for ranges.json and ranges.png; the same call goes on from there")

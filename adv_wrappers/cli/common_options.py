@@ -63,6 +63,7 @@ POSITIVE = click.IntRange(min=1)
 ENV_WORKERS = click.option(
     "--env-workers", default=1, show_default=True, type=POSITIVE, help="processes that step the training's environments"
 )
+NUM_ENVS = click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
 WORKERS = click.option("--workers", default=1, show_default=True, type=POSITIVE, help="processes that play episodes")
 VICTIM = click.option(
     "--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER",

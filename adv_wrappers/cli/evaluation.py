@@ -11,6 +11,7 @@ import click
 from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.common_options import (
     FOLDER,
+    NUM_ENVS,
     POSITIVE,
     SEED,
     SELECT,
@@ -103,7 +104,7 @@ def _check_store_options(
 @click.option(
     "--by", default="return", show_default=True, type=click.Choice(BY), help="what the best draw is chosen by"
 )
-@click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
+@NUM_ENVS
 @WORKERS
 @click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")

@@ -10,6 +10,7 @@ import click
 
 from adv_wrappers.cli.common_options import (
     FOLDER,
+    NUM_ENVS,
     POSITIVE,
     SCALE,
     SEED,
@@ -56,7 +57,7 @@ _BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "change
 @SEED
 @click.option("--steps", default=100_000, show_default=True, type=POSITIVE, help="of each adversary that learns")
 @click.option("--dynamics", metavar="REF", help="card:FOLDER of a model of ENV, for model-based")
-@click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
+@NUM_ENVS
 @WORKERS
 @click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
 @SELECT

@@ -5,6 +5,7 @@ A perturbation proposes, and is not trusted: its answer must be a finite batch, 
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import partial
 from typing import Any
@@ -86,7 +87,7 @@ def _perturb(engine: AttackedLayer, context: Context) -> tuple[Batch, Tensor | N
         raise _not_a_batch(engine, y, x.shape)
     low, high = context.box if trusted else context.exact_box()
     memory = None if engine.memory is None else context.memory
-    part = context.part
+    part, mask = context.part, context.mask if engine.field.discrete else None
     del context, x
     if not y.is_floating_point():
         y = y.to(exact.dtype)
@@ -100,7 +101,19 @@ def _perturb(engine: AttackedLayer, context: Context) -> tuple[Batch, Tensor | N
         y = y.clamp(-most, most)
     y = engine.budget.project(y.to(exact.device, exact.dtype), exact, low, high, engine.field.grid)
     del low, high
+    if mask is not None:
+        y = _permitted(engine, y, exact, mask)
     return engine.field.native(y, part), top, memory
+
+
+def _permitted(engine: AttackedLayer, y: Tensor, exact: Tensor, mask: Tensor) -> Tensor:
+    """Discrete actions ``[B, *S]``; where the mask ``[B, sum of choices]`` forbids one, the agent's own stays."""
+    counts = engine.field.choices or ()
+    if mask.shape[-1] != sum(counts):  # of something else
+        return y
+    first = torch.tensor([0, *itertools.accumulate(counts)][:-1], device=y.device)
+    index = (y - engine.field.bounds(y.device)[0].to(y.dtype)).long().reshape(len(y), -1) + first
+    return torch.where(mask.bool().gather(-1, index).view_as(y), y, exact)
 
 
 def _transform(

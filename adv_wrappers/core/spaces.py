@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.numpy_and_torch_arithmetic import at_least, at_most
-from adv_wrappers.core.types import Array, Batch, DType, Space
+from adv_wrappers.core.types import Array, Batch, DType, Info, Space
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.trees import is_text
 
@@ -189,6 +189,33 @@ def with_leaf(tree: Any, path: Path, leaf: Any) -> Any:
     if isinstance(tree, dict):
         return tree | {step: inner}  # an OrderedDict stays one
     return type(tree)((*tree[:step], inner, *tree[step + 1 :]))
+
+
+MASK = "action_mask"
+
+
+def action_mask_of(obs: Any, info: Mapping[str, Any]) -> Any:
+    """The action mask, from an info or, as PettingZoo's games have it, an observation; or None.
+
+    Args:
+        obs: the observation, or several side by side, as the environment returned it: that of a layer is not trusted.
+        info: its info.
+    """
+    mask = info.get(MASK)
+    return obs.get(MASK) if mask is None and isinstance(obs, Mapping) else mask
+
+
+def with_mask(obs: Any, info: Info) -> Info:
+    """``info`` with the mask of the observation, where it has none: layers further out see an observation attacked."""
+    mask = action_mask_of(obs, info)
+    return info if mask is None or mask is info.get(MASK) else {**info, MASK: mask}
+
+
+def side_by_side_mask(mask: Any) -> Any:
+    """A mask as one array: Gymnasium's of a MultiDiscrete is a tuple, with an array for every entry."""
+    if isinstance(mask, (tuple, list)) and mask and isinstance(mask[0], np.ndarray):
+        return np.concatenate([np.asarray(part) for part in mask], -1)
+    return mask
 
 
 class Labelled(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,10 +70,13 @@ def play_draws(count: int, episodes: int, by: str) -> Generator[list[int], Seque
 
 def joined_runs(first: RunMeasurements, second: RunMeasurements) -> RunMeasurements:
     """What two runs measured, as that of one: episodes one after another, sums added."""
-    episodes = {
+    episodes: dict[str, Any] = {
         name: np.concatenate([getattr(run, name) for run in (first, second)])
         for name in ("returns", "lengths", "attacked_steps", *(() if first.losses is None else ("losses",)))
     }
-    summed = {field.name for field in fields(RunMeasurements)} - {*episodes, "losses", "integers"}
-    sums = {name: getattr(first, name) + getattr(second, name) for name in summed}
-    return RunMeasurements(**episodes, **sums, integers=first.integers)  # type: ignore[arg-type]
+    said: dict[str, Any] = {
+        name: getattr(first, name) or getattr(second, name) for name in ("integers", "unrepeated", "outside")
+    }
+    summed = {field.name for field in fields(RunMeasurements)} - {*episodes, *said, "losses"}
+    sums: dict[str, Any] = {name: getattr(first, name) + getattr(second, name) for name in summed}
+    return RunMeasurements(**episodes, **sums, **said)

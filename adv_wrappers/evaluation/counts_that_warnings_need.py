@@ -49,6 +49,7 @@ class CheckedRow:
         asked_twice: the number of observations about which the victim was asked twice.
         unequal_answers: those of them at which the second answer was another one.
         transfer: whether the attack is aimed at another victim.
+        unrepeated, outside: what :mod:`.first_steps` says of the environment; "" for nothing.
     """
 
     name: str
@@ -64,6 +65,8 @@ class CheckedRow:
     asked_twice: int = 0
     unequal_answers: int = 0
     transfer: bool = False
+    unrepeated: str = ""
+    outside: str = ""
 
 
 def setting_of(threat: ThreatModel, drop: Sequence[str] = ()) -> str | None:

@@ -55,6 +55,7 @@ class RunMeasurements:
         seconds: wall clock of the run.
         integers: whether a perturbed observation is made of integers.
         losses: the total loss of the states of every episode, ``[episodes]``, or None where it was not measured.
+        unrepeated, outside: what :mod:`.first_steps` says of the environment; "" for nothing.
     """
 
     returns: NDArray[np.float64]
@@ -76,6 +77,8 @@ class RunMeasurements:
     seconds: float = 0.0
     integers: bool = False
     losses: NDArray[np.float64] | None = None
+    unrepeated: str = ""
+    outside: str = ""
 
     @property
     def attacked(self) -> int:

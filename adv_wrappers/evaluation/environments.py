@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 
 from adv_wrappers.atari.make_game_environments import is_atari, make_environment
 from adv_wrappers.atari.preprocessed_atari_env import atari
@@ -24,6 +25,7 @@ from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyEnv
 from adv_wrappers.wrappers.check_wrapper_order import check_order
+from adv_wrappers.wrappers.checked_env import CheckedEnv, check_one, takes
 from adv_wrappers.wrappers.dmc_env import PREFIX, dmc
 
 MakeEnv = Callable[..., AnyEnv]
@@ -128,15 +130,30 @@ class Environment:
         return replace(self, kwargs=kwargs, preprocessing=preprocessing)
 
     def __call__(self) -> AnyEnv:
-        """One environment; raises whatever a user's function raises."""
+        """One environment, whose answers are checked (:class:`.CheckedEnv`).
+
+        Raises whatever a user's function raises, and :class:`SpaceError` for what is no single environment.
+        """
+        return CheckedEnv(check_one(self._made()))
+
+    def _made(self) -> AnyEnv:
         kwargs = dict(self.kwargs or {})
-        if callable(self.env):
-            return self.env(**kwargs)
-        if self.make is not None:
-            return self.make(self.env, **kwargs)
-        if self.preprocessing == "atari":
-            return atari(self.env, **kwargs)
-        return dmc(self.env, **kwargs) if self.preprocessing == "dmc" else make_environment(self.env, kwargs)
+        function: MakeEnv | None
+        given: tuple[str, ...] = ()
+        if isinstance(self.env, str):
+            if self.preprocessing == "atari":
+                return atari(self.env, **kwargs)
+            if self.preprocessing == "dmc":
+                return dmc(self.env, **kwargs)
+            if self.make is None:
+                return make_environment(self.env, kwargs)
+            function, given = self.make, (self.env,)
+        else:
+            function = self.env
+        # gymnasium.make takes max_episode_steps itself; for a function that does not, the same wrapper does
+        limit = kwargs.pop("max_episode_steps", None) if not takes(function, "max_episode_steps") else None
+        made = function(*given, **kwargs)
+        return made if limit is None else TimeLimit(check_one(made), limit)
 
     @property
     def name(self) -> str:

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Info
-from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.distances_and_changed_actions import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base_layer import AnyVectorEnv, layers
+from adv_wrappers.wrappers.base_layer import AnyEnv, AnyVectorEnv, layers
 from adv_wrappers.wrappers.dmc_env import CONTROL_OBSERVATIONS, PREFIX
 from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv, dmc_vector
 from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
@@ -81,16 +81,27 @@ def side_by_side(environment: Environment, rows: int) -> EpisodesVectorEnv | Dmc
     Raises:
         SpaceError: for environments that cannot be made.
     """
+    made = list[AnyEnv]()
+
+    def make() -> AnyEnv:
+        made.append(environment())
+        if any(made[-1].unwrapped is one.unwrapped for one in made[:-1]):
+            raise SpaceError("the same environment was returned twice, and each has its own episode")
+        return made[-1]
+
     try:
         if environment.id is not None and environment.id.startswith(PREFIX):
             direct = dmc_vector(environment.id, rows, dict(environment.kwargs or {}))
             if direct is not None:
                 return direct
-        return EpisodesVectorEnv(environment, rows)
-    except AdvWrappersError:
-        raise
+        return EpisodesVectorEnv(make, rows)
     except Exception as error:  # whatever a user's function, or the environment that it makes, may raise
-        raise SpaceError(f"cannot make {rows} environments side by side: {error}") from error
+        for one in made:
+            one.close()
+        if not made and isinstance(error, AdvWrappersError):
+            raise
+        only = (". Where only one can be at a time: ", Argument("num_envs", 1)) if made and rows > 1 else ()
+        raise SpaceError(Message(f"cannot make {rows} environments side by side: {error}", *only)) from error
 
 
 class StandingEnv:

@@ -15,6 +15,7 @@ from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv, play_episodes, side_by_side
 from adv_wrappers.evaluation.executor import Tell
+from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.presets import preset_in_errors
@@ -110,6 +111,7 @@ class Player:
     def __init__(self, cells: Sequence[Cell] = (), ends_diverged: bool = False) -> None:
         self._ends_diverged = ends_diverged
         self._venv: EpisodesVectorEnv | DmcVectorEnv | None = None
+        self._unrepeated: str | None = None  # what the first steps say; None before they are played
         self._place: tuple[Environment, int | None] | None = None
         self._runs: list[tuple[VectorActionRecorder, AnyVectorEnv]] = []
         self._cells: Sequence[Cell] = ()
@@ -138,6 +140,9 @@ class Player:
         first = cells[0]
         venv = self.open_environments(first.environment, first.episodes)
         fits(first.victim, venv.single_observation_space, venv.single_action_space, first.environment.name)
+        if self._unrepeated is None:
+            rows = getattr(venv, "envs", ())  # none where MuJoCo is stepped directly
+            self._unrepeated = unrepeated(rows[0], first.victim, first.episodes.seeds[0], self._outside) if rows else ""
         self._cells, self._runs = cells, [self._wrapped(cell) for cell in cells]
 
     def open_environments(self, environment: Environment, episodes: Episodes) -> EpisodesVectorEnv | DmcVectorEnv:
@@ -151,6 +156,7 @@ class Player:
         if self._venv is None or place != self._place:
             self.close()
             self._venv, self._place = side_by_side(environment, episodes.num_envs or 1), place
+            self._unrepeated, self._outside = None, OutsideSpace(self._venv.single_observation_space)
             check_order(self._venv)
         return self._venv
 
@@ -173,17 +179,24 @@ class Player:
         losses = None
         if block.target is not None:
             losses = EpisodeLosses(block.target, len(block.seeds), env.num_envs)
+
+        def end(finished: int) -> None:
+            self._outside.look(recorder.observation)  # the last of an episode is often its farthest
+            if on_episode is not None:
+                on_episode(finished)
+
         run = play_episodes(
             env,
             recorder,
             self._cells[block.cell].victim,
             list(block.seeds),
-            on_episode,
+            end,
             sample,
             attacked_at,
             losses=losses,
             draws=block.draws,
         )
+        run.unrepeated, run.outside = self._unrepeated or "", self._outside.found
         return run, sample
 
     def step_seconds(self, cell: int, seeds: Sequence[int], timer: StepTimer) -> list[float]:

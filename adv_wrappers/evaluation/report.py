@@ -97,6 +97,7 @@ def measured_row(
             "alike": draws.alike,
             "asked_twice": run.asked_twice,
             "unequal_answers": run.unequal_answers,
+            **{name: text for name, text in (("unrepeated", run.unrepeated), ("outside", run.outside)) if text},
         },
     }
 
@@ -181,7 +182,8 @@ class Report:
             counts; what is averaged over attacked steps is of all draws), ``draws`` (the ``returns`` and ``losses`` of
             every draw of every episode, where there are several), and ``checks`` (the counts of observations that
             warnings are made of: ``attacked``, ``unchanged``, ``gradients``, ``zero_gradients``, ``integers``,
-            ``flipped``, ``asked_twice``, ``unequal_answers``; and ``alike``, whether two draws of every episode were).
+            ``flipped``, ``asked_twice``, ``unequal_answers``; ``alike``, whether two draws of every episode were;
+            and, where there is something to say of the environment, the sentences ``unrepeated`` and ``outside``).
         minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
             or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the
             run ``worst-action``, of an agent with or without Q), or ``"unknown"``.

@@ -95,7 +95,7 @@ _ROW: dict[str, JsonSchema] = {
             "flipped": {"type": "number", **_SHARE},
             **{name: {"type": "integer", "minimum": 0} for name in ("asked_twice", "unequal_answers")},
         },
-        "counts of observations, which warnings are made of",
+        "counts of observations, which warnings are made of; and unrepeated and outside, sentences of the environment",
         more=True,
     ),
 }

@@ -56,13 +56,20 @@ def find_warnings(
         under: texts of the threats that the environment has itself, innermost first.
         seeds: those of the episodes.
     """
-    found = perturbed_already(under) + mode_of_stochastic_policy(victim) + random_answers(outcomes, victim)
+    found = said_of_environment(outcomes) + perturbed_already(under)
+    found += mode_of_stochastic_policy(victim) + random_answers(outcomes, victim)
     found += other_environment(victim, env) + ([] if under else far_below_training(outcomes, victim, env))
     for outcome in outcomes:
         found += budget_covers_space(outcome, victim) + without_effect(outcome)
     found += whole_space_takes_nothing(outcomes, victim) + find_masking(outcomes) + learned_nothing(outcomes)
     found += chosen_on_scored_episodes(outcomes, victim, env, seeds) + too_few_episodes(outcomes)
     return found + only_single_runs(outcomes, victim)
+
+
+def said_of_environment(outcomes: Sequence[CheckedRow]) -> list[str]:
+    """An environment that does not follow its seed, and observations outside of their space; each once."""
+    said = [next((getattr(o, name) for o in outcomes if getattr(o, name)), "") for name in ("unrepeated", "outside")]
+    return [text for text in said if text]
 
 
 def perturbed_already(under: Sequence[str]) -> list[str]:

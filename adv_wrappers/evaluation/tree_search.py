@@ -26,6 +26,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
+from adv_wrappers.core.spaces import action_mask_of
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
@@ -183,7 +184,7 @@ class DeterministicEpisodes:
     def _node(self, observation: Any, info: Info, steps: int, total: float) -> TreeNode:
         # what was seen may be the environment's own memory
         seen = observation.copy() if isinstance(observation, np.ndarray) else copy.deepcopy(observation)
-        return TreeNode(Snapshot.of(self.env), seen, copy.copy(info.get("action_mask")), steps, total)
+        return TreeNode(Snapshot.of(self.env), seen, copy.copy(action_mask_of(observation, info)), steps, total)
 
     def check_drew_nothing(self, first: TreeNode) -> None:
         """Raise or warn if random numbers were drawn on the way from ``first`` to the present state.

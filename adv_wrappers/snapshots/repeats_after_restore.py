@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.core.spaces import action_mask_of
 from adv_wrappers.core.types import Flags, Info
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.snapshots.restore_by_replaying import recorders_of
@@ -92,7 +93,7 @@ def _play(env: Any, action: Any, steps: int, space: spaces.Space[Any]) -> Iterat
         yield action, answer
         if np.all(np.asarray(answer.terminated) | np.asarray(answer.truncated)):
             return
-        mask = answer.info.get("action_mask")
+        mask = action_mask_of(answer.observation, answer.info)
         action = space.sample() if mask is None else space.sample(np.asarray(mask, np.int8))
 
 

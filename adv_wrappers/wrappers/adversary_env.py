@@ -32,6 +32,7 @@ from adv_wrappers.wrappers.adversary_config import (
 )
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.base_layer import is_vec_env
+from adv_wrappers.wrappers.checked_env import checked_reset
 from adv_wrappers.wrappers.env_layer import EnvLayer
 from adv_wrappers.wrappers.vector_layer import VectorLayer
 from adv_wrappers.wrappers.wrap_in_layers import wrap
@@ -215,7 +216,7 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset; returns what the adversary observes."""
         row_seeds(seed)
-        obs, info = self.env.reset(seed=seed, options=options)
+        obs, info = checked_reset(self.env, seed, options)
         self.engine.begin_episode(seed)
         self.runner.reset(seeds=None if seed is None else [seed])
         self._true, self._victim_returns = obs, 0.0
@@ -233,7 +234,7 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
             raise VictimError("the victim has nothing to look at: call reset first")
         shown = self._attack(np.asarray(action)[None], 1)
         acted = self.runner.act({k: v[None] for k, v in shown.items()} if isinstance(shown, dict) else shown[None])[0]
-        obs, reward, terminated, truncated, info = self.env.step(engine.act(acted))
+        obs, reward, terminated, truncated, info = self._answer(engine.act(acted))
         attacked = bool(self._attacked())
         self._victim_returns += float(reward)
         own = self.config.adversary_reward(

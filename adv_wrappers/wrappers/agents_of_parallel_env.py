@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,14 +65,3 @@ def seed_of_agent(seed: int, agent: Any) -> int:
     """The seed of one agent's draws in an episode that the environment was reset to with ``seed``: 64 bits."""
     name = int.from_bytes(hashlib.blake2b(str(agent).encode(), digest_size=8).digest(), "little")
     return int(rng.fold(rng.root(seed), name))
-
-
-def action_mask_of(obs: Any, info: Mapping[str, Any]) -> Any:
-    """The action mask of an agent, from its info or, as PettingZoo's games in turns have it, its observation; or None.
-
-    Args:
-        obs: the agent's observation.
-        info: the agent's info.
-    """
-    mask = info.get("action_mask")
-    return obs.get("action_mask") if mask is None and isinstance(obs, Mapping) else mask

@@ -28,6 +28,7 @@ from adv_wrappers.utils import trees
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.torch_threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.checked_env import CheckedEnv
 from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv
 
 AnyEnv: TypeAlias = gym.Env[Any, Any]
@@ -43,7 +44,7 @@ def wrappers_of(env: Any) -> list[Any]:
         if inner is None:
             break
         found.append(inner)
-    return [one for one in found if not isinstance(one, (ReplayRecorder, ParameterizedEnv))]
+    return [one for one in found if not isinstance(one, (ReplayRecorder, ParameterizedEnv, CheckedEnv))]
 
 
 def layers(env: Any) -> list[Layer]:

@@ -6,17 +6,21 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.episode_and_step_counters import row_seeds
 from adv_wrappers.core.perturbation import How, When
-from adv_wrappers.core.spaces import At
+from adv_wrappers.core.spaces import MASK, At, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, Layer, floated, recorded
+from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, Layer, floated, layers, recorded
+from adv_wrappers.wrappers.checked_env import check_one, check_step, checked_reset
+
+_CHECKED_STEPS = 3  # of the environment beneath the innermost layer
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -41,7 +45,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             of_agents = ": PerturbAgents takes PettingZoo's" if hasattr(env, "possible_agents") else ""
             got = f"got {type(env).__name__}{of_agents}"
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, {got}")
-        gym.Wrapper.__init__(self, env)
+        gym.Wrapper.__init__(self, check_one(env))
         threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
         self.env = self._install(
             env, how, threat, victim, None, (env.observation_space, env.action_space), quantize, keep_true
@@ -50,6 +54,8 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             self.observation_space = self.perturbed_space
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
+        self._unchecked = 0 if layers(env) else _CHECKED_STEPS
+        self._masked = isinstance(env.observation_space, spaces.Dict) and MASK in env.observation_space.spaces
         self._action_mask: torch.Tensor | None = None
         self._takes = self.on == "action" or not quantize
 
@@ -72,22 +78,32 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset; a seed restarts this layer's randomness, without one its next episode begins."""
         row_seeds(seed)
-        obs, info = self.env.reset(seed=seed, options=options)
+        obs, info = checked_reset(self.env, seed, options)
         self.engine.begin_episode(seed)
         return self._receive(obs, info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """One step under attack."""
         engine = self.engine
-        obs, reward, terminated, truncated, info = self.env.step(self._send(action, self._action_mask))
+        obs, reward, terminated, truncated, info = self._answer(self._send(action, self._action_mask))
         reward = self._pay(reward)
         engine.end_step(bool(terminated or truncated))
         obs, info = self._receive(obs, info)
         return obs, reward, terminated, truncated, info
 
+    def _answer(self, action: Any) -> Any:
+        """What the environment returns to an action; its first answers are checked."""
+        answer = self.env.step(action)
+        if self._unchecked:
+            check_step(self.env, answer)
+            self._unchecked -= 1
+        return answer
+
     def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
         """What the environment returned, as the next layer or the agent gets it."""
         engine = self.engine
+        if self._masked:
+            info = with_mask(obs, info)
         if self._takes:
             obs = self._take(obs, info)
         obs = engine.observe(obs)
@@ -102,6 +118,6 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
         if self.on == "observation":
             return floated(obs, self.engine.field.paths)
-        mask = info.get("action_mask")
-        self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
+        mask = info.get(MASK)
+        self._action_mask = None if mask is None else torch.as_tensor(side_by_side_mask(mask))[None]
         return obs

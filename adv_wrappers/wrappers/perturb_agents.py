@@ -13,11 +13,11 @@ from typing import Any, cast
 import gymnasium as gym
 
 from adv_wrappers.core.episode_and_step_counters import row_seeds
+from adv_wrappers.core.spaces import with_mask
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import SnapshotError, ThreatError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.agents_of_parallel_env import (
-    action_mask_of,
     agent_in_errors,
     check_agents,
     check_parallel_env,
@@ -159,9 +159,7 @@ class PerturbAgents(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo ha
 
     def _receive(self, layer: EnvLayer, agent: Any, obs: dict[Any, Any], infos: dict[Any, Info]) -> None:
         """Put what a layer makes of an agent's observation and info in their place."""
-        info = infos.get(agent, {})
-        obs[agent], noted = layer._receive(obs[agent], {**info, "action_mask": action_mask_of(obs[agent], info)})
-        infos[agent] = {**info, "adv_wrappers": noted["adv_wrappers"]}
+        obs[agent], infos[agent] = layer._receive(obs[agent], with_mask(obs[agent], infos.get(agent, {})))
 
 
 def _stacks_of(env: Any) -> dict[Any, gym.Env[Any, Any]]:

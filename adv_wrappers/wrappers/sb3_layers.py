@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import How, On, When
-from adv_wrappers.core.spaces import At, from_zero
+from adv_wrappers.core.spaces import MASK, At, from_zero, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base_layer import GATES, Layer, counts, floated, gate
+from adv_wrappers.wrappers.base_layer import GATES, Layer, counts, floated, gate, layers
 from adv_wrappers.wrappers.dynamics_layer import DynamicsLayer
 from adv_wrappers.wrappers.reward_layer import RewardLayer
 
@@ -57,11 +59,14 @@ class VecLayer(Layer, VecEnvWrapper):
         )
         if not quantize:
             self.observation_space = self.perturbed_space
+        space = venv.observation_space
+        self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
         self._masks: torch.Tensor | None = None
 
     def reset(self) -> Any:
         """Reset all rows."""
         obs, _ = self._restart()
+        self.reset_infos = self._with_masks(obs, self._reset_infos_beneath())
         self._masks = _masks(self.reset_infos)
         return self.engine.observe(self._received(obs))
 
@@ -82,7 +87,15 @@ class VecLayer(Layer, VecEnvWrapper):
         dones = np.asarray(dones, dtype=bool)  # SuperSuit's are integers
         rewards = self._pay(rewards)
         engine, infos = self.engine, self._end_step(obs, dones, list(infos))
-        self._masks = _masks(infos)
+        if self._masked or any(MASK in info for info in infos):
+            fresh = self._with_masks(obs, self._reset_infos_beneath())
+            self.reset_infos = [
+                new if done else old for new, old, done in zip(fresh, self.reset_infos, dones, strict=True)
+            ]
+            going = self._with_masks(obs, infos)
+            infos = [info if done else new for info, new, done in zip(infos, going, dones, strict=True)]
+            # the last info of an episode is not about the first action of the next
+            self._masks = _masks([self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones)])
         obs = engine.observe(self._received(obs))
         attacked = np.broadcast_to(engine.attacked, (self.num_envs,))
         true = engine.true if self.keep_true else None
@@ -112,10 +125,22 @@ class VecLayer(Layer, VecEnvWrapper):
         """Observations as this layer takes them."""
         return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.field.paths)
 
+    def _reset_infos_beneath(self) -> list[Info]:
+        """The infos of the newest resets, which SB3's own wrappers do not pass on."""
+        beneath = layers(self.venv)
+        nearest: Any = beneath[-1] if beneath else self.venv.unwrapped
+        return list(nearest.reset_infos)
 
-def _masks(infos: Any) -> torch.Tensor | None:
-    if infos and all("action_mask" in info for info in infos):
-        return torch.as_tensor(np.stack([info["action_mask"] for info in infos]))
+    def _with_masks(self, obs: Any, infos: Sequence[Info]) -> list[Info]:
+        """The infos of all rows, with the masks that lie in observations."""
+        if not self._masked:
+            return list(infos)
+        return [with_mask({MASK: mask}, info) for mask, info in zip(obs[MASK], infos, strict=True)]
+
+
+def _masks(infos: Sequence[Info]) -> torch.Tensor | None:
+    if infos and all(MASK in info for info in infos):
+        return torch.as_tensor(np.stack([side_by_side_mask(info[MASK]) for info in infos]))
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
@@ -14,7 +15,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset
 from adv_wrappers.core.episode_and_step_counters import Seeds, row_seeds
 from adv_wrappers.core.perturbation import How, When
-from adv_wrappers.core.spaces import At
+from adv_wrappers.core.spaces import MASK, At, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Flags, Info
 from adv_wrappers.errors import SpaceError
@@ -75,6 +76,8 @@ class VectorLayer(Layer, VectorWrapper):
             self.single_observation_space = self.perturbed_space
             self.observation_space = batch_space(self.perturbed_space, env.num_envs)
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
+        space = env.single_observation_space
+        self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
         self._action_mask: torch.Tensor | None = None
         self._every: Flags = np.ones(env.num_envs, bool)
 
@@ -92,6 +95,7 @@ class VectorLayer(Layer, VectorWrapper):
     def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``; the other rows keep what they were shown."""
         mask, _, obs, info = self._reset(seed, options)
+        info = self._with_mask(obs, info)
         self._action_mask = self._allowed(info, mask)
         return self._receive(obs, info)
 
@@ -125,7 +129,7 @@ class VectorLayer(Layer, VectorWrapper):
         actions = self._send(actions, self._action_mask)
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         rewards = self._pay(rewards)
-        info = self._end_step(obs, terminated | truncated, info)
+        info = self._end_step(obs, terminated | truncated, self._with_mask(obs, info))
         self._action_mask = self._allowed(info, None)
         obs, info = self._receive(obs, info)
         return obs, rewards, terminated, truncated, info
@@ -161,12 +165,17 @@ class VectorLayer(Layer, VectorWrapper):
         obs = engine.observe(self._received(obs))
         return obs, self._note(info, self._rows(engine.attacked), engine.true if self.keep_true else None)
 
+    def _with_mask(self, obs: Any, info: Info) -> Info:
+        """``info`` with the masks that lie in observations, of all rows."""
+        found = with_mask(obs, info) if self._masked else info
+        return info if found is info else {**found, f"_{MASK}": self._every}
+
     def _allowed(self, info: Info, mask: Flags | None) -> torch.Tensor | None:
         """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
-        new = info.get("action_mask")
+        new = side_by_side_mask(info.get(MASK))
         if new is None:
             return self._action_mask if mask is not None else None
-        new, known = torch.as_tensor(new).bool(), info.get("_action_mask")
+        new, known = torch.as_tensor(new).bool(), info.get(f"_{MASK}")
         if known is not None:
             new = new | ~torch.as_tensor(known, device=new.device)[:, None]
         if mask is not None and self._action_mask is not None:

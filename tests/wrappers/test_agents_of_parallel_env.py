@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
+from adv_wrappers.core.spaces import action_mask_of
 from adv_wrappers.errors import SpaceError, VictimError
 from adv_wrappers.wrappers.agents_of_parallel_env import (
-    action_mask_of,
     agent_in_errors,
     check_agents,
     check_parallel_env,

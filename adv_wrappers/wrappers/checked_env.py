@@ -1,0 +1,341 @@
+"""What an environment returns, checked: sentences instead of tracebacks from inside Gymnasium's vectors.
+
+People's environments run in other libraries, or in a loop of their own, that ask for less than Gymnasium does:
+``reset`` without a seed, ``step`` with four values, a reward in an array of one. :class:`CheckedEnv` is around every
+environment that :class:`.Environment` makes, and looks at all that comes out of it; layers around an environment of a
+user's own look at every reset and at the first steps. Neither changes anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from adv_wrappers.core.types import Info, Space
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError
+from adv_wrappers.snapshots.save_and_restore_python_objects import KeepsItself, Walk
+
+NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits
+LIMIT = Argument("env_kwargs", {"max_episode_steps": 1000})  # which helps there
+_RESET = "def reset(self, *, seed=None, options=None): super().reset(seed=seed); ...; return observation, {}"
+_STEP = "return observation, float(reward), terminated, truncated, {}"
+_REWARDS = frozenset((float, int, np.float64, np.float32, np.int64))
+_FLAGS = frozenset((bool, np.bool_))
+
+Env = gym.Env[Any, Any]
+
+
+class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
+    """Looks at all that an environment returns, and passes it on. Specs and texts of environments do not name it.
+
+    An episode that does not end is an error after ``MOST_STEPS`` steps, unless a
+    :class:`gymnasium.wrappers.TimeLimit`, or the environment's spec, says how long it may be.
+
+    Args:
+        env: the environment.
+
+    Raises:
+        SpaceError: at ``reset`` and ``step``, for answers that are not those of a ``gymnasium.Env``, for an episode
+            that does not end, and for whatever the environment itself raises.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        box = isinstance(space, spaces.Box)
+        self._shape = space.shape if box else None  # None is no array's shape
+        self._dtype = np.dtype(space.dtype) if box else None
+        self._steps, self._notice = 0, math.inf if is_limited(env) else NOTICED_STEPS
+
+    def __str__(self) -> str:
+        return str(self.env)
+
+    def __repr__(self) -> str:
+        return repr(self.env)
+
+    def __getattr__(self, name: str) -> object:
+        """What is looked for in the environment that was made."""
+        if name == "env" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The spec of the environment."""
+        return self.env.spec
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset the environment."""
+        try:
+            answer = checked_reset(self.env, seed, options)
+        except Exception as error:
+            raise _raised(self.env, "reset", error)  # noqa: B904  # it has its cause
+        self._steps = 0
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """One step; what is as usual passes a few comparisons."""
+        try:
+            answer = self.env.step(action)
+        except Exception as error:
+            raise _raised(self.env, "step", error)  # noqa: B904
+        if type(answer) is not tuple or len(answer) != 5:
+            check_step(self.env, answer)
+        obs, reward, terminated, truncated, info = answer
+        if not (
+            type(obs) is np.ndarray
+            and obs.shape == self._shape
+            and obs.dtype is self._dtype
+            and type(reward) in _REWARDS
+            and type(terminated) in _FLAGS
+            and type(truncated) in _FLAGS
+            and type(info) is dict
+        ):
+            check_step(self.env, answer)
+        self._steps += 1
+        if self._steps >= self._notice:
+            self._goes_on()
+        return answer
+
+    def keep(self, walk: Walk) -> None:
+        """Keep the contents of the environment in a snapshot, and the number of steps."""
+        walk.visit(self.env)
+        walk.kept.append((_put_steps, self, self._steps))
+
+    def _goes_on(self) -> None:
+        """Say that an episode does not end, and end it at last."""
+        if self._steps == NOTICED_STEPS:
+            warnings.warn(
+                f"an episode of {_name(self.env)} has not ended after {NOTICED_STEPS} steps, and nothing says when it "
+                f"will: {LIMIT} would end it",
+                stacklevel=3,
+            )
+        if self._steps >= MOST_STEPS:
+            raise SpaceError(
+                Message(
+                    f"an episode of {_name(self.env)} has not ended after {MOST_STEPS} steps, and nothing says when it "
+                    f"will: ",
+                    LIMIT,
+                    " ends it (gymnasium.wrappers.TimeLimit), with whatever number an episode may have",
+                )
+            )
+
+
+def _put_steps(env: CheckedEnv, steps: int) -> None:
+    env._steps = steps
+
+
+def is_limited(env: Env) -> bool:
+    """Whether an environment says after how many steps its episodes end."""
+    spec = env.spec
+    limits = ("max_num_frames", "max_num_frames_per_episode")  # of the Arcade Learning Environment
+    if spec is not None and (spec.max_episode_steps is not None or any(name in spec.kwargs for name in limits)):
+        return True
+    return any(isinstance(one, TimeLimit) or hasattr(one, "_max_episode_steps") for one in _inside(env))
+
+
+def _inside(env: Any) -> Iterator[Any]:
+    """An environment and what its wrappers are around, from the outermost in."""
+    while env is not None:
+        yield env
+        env = env.__dict__.get("env")
+
+
+def _raised(env: Env, call: str, error: Exception) -> Exception:
+    """What is raised for what a call of an environment raised: a sentence with its place, caused by it."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, AdvWrappersError) or (at.filename, at.name) in _signal_handlers():
+        return error  # an interruption is none of the environment's
+    where = f"{os.path.basename(at.filename)}, line {at.lineno}"
+    found = SpaceError(f"{call} of {_name(env)} raised {type(error).__name__}: {error} ({where})")
+    found.__cause__ = error
+    return found
+
+
+def _signal_handlers() -> set[tuple[str, str]]:
+    """Files and names of the functions that signals call."""
+    found = (getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals())
+    return {(code.co_filename, code.co_name) for code in found if code is not None}
+
+
+def check_one(made: object) -> Env:
+    """What a function made, if it is one environment with its spaces.
+
+    Raises:
+        SpaceError: for vectors of environments, environments of other libraries, and anything else.
+    """
+    if not isinstance(made, gym.Env):
+        raise SpaceError(f"expected one gymnasium.Env, the function made {_kind(made)}")
+    for name in ("observation_space", "action_space"):
+        space = getattr(made, name, None)
+        if not isinstance(space, spaces.Space):
+            raise SpaceError(
+                f"expected {name} of {_name(made)} to be a gymnasium space, got {space!r:.60}: set self.{name} = "
+                f"gymnasium.spaces... in its __init__"
+            )
+    for name, head in (("reset", _RESET), ("step", f"def step(self, action): ...; {_STEP}")):
+        if not callable(getattr(made, name, None)):
+            raise SpaceError(
+                f"expected {name} of {_name(made)} to be a method, got {getattr(made, name)!r:.60}: {head}"
+            )
+    return made
+
+
+def _kind(made: object) -> str:
+    """What is no environment, and what helps."""
+    of = f"{type(made).__module__}.{type(made).__qualname__}"
+    if isinstance(made, VectorEnv) or hasattr(made, "step_async"):
+        return (
+            f"a vector of {getattr(made, 'num_envs', 'several')} ({of}): give a function that makes one, lambda: "
+            f"gymnasium.make(...); num_envs= plays several of them side by side"
+        )
+    if hasattr(made, "possible_agents"):
+        return f"one of several agents ({of}): adv_wrappers.SingleAgentEnv(function, agent, others) is one agent's side"
+    if made is None:
+        return "None: does it return the environment?"
+    if isinstance(made, type) or (callable(made) and not hasattr(made, "step")):
+        return f"a function or class ({made!r:.60}): give that itself, or call it"
+    if any(kind.__module__.partition(".")[0] == "gym" for kind in type(made).__mro__):
+        return f"one of the old gym ({of}): shimmy.GymV21CompatibilityV0(env=...) makes a gymnasium.Env of it"
+    return f"{of}: derive its class from gymnasium.Env, or wrap it in one that does"
+
+
+def checked_reset(env: Env, seed: int | None, options: Info | None) -> tuple[Any, Info]:
+    """``env.reset(seed=seed, options=options)``, whose answer is looked at.
+
+    Raises:
+        SpaceError: for one that does not take these arguments, or returns something else than an observation of its
+            space and a dictionary.
+    """
+    try:
+        answer: Any = env.reset(seed=seed, options=options)
+    except TypeError as error:
+        for one in _inside(env):
+            if lacking := [name for name in ("seed", "options") if not takes(one.reset, name)]:
+                raise SpaceError(
+                    f"reset of {type(one).__name__} takes no {' and no '.join(lacking)}: expected {_RESET}"
+                ) from error
+        raise
+    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+        raise SpaceError(
+            f"reset of {_name(env)} must return two values, an observation and a dictionary, got {_short(answer)}: "
+            f"return observation, {{}}"
+        )
+    _check_observation(env, "reset", answer[0])
+    return answer
+
+
+def check_step(env: Env, answer: Any) -> None:
+    """Raise :class:`SpaceError` unless this is what ``step`` returns: observation, reward, two flags, a dictionary."""
+    of = f"step of {_name(env)}"
+    if not isinstance(answer, tuple) or len(answer) != 5:
+        old = ""
+        if isinstance(answer, (tuple, list)) and len(answer) == 4:
+            old = ", with what was done split into terminated (the game is over) and truncated (time is)"
+        raise SpaceError(
+            f"{of} must return five values, observation, reward, terminated, truncated and info, got {_short(answer)}: "
+            f"{_STEP}{old}"
+        )
+    observation, reward, terminated, truncated, info = answer
+    if not _is_number(reward):
+        raise SpaceError(f"{of} must return a number as its reward, got {reward!r:.60}{_shape(reward)}: {_STEP}")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not _is_number(flag) or float(flag) not in (0.0, 1.0):
+            raise SpaceError(f"{of} must return True or False as {name}, got {flag!r:.60}{_shape(flag)}: bool({name})")
+    if not isinstance(info, Mapping):
+        raise SpaceError(f"{of} must return a dictionary as its info, got {info!r:.60}: {_STEP}")
+    _check_observation(env, "step", observation)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is one real number, no text and no array of one."""
+    if isinstance(value, (str, bytes, complex, np.complexfloating)) or getattr(value, "shape", ()) not in ((), None):
+        return False
+    return isinstance(value, SupportsFloat) and getattr(getattr(value, "dtype", None), "kind", "f") in "biuf"
+
+
+def _check_observation(env: Env, call: str, value: Any) -> None:
+    try:
+        wrong = _misfit(env.observation_space, value, "observation")
+    except (TypeError, ValueError) as error:
+        wrong = f"an observation of {env.observation_space}, got {value!r:.60} ({error})"
+    if wrong:
+        raise SpaceError(f"{call} of {_name(env)} must return {wrong}: it is what observation_space declares")
+
+
+def _misfit(space: Space, value: Any, path: str) -> str | None:
+    """What was expected of a leaf of an observation and what came; None where it can be one of its space."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, Mapping):
+            return f"a dictionary as {path}, got {_short(value)}"
+        missing = [key for key in space.spaces if key not in value]
+        if missing:
+            return f"the key {missing[0]!r} in {path}, got {', '.join(map(repr, value))}"
+        return next(filter(None, (_misfit(s, value[k], f"{path}[{k!r}]") for k, s in space.spaces.items())), None)
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+            return f"{len(space.spaces)} values as {path}, got {_short(value)}"
+        return next(filter(None, (_misfit(s, value[i], f"{path}[{i}]") for i, s in enumerate(space.spaces))), None)
+    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return None  # nothing is stacked of a text or a graph
+    dtype = np.dtype(space.dtype)
+    array: Any = value if isinstance(getattr(value, "dtype", None), np.dtype) else _array(value)
+    if array is None or array.dtype.kind not in "biuf":
+        return f"numbers of {dtype} and shape {space.shape} as {path}, got {_short(value)}"
+    if tuple(array.shape) != tuple(space.shape or ()):
+        return f"the shape {space.shape} as {path}, got {tuple(array.shape)}"
+    if not np.can_cast(array.dtype, dtype, "same_kind") and not (dtype.kind in "iu" and array.dtype.kind in "biu"):
+        return f"{dtype} as {path}, got {array.dtype}"
+    if isinstance(space, spaces.Discrete) and not space.start <= int(array) < space.start + space.n:
+        return f"a value of {space} as {path}, got {int(array)}"
+    return None
+
+
+def _array(value: Any) -> Any:
+    """Lists, numbers and tensors as an array; None for what makes none."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def takes(function: Callable[..., object], name: str) -> bool:
+    """Whether a function takes a keyword argument."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _name(env: Any) -> str:
+    """The class of an environment, with its id."""
+    spec = getattr(env, "spec", None)
+    base = type(getattr(env, "unwrapped", env) if isinstance(env, gym.Env) and spec is not None else env).__name__
+    return f"{base} ({spec.id})" if spec is not None else base
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"{len(value)} ({', '.join(type(part).__name__ for part in value[:6])})"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} and shape {value.shape}"
+    return f"{value!r:.60}"
+
+
+def _shape(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f" of shape {tuple(shape)}" if shape else ""

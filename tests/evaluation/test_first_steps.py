@@ -1,0 +1,170 @@
+"""The first steps are played twice: environments that do not follow their seed, observations outside their space."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers.evaluation.first_steps import OutsideSpace
+
+BOX = spaces.Box(-1, 1, (3,))
+_COUNT = itertools.count()
+
+
+class Well(gym.Env[Any, Any]):
+    observation_space, action_space = BOX, spaces.Discrete(2)
+
+    def show(self) -> Any:
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.show(), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return self.show(), float(action), self.t >= 6, False, {}
+
+
+class GlobalNumpy(Well):
+    def show(self) -> Any:
+        return np.random.uniform(-1, 1, 3).astype(np.float32)
+
+
+class GlobalReward(Well):
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, random.random(), *rest
+
+
+class GlobalEnd(Well):
+    def step(self, action: Any) -> Any:
+        obs, reward, _, *rest = super().step(action)
+        return obs, reward, self.t > 2 + self.ends, *rest
+
+    def reset(self, **given: Any) -> Any:
+        self.ends = next(_COUNT) % 2
+        return super().reset(**given)
+
+
+class GlobalTorch(Well):
+    def show(self) -> Any:
+        return torch.rand(3).numpy()
+
+
+class OwnGenerator(Well):
+    def __init__(self) -> None:
+        self.own = np.random.default_rng(0)
+
+    def show(self) -> Any:
+        return self.own.uniform(-1, 1, 3).astype(np.float32)
+
+
+class NoSeed(Well):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset()
+
+
+class OverEpisodes(Well):
+    level = 0
+
+    def reset(self, **given: Any) -> Any:
+        self.level += 1
+        obs, info = super().reset(**given)
+        return obs / np.float32(self.level), info
+
+
+def agent(space: Any = BOX) -> Any:
+    torch.manual_seed(0)
+    return adv.from_module(torch.nn.Linear(3, 2), space, spaces.Discrete(2), "logits")
+
+
+def said(env: Any, *words: str) -> list[str]:
+    found = adv.evaluate(agent(), env, ["noise:eps=0.01"], episodes=2).warnings
+    return [text for text in found if any(word in text for word in words)]
+
+
+@pytest.mark.parametrize(
+    ("env", "where"),
+    [
+        (GlobalNumpy, "the first observation was"),
+        (GlobalReward, "the reward of step 1 was"),
+        (GlobalEnd, "the terminated of step"),
+        (GlobalTorch, "the first observation"),
+        (OwnGenerator, "the first observation"),
+        (NoSeed, "the first observation"),
+        (OverEpisodes, "the first observation"),
+    ],
+)
+def test_an_environment_that_does_not_follow_its_seed(env: Any, where: str) -> None:
+    (sentence,) = said(env, "does not repeat")
+    assert where in sentence and "not paired" in sentence and "super().reset(seed=seed)" in sentence
+
+
+@pytest.mark.parametrize("env", [Well, "CartPole-v1", "LunarLander-v3"])
+def test_one_that_does(env: Any) -> None:
+    victim = "zoo:cartpole-dqn" if env == "CartPole-v1" else agent()
+    if env == "LunarLander-v3":
+        pytest.importorskip("Box2D")
+        victim = adv.from_module(torch.nn.Linear(8, 4), spaces.Box(-10, 10, (8,)), spaces.Discrete(4), "logits")
+    report = adv.evaluate(victim, env, episodes=1)
+    assert not [text for text in report.warnings if "repeat" in text]
+    assert "unrepeated" not in report.threats[0]["checks"]
+
+
+def test_rows_say_it_wherever_they_are_kept(tmp_path: Any) -> None:
+    victim = agent()
+    found = [adv.evaluate(victim, NoSeed, episodes=2, out=tmp_path, resume=resume) for resume in (False, True)]
+    for report in found:
+        assert (
+            "does not repeat" in report.threats[0]["checks"]["unrepeated"] and "does not repeat" in report.warnings[0]
+        )
+
+
+def test_results_and_keys_are_as_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row() -> Any:
+        found = adv.evaluate(agent(), Well, ["noise:eps=0.1"], episodes=3, num_envs=2)
+        return [(one["returns"], one["lengths"], one["linf"]) for one in found.threats]
+
+    looked = row()
+    monkeypatch.setattr("adv_wrappers.evaluation.player.unrepeated", lambda *_: "")
+    assert row() == looked
+
+
+class Far(Well):
+    """Leaves its space in the second feature, at the end of an episode."""
+
+    def show(self) -> Any:
+        obs = super().show()
+        obs[1] = 5.0 if self.t == 6 else 0.0
+        return obs
+
+
+def test_an_observation_outside_of_its_space() -> None:
+    (sentence,) = said(Far, "outside of the declared space")
+    assert "observation[1] was 5, outside of the declared space (-1 to 1)" in sentence
+    assert "half of its ball is missing" in sentence and "TransformObservation" in sentence
+    assert not said(Well, "outside")
+    wide = gym.wrappers.TransformObservation
+    assert not said(lambda: wide(Far(), lambda x: x, spaces.Box(-np.inf, np.inf, (3,))), "outside")
+
+
+def test_leaves_that_lie_outside() -> None:
+    space = spaces.Dict(a=BOX, b=spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 9, (1, 2), np.uint8)]))
+    look = OutsideSpace(space)
+    shown = {"a": np.zeros((4, 3)), "b": (np.zeros(4), np.zeros((4, 1, 2), np.uint8))}
+    look.look(shown)
+    assert look.found == ""
+    shown["b"][1][2, 0, 1] = 12
+    look.look(shown)
+    assert look.found.startswith("observation['b'][1][0][1] was 12, outside of the declared space (0 to 9)")
+    assert OutsideSpace(spaces.Box(0, 255, (2, 2), np.uint8))._leaves == []  # nothing can lie outside
