@@ -37,6 +37,7 @@ from adv_wrappers.agent_report.svg_charts import (
     eps_text,
     feature_chart,
     few_chart,
+    mean_limits,
     moment_chart,
     rows_chart,
     sweep_chart,
@@ -46,6 +47,7 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import AttackedFram
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES, footnotes
+from adv_wrappers.presets import presets
 from adv_wrappers.utils.files import probe_file, write
 
 GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
@@ -72,6 +74,11 @@ _KINDS = {
     "fault": "sensors and channels",
     "dynamics": "body and world",
     "other": "other",
+}
+
+_UNLISTED = {  # what was made for the agent, and is played as a record or by a network
+    "<recorded>": "What a search over the saved states of whole episodes found, played again.",
+    "learned": "An adversary that was trained to lower the agent's return: a network chooses every perturbation.",
 }
 
 PAGE_FILE = "report.html"  # in the folder of a report, beside its rows
@@ -285,6 +292,7 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "kinds": [(kind, _kind_words(kind, rows)) for kind in _KINDS if (rows := _of_kind(agent.attacked, kind))],
         "footnotes": footnotes([row.row for row in agent.rows]),
         "eps_rows": _eps_rows(agent, said),
+        "names": _what_attacks_do(agent),
         "frames": [found for frame in choices.frames if (found := _frame(frame))],
         "film": None if choices.film is None else _embedded(choices.film, _FILMS),
         "episodes": _episode_table(agent),
@@ -293,6 +301,18 @@ def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
         "clean": clean,
         "duration": _duration,
     }
+
+
+def _what_attacks_do(agent: AgentSections) -> dict[str, str]:
+    """By the name of each attack that was played, a sentence on it; none for an attack of somebody's own."""
+    found = dict[str, str]()
+    for row in agent.attacked:
+        for part in str(row.row["threat"]).split(" + "):
+            name = part.partition(":")[0].partition(" (")[0].strip()
+            preset = presets.get(name)
+            if words := _UNLISTED.get(name, "" if preset is None else preset.summary):
+                found["episode search" if name == "<recorded>" else name] = words
+    return dict(sorted(found.items()))
 
 
 def _of_kind(rows: Sequence[AttackRow], kind: str) -> list[AttackRow]:
@@ -340,33 +360,37 @@ def _left(agent: AgentSections, said: Verdict) -> float | None:
 def _charts(agent: AgentSections, id: str, limits: Limits, said: Verdict) -> dict[str, list[Chart]]:
     """By section, its charts."""
     choices, clean = agent.choices, agent.clean
-    found: dict[str, list[Chart]] = {}
-    sweeps = [sweep for place, sweep in enumerate(agent.sweeps) if place == 0 or len(sweep.strongest) > 2]
-    found["sweep"] = [
-        sweep_chart(
-            f"{id}-sweep{place}",
-            sweep,
-            () if place else choices.certificates,
-            "" if place else choices.unit,
-            limits,
-            alone=len(sweeps) == 1 and not sweep.keys,
-            headline=said.figure.eps if said.figure and not place else None,
-        )
-        for place, sweep in enumerate(sweeps)
-    ]
+    found: dict[str, list[Chart]] = {"sweep": []}
+
+    def own(rows: Sequence[AttackRow], more: Sequence[float] = ()) -> Limits:
+        return mean_limits(rows, clean, more)
+
+    for place, sweep in enumerate(agent.sweeps):
+        rows = [row for curve in sweep.curves for row in curve.rows]
+        proved = () if place else choices.certificates
+        name, alone = f"{id}-sweep{place}", len(agent.sweeps) == 1 and not sweep.keys
+        if len(sweep.strongest) > 2 or proved:
+            headline = said.figure.eps if said.figure and not place else None
+            range_of = own(rows, [one.lower for one in proved])
+            unit = "" if place else choices.unit
+            found["sweep"].append(sweep_chart(name, sweep, proved, unit, range_of, alone, headline))
+        else:  # a line between no attack and a single eps would show nothing that was played
+            title = f"At eps {eps_text(sweep.strongest[-1][0])}: {sweep.budget}"
+            found["sweep"].append(rows_chart(name, title, rows, clean, own(rows)))
     found["feature"] = [
-        feature_chart(f"{id}-feature{place}", curve, clean, known_features(curve.rows[0], choices), limits)
+        feature_chart(f"{id}-feature{place}", curve, clean, known_features(curve.rows[0], choices), own(curve.rows))
         for place, curve in enumerate(agent.features)
     ]
     found["moment"] = [
-        moment_chart(f"{id}-moment{place}", curve, clean, limits) for place, curve in enumerate(agent.moments)
+        moment_chart(f"{id}-moment{place}", curve, clean, own(curve.rows)) for place, curve in enumerate(agent.moments)
     ]
     found["entries"] = (
-        [rows_chart(f"{id}-entries-chart", "Other values", agent.entries, clean, limits, titled=False)]
+        [rows_chart(f"{id}-entries-chart", "Other values", agent.entries, clean, own(agent.entries), titled=False)]
         if agent.entries
         else []
     )
-    found["few"] = [few_chart(f"{id}-few-chart", agent.few, clean, limits)] if agent.few else []
+    few = [row for curve in agent.few for row in curve.rows]
+    found["few"] = [few_chart(f"{id}-few-chart", agent.few, clean, own(few))] if few else []
     parts = [
         ("daylight", "Light and camera", agent.daylight),
         ("fault", "Sensors and channels", agent.faults),
@@ -374,10 +398,10 @@ def _charts(agent: AgentSections, id: str, limits: Limits, said: Verdict) -> dic
         ("action", "Attacks on actions", agent.actions),
     ]
     found["daylight"] = [
-        rows_chart(f"{id}-{name}-chart", title, rows, clean, limits) for name, title, rows in parts if rows
+        rows_chart(f"{id}-{name}-chart", title, rows, clean, own(rows)) for name, title, rows in parts if rows
     ]
     found["other"] = (
-        [rows_chart(f"{id}-other-chart", "Other attacks", agent.other, clean, limits, titled=False)]
+        [rows_chart(f"{id}-other-chart", "Other attacks", agent.other, clean, own(agent.other), titled=False)]
         if agent.other
         else []
     )

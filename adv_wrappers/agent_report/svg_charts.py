@@ -166,6 +166,28 @@ def chart_limits(rows: Sequence[AttackRow], more: Sequence[float] = ()) -> Limit
     return low - space, high + space
 
 
+def mean_limits(rows: Sequence[AttackRow], clean: AttackRow, more: Sequence[float] = ()) -> Limits:
+    """The range of returns that a chart of means shows: its own means and intervals, as far as episodes went.
+
+    A single bad episode, or another chart's row, does not stretch it; a small loss does not fill it either.
+
+    Args:
+        rows: the rows of the chart.
+        clean: the run without an attack, which every chart shows.
+        more: further returns.
+    """
+    values = [*more]
+    for row in (clean, *rows):
+        mean, worst, best = row.returned, row.row["min"], row.row["max"]
+        values += [mean.mean, max(mean.low, worst), min(mean.high, best)]
+    low, high = min(values), max(values)
+    without = clean.returned.mean
+    low = min(low, without - 0.25 * abs(without))
+    low = 0.0 if 0 < low < high / 2 else low  # an axis begins at 0 where that costs little room
+    space = (high - low) * 0.06 or max(abs(high), 1.0) * 0.06
+    return low - space, high + space
+
+
 def _apart(values: Sequence[float], gap: float) -> list[float]:
     """Places of labels near their values, and at least ``gap`` apart."""
     order = sorted(range(len(values)), key=lambda place: values[place])
@@ -342,6 +364,7 @@ def _mark(axes: Axes, x: float, row: AttackRow, eps: float) -> None:
         fontsize=12,
         ha="right" if before else "left",
         va="top" if under else "bottom",
+        bbox=_BEHIND_TEXT,
         zorder=8,
     )
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import adv_wrappers as adv
 from adv_wrappers.agent_report import html_page
 from adv_wrappers.agent_report.html_page import GENERATOR, LARGEST_PAGE, write_page
 from adv_wrappers.agent_report.rows_by_section import read_reports
+from adv_wrappers.agent_report.svg_charts import mean_limits
+from adv_wrappers.agent_report.verdict import verdict
 from adv_wrappers.errors import OutputError, ValueRangeError
 
 NASTY = """<script>alert("1")</script> '"&amp; ]]> $x$ --> </svg> id="x" font-family: y; 0.12345 #0a0a01"""
@@ -197,3 +201,45 @@ def test_a_table_that_is_too_long_has_the_lowest_returns(played, html, tmp_path,
     monkeypatch.setattr(html_page, "LARGEST_PAGE", 50_000)
     with pytest.raises(OutputError, match="too many rows for one page"):
         write_page(played, tmp_path / "report.html")
+
+
+def test_names_and_budgets_are_explained(html):
+    """What pgd is, and what an eps means where nobody chose it."""
+    text = " ".join(" ".join(Page(html).text).split())
+    assert "What the attacks do" in text and "One step of the full radius." in text
+    assert "Mirror the action in the middle of the action space" in text
+    assert "so at eps 0.2 every number that the agent is shown may be off by 0.2" in text
+    assert 'href="#a0-names">fgsm</a>' in html
+
+
+def test_a_single_eps_is_no_line(tmp_path):
+    """Of one eps there are attacks beside each other, and not a line from no attack to the strongest."""
+    threats = ["noise:eps=0.2", "fgsm:eps=0.2", "fgsm:eps=0.3,norm=l2"]
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
+    (agent,) = read_reports(tmp_path).agents
+    charts = html_page._charts(agent, "a0", (0.0, 1.0), verdict(agent))["sweep"]
+    assert [chart.title.partition(":")[0] for chart in charts] == ["At eps 0.2", "At eps 0.3"]
+    assert [[line[0] for line in chart.table] for chart in charts] == [
+        ["fgsm:eps=0.2", "noise:eps=0.2"], ["fgsm:eps=0.3,norm=l2"],
+    ]  # fmt: skip
+
+
+def test_one_bad_row_stretches_no_other_chart(played):
+    (agent,) = read_reports(played).agents
+    clean = replace(
+        agent.clean, row=agent.clean.row | {"mean_return": 4.5, "low": 4.4, "high": 4.6, "min": 4, "max": 5}
+    )
+    near = replace(clean, row=clean.row | {"mean_return": 4.3, "low": 4.2, "high": 4.4, "min": -70.0})
+    far = replace(clean, row=clean.row | {"mean_return": -18.3, "low": -40.0, "high": 1.0, "min": -70.0})
+    low, high = mean_limits([near], clean)
+    assert 3 < low < 4.2 and 4.6 < high < 5
+    low, high = mean_limits([far], clean)
+    assert -45 < low < -40
+
+
+def test_the_table_of_reports_fits_a_phone(played, tmp_path):
+    both = [adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", "noise:eps=0.1", episodes=1, seed=seed) for seed in (0, 1)]
+    text = write_page(both, tmp_path / "both.html").read_text(encoding="utf-8")
+    head = text[text.index("<thead>") : text.index("</thead>")]
+    assert head.count("<th ") - head.count("less") == 3  # the agent and two returns; the rest stands below the agent
+    assert '<span class="kind narrow">CartPole-v1, seed 0; lowest under noise:<wbr>eps=0.1</span>' in text
