@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -17,8 +17,18 @@ from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph, fo
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions_as_logits import ChosenActions
 from adv_wrappers.victims.distributions import params_of, unscale
+from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
+from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state
 from adv_wrappers.victims.numpy_functions_as_victims import ArrayFunction, ArrayStart
-from adv_wrappers.victims.probe_module_output import Form, Net, action_width, check_forward, input_form, inspect_output
+from adv_wrappers.victims.probe_module_output import (
+    Form,
+    Net,
+    action_width,
+    check_forward,
+    input_form,
+    inspect_output,
+    random_rows,
+)
 from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
 
 
@@ -74,6 +84,7 @@ def from_module(
             for a ``live`` module in training mode with dropout or batch normalisation (attacking it would change it),
             here and whenever it is called later.
     """
+    module, value, critic, robust_sarsa = (unwrapped(net) for net in (module, value, critic, robust_sarsa))
     check_forward(module)
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
     tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
@@ -84,15 +95,25 @@ def from_module(
             raise VictimError(
                 f"a victim computes in float32 or float64, the weights of a live one are {tensors[0].dtype}"
             )
-    unstable = unstable_of(nets) if live else ()
-    check_live(unstable)
+    for net in nets:
+        check_weights(net)
+    takes_rows, followed_nets = random_rows(observation_space, device, dtype), list[nn.Module](nets if live else ())
 
     def keep(net: Net | None) -> Net | None:
         if live or not isinstance(net, nn.Module):
             return net
-        return copy.deepcopy(net).to(device=device, dtype=dtype).eval().requires_grad_(False)
+        copied = frozen_copy(net, device, dtype)
+        if net is module and copied is not None and initial_state is None and not answers(copied, takes_rows):
+            # a module that casts what it computes itself
+            own = frozen_copy(net, device, None)
+            copied = own if own is not None and answers(own, takes_rows) else copied
+        followed_nets.extend([net] if copied is None else ())
+        return net if copied is None else copied
 
-    module, value, critic, robust_sarsa = _some(keep(module)), keep(value), keep(critic), keep(robust_sarsa)
+    given = [keep(net) for net in (module, value, critic, robust_sarsa)]
+    (module, value, critic, robust_sarsa), live = (_some(given[0]), *given[1:]), bool(followed_nets)
+    unstable = unstable_of(followed_nets)
+    check_live(unstable)
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
         if chooses and initial_state is not None:
@@ -100,6 +121,12 @@ def from_module(
             raise VictimError(Message(Argument("kind", "action"), takes))
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
+    if initial_state is None:
+        inner = take_out_state(module, takes_rows)
+        if inner is not None:
+            module, initial_state = inner, inner.start if inner.recurrent else None
+            if inner.says is not None:
+                warnings.warn(inner.says, UserWarning, stacklevel=2)
     accepts = input_form(module, observation_space, initial_state, device, dtype)
     if accepts == "arrays":
         stateful = initial_state is not None
@@ -131,6 +158,7 @@ def from_module(
         )
     victim.net, victim.value_net, victim.critic, victim.robust_sarsa = module, value, critic, robust_sarsa
     victim.start, victim.recurrent, victim.live, victim.clip = initial_state, initial_state is not None, live, clip
+    victim.carried = isinstance(_outer(module), HiddenState) and initial_state is not None
     victim.compile, victim.differentiable = compile, accepts == "gradients"
     victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
     if isinstance(module, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
@@ -167,9 +195,13 @@ def _some(net: Net | None) -> Net:
     return net
 
 
+def _outer(net: object) -> object:
+    return net.function if isinstance(net, ArrayFunction) else net
+
+
 def _inner(net: object) -> object:
     """What a function on arrays, or one that chooses, was made of."""
-    while isinstance(net, (ArrayFunction, ChosenActions)):
+    while isinstance(net, (ArrayFunction, ChosenActions, HiddenState)):
         net = net.function
     return net
 
@@ -190,6 +222,7 @@ class ModuleVictim(Victim):
     first = False  # whether the module returns something beside its output that is ignored
     integers = True  # whether values of Discrete spaces come as integers, or as floats as all others
     writes = False  # whether the module writes to its input, and so is given copies
+    carried = False  # whether the state is one that the module keeps itself
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
 
     def _taken(self, obs: BatchedObservation) -> Any:
@@ -228,7 +261,7 @@ class ModuleVictim(Victim):
         if self.value_net is None:
             return super().value(obs, state)
         obs = self._taken(obs)
-        out: Tensor = self.value_net(obs, state) if self.recurrent else self.value_net(obs)
+        out: Tensor = self.value_net(obs, state) if self.recurrent and not self.carried else self.value_net(obs)
         return out.reshape(-1)
 
     def native(self, action: Tensor) -> Tensor:

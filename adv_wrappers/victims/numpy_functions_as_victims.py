@@ -17,7 +17,8 @@ from adv_wrappers.utils.trees import map_leaves
 
 def is_array(value: object) -> bool:
     """Whether this is a numpy array, or what turns into one, and no tensor."""
-    return not isinstance(value, Tensor) and hasattr(value, "__array__")
+    objects = getattr(value, "dtype", None) == np.dtype(object)  # a state that a function keeps itself
+    return not isinstance(value, Tensor) and hasattr(value, "__array__") and not objects
 
 
 def answers_arrays(answer: object) -> bool:

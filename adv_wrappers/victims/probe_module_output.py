@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,13 +56,39 @@ def _zeros(space: spaces.Space[object], device: torch.device, dtype: torch.dtype
     return torch.zeros(2, *space.shape, device=device, dtype=dtype)
 
 
+def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> Callable[[int, int], Any]:
+    """A function of a seed and a number of rows to as many random observations, as a module takes them."""
+
+    def leaf_rows(leaf: spaces.Space[object], rows: list[Any]) -> Any:
+        if isinstance(leaf, spaces.Dict):
+            return {key: leaf_rows(part, [row[key] for row in rows]) for key, part in leaf.spaces.items()}
+        if isinstance(leaf, spaces.Tuple):
+            return tuple(leaf_rows(part, [row[i] for row in rows]) for i, part in enumerate(leaf.spaces))
+        if isinstance(leaf, spaces.Text):
+            return np.array(rows, dtype=object)
+        values = np.stack(rows)
+        if not isinstance(leaf, spaces.Box):
+            return torch.from_numpy(values).to(device)
+        # what a space without real bounds draws is too large for any network
+        high = np.where(abs(leaf.high) < 1e3, leaf.high, 10.0)
+        return torch.from_numpy(np.clip(values, np.where(abs(leaf.low) < 1e3, leaf.low, -10.0), high)).to(device, dtype)
+
+    def rows_of(seed: int, rows: int) -> Any:
+        own = copy.deepcopy(space)
+        own.seed(seed)
+        return leaf_rows(own, [own.sample() for _ in range(rows)])
+
+    return rows_of
+
+
 def input_form(
     net: Net, space: spaces.Space[object], start: InitialState | None, device: torch.device, dtype: torch.dtype
 ) -> Literal["gradients", "tensors", "arrays"]:
     """Whether a module or function works on tensors, with or without gradients, or on numpy arrays.
 
     A function is tried on tensors that require a gradient, then on arrays (NumPy's own functions take tensors too, and
-    return them without a gradient), then on plain tensors. A module is expected to take tensors.
+    return them without a gradient), then on plain tensors. A module is expected to take tensors; one that is quantised,
+    or runs without gradients, has none.
 
     Raises:
         VictimError: for a function that takes none of them.
@@ -79,7 +106,9 @@ def input_form(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
         plain = isinstance(net, nn.Module)
-        for arrays, gradient in [(False, False)] if plain else [(False, True), (True, False), (False, False)]:
+        for arrays, gradient in (
+            [(False, True), (False, False)] if plain else [(False, True), (True, False), (False, False)]
+        ):
             try:
                 out, differentiable = call(arrays, gradient)
             except Exception as error:
@@ -88,7 +117,7 @@ def input_form(
             if answers_arrays(out):
                 return "arrays"
             if not arrays:
-                return "gradients" if plain or differentiable else "tensors"
+                return "gradients" if differentiable else "tensors"
     if plain:
         return "gradients"  # inspect_output says what is wrong with it
     raise VictimError(
@@ -193,7 +222,9 @@ def inspect_output(
 
 def check_forward(module: Net) -> None:
     """Raise :class:`VictimError` for a module without ``forward``, with what to give of one made as CleanRL's."""
-    if not isinstance(module, nn.Module) or type(module).forward is not nn.Module.forward or "forward" in vars(module):
+    if not isinstance(module, nn.Module) or isinstance(module, torch.jit.ScriptModule):
+        return
+    if type(module).forward is not nn.Module.forward or "forward" in vars(module):
         return
     value = ", value=agent.critic" if hasattr(module, "critic") else ""
     if hasattr(module, "actor_mean") and hasattr(module, "actor_logstd"):

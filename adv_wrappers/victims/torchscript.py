@@ -7,18 +7,16 @@ files (``torch.from_file``) and loop forever, so PyTorch treats it as an executa
 
 from __future__ import annotations
 
-import hashlib
-import io
-import warnings
 from pathlib import Path
 from typing import Literal
 
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 
 from adv_wrappers.errors import Argument, CardError, Message, TrustError
 from adv_wrappers.utils.untrusted_files import check_max_bytes, check_zip, read_bytes
+from adv_wrappers.victims.frozen_copy import TorchScriptNet
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select
 
@@ -76,37 +74,3 @@ def from_torchscript(
     return from_module(
         net, observation_space, action_space, kind, select=select, clip=clip, scale=scale, device=device, dtype=dtype
     )
-
-
-class TorchScriptNet(nn.Module):
-    """The program of a TorchScript file as a frozen module, which can be copied and pickled.
-
-    Args:
-        data: the bytes of the file.
-    """
-
-    file_sha256: Tensor
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__()
-        self.data = data
-        with warnings.catch_warnings():
-            # TorchScript is deprecated in favour of torch.export; files of it are still about
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.program = torch.jit.load(io.BytesIO(data), map_location="cpu")
-        # programs of the same weights differ: the hash of the file is part of the victim's fingerprint
-        self.register_buffer("file_sha256", torch.tensor(list(hashlib.sha256(data).digest()), dtype=torch.uint8))
-        self.eval().requires_grad_(False)
-
-    def forward(self, *inputs: object) -> object:
-        """What the program returns for the same inputs."""
-        return self.program(*inputs)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        weight = next((p for p in self.parameters() if p.is_floating_point()), None)
-        place = self.file_sha256.device
-        return _restored, (self.data, place, None if weight is None else weight.dtype)
-
-
-def _restored(data: bytes, device: torch.device, dtype: torch.dtype | None) -> TorchScriptNet:
-    return TorchScriptNet(data).to(device=device, dtype=dtype)

@@ -238,7 +238,8 @@ class Victim:
 
         Args:
             observations: observations of any dtype, as an array, a tensor or a dictionary of them.
-            state: the hidden state of a recurrent victim, as :meth:`initial_state` and :meth:`advance` make it.
+            state: the hidden state of a recurrent victim, as :meth:`initial_state` and :meth:`advance` make it; None is
+                that at the start of an episode.
             key: int64 keys ``[B]``, for a victim that samples.
 
         Returns:
@@ -255,6 +256,8 @@ class Victim:
         array([1])
         """
         leaf = _expect_batch(observations, self.observation_space)
+        if state is None and self.recurrent:
+            state = self.initial_state(len(leaf))
         with torch.no_grad():
             action = self.play(observations, state, key)
         if isinstance(leaf, Tensor):

@@ -1,0 +1,551 @@
+"""Modules and functions that keep a hidden state inside, made recurrent: exported LSTMs, filters, histories.
+
+Policies of legged robots are exported with their state in buffers: ``policy(obs)`` writes it, ``reset_memory()`` clears
+it. Called as they are, such a state runs on over rows, episodes and the queries of an attack. Here it is found by
+calling the module and comparing what it holds before and after; then it is taken out. A call puts the state of its row
+in, and what lay there before back: the module itself is never changed.
+
+Looked through are buffers and other values (tensors, arrays, numbers, lists of them) of a module and its parts, of
+ScriptModules as well, and what a function reaches: what it encloses, its global names, the object of a method.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import random
+import re
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from adv_wrappers.utils.trees import leaves, select, tensors
+from adv_wrappers.victims.numpy_functions_as_victims import to_arrays
+
+_RESETS = ("reset_memory", "reset_hidden_states", "reset_hidden_state", "reset_hidden", "reset_states", "reset_state",
+           "reset")  # fmt: skip
+_DEEPEST = 5  # objects within objects of a function that are looked through
+_MOST = 2**24  # bytes of one value; a replay buffer is no hidden state
+_WARM, _ASKED = 12, 8  # observations before, and at which answers are compared
+_FOREIGN = ("torch.", "numpy.", "gymnasium.", "adv_wrappers.core.", "adv_wrappers.utils.")  # whose code has no state
+_OWN = {*vars(nn.Module()), "training"}
+_STATISTIC = re.compile(r"(^|_)(mean|var|variance|std|m2|sum|sumsq|count|num_batches_tracked|n|min|max)(\d|_|$)", re.I)
+Owner = Any  # an object with attributes, a cell of a closure, or the global names of a function
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value is kept: the number of its owner among :func:`owners`, and its name there."""
+
+    owner: int
+    name: str
+
+
+def owners(root: object) -> list[Owner]:
+    """What keeps the values that a module or function can change, in an order that its copies have, too."""
+    found, seen = list[Owner](), set[int]()
+    queue = deque([(root, 0)])
+    while queue:
+        it, depth = queue.popleft()
+        if id(it) in seen or depth > _DEEPEST or isinstance(it, (type, ModuleType, Tensor)):
+            continue
+        seen.add(id(it))
+        inner: list[object] = []
+        if isinstance(it, nn.Module):
+            found.append(it)
+            inner = [*it.children(), *(value for name, value in vars(it).items() if name not in _OWN)]
+            depth -= 1  # modules may lie as deep as they like
+        elif isinstance(it, FunctionType):
+            if (it.__module__ or "").startswith(_FOREIGN):
+                continue
+            found += [cell for cell in it.__closure__ or ()] + [it.__globals__]
+            inner = [cell.cell_contents for cell in it.__closure__ or () if _filled(cell)]
+            inner += [it.__globals__[name] for name in _names(it.__code__) if name in it.__globals__]
+            inner += [*(it.__defaults__ or ()), *(it.__kwdefaults__ or {}).values()]
+        elif isinstance(it, MethodType):
+            inner = [it.__self__, it.__func__]
+        elif isinstance(it, functools.partial):
+            inner = [it.func, *it.args, *it.keywords.values()]
+        elif isinstance(it, (list, tuple, dict)) and len(it) < 100:
+            inner = [*(it.values() if isinstance(it, dict) else it)]
+        elif hasattr(it, "__dict__") and not type(it).__module__.startswith(_FOREIGN) and not _is_environment(it):
+            found.append(it)
+            inner = [*vars(it).values(), type(it).__call__ if callable(it) else None]
+        queue.extend((each, depth + 1) for each in inner if not _is_value(each))
+    return found
+
+
+def _is_environment(it: object) -> bool:
+    return all(hasattr(it, name) for name in ("observation_space", "reset", "step"))
+
+
+def _filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _names(code: CodeType) -> set[str]:
+    """The global names in a function's code, and in that of comprehensions and functions within it."""
+    return {*code.co_names}.union(*(_names(part) for part in code.co_consts if isinstance(part, CodeType)))
+
+
+def _is_value(value: object) -> bool:
+    """Whether this may be a state: a tensor that is no weight, an array, a number, None, or a few of them."""
+    if isinstance(value, Tensor):
+        return not isinstance(value, nn.Parameter) and value.numel() * value.element_size() <= _MOST
+    if isinstance(value, np.ndarray):
+        return value.dtype != object and value.nbytes <= _MOST
+    if isinstance(value, (list, tuple, deque)):
+        return len(value) <= 1000 and all(map(_is_value, value))
+    if isinstance(value, dict):
+        return len(value) <= 100 and all(map(_is_value, value.values()))
+    return value is None or isinstance(value, (bool, int, float, np.generic))
+
+
+def _values(root: object, held: Sequence[Owner]) -> Iterator[tuple[Place, object]]:
+    """All values that may be a state, and where they are kept."""
+    for number, owner in enumerate(held):
+        names: Any = [*getattr(owner, "__dict__", ())]
+        if isinstance(owner, torch.jit.ScriptModule):
+            names = re.findall(
+                r"^    (\w+) = ", owner._c.dump_to_str(False, False, False).partition("methods {")[0], re.M
+            )
+        elif isinstance(owner, nn.Module):
+            names += [*owner._buffers]
+        elif isinstance(owner, CellType):
+            names = ["cell_contents"] if _filled(owner) else []
+        elif isinstance(owner, dict):
+            names = _global_names(root, owner)
+        for name in dict.fromkeys(names):
+            if name not in _OWN and _is_value(value := _get(owner, name)):
+                yield Place(number, name), value
+
+
+def _global_names(root: object, held: dict[str, object]) -> list[str]:
+    """The names of global values that the functions within ``root`` use."""
+    codes = [it.__code__ for it in _functions(root) if it.__globals__ is held]
+    return sorted({name for code in codes for name in _names(code) if name in held})
+
+
+def _functions(root: object) -> Iterator[FunctionType]:
+    call = getattr(root, "__func__", root)
+    call = call.func if isinstance(call, functools.partial) else call
+    if isinstance(inner := getattr(root, "function", None), (FunctionType, MethodType)):
+        call = getattr(inner, "__func__", inner)
+    if isinstance(call, FunctionType):
+        yield call
+
+
+def _get(owner: Owner, name: str) -> Any:
+    return owner[name] if isinstance(owner, dict) else getattr(owner, name, None)
+
+
+def _put(owner: Owner, name: str, value: object) -> None:
+    if isinstance(owner, dict):
+        owner[name] = value
+    elif isinstance(owner, nn.Module) or not hasattr(owner, "__dict__"):
+        setattr(owner, name, value)
+    else:
+        object.__setattr__(owner, name, value)  # of frozen dataclasses, too
+
+
+def copied(value: Any) -> Any:
+    """A state that is written to by nobody else, without the graph of what made it."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: copied(part) for key, part in value.items()}
+    if isinstance(value, deque):
+        return deque(map(copied, value), value.maxlen)
+    if isinstance(value, (list, tuple)):
+        parts = [copied(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return copy.copy(value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, (list, tuple, deque)):
+        return isinstance(other, type(one)) and len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        )
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        if one.is_quantized or other.is_quantized:
+            return one.is_quantized and other.is_quantized and torch.equal(one, other)
+        same = one.shape == other.shape and one.dtype == other.dtype
+        return same and bool(((one == other) | ((one != one) & (other != other))).all())
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return type(one) is type(other) and (one == other or one != one)
+
+
+@contextmanager
+def unchanged_randomness() -> Iterator[None]:
+    """What is called within draws its random numbers, and those of everybody else are what they would have been."""
+    before, own = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+        try:
+            yield
+        finally:
+            np.random.set_state(before)
+            random.setstate(own)
+
+
+@contextmanager
+def put_back(root: object) -> Iterator[tuple[list[Owner], dict[Place, Any]]]:
+    """Within it a module may be called; afterwards it holds what it held: its :func:`owners`, and copies of that."""
+    held = owners(root)
+    before = dict(_values(root, held))
+    kept = {place: copied(value) for place, value in before.items()}
+    try:
+        yield held, kept
+    finally:
+        for place, value in before.items():
+            owner = held[place.owner]
+            if _get(owner, place.name) is not value and not (isinstance(owner, torch.jit.ScriptModule)):
+                _put(owner, place.name, value)
+            if not _same(value, kept[place]):  # written to in place
+                _rewrite(value, kept[place])
+            if isinstance(owner, torch.jit.ScriptModule) and not _same(_get(owner, place.name), value):
+                _put(owner, place.name, value)
+
+
+def _rewrite(value: Any, kept: Any) -> None:
+    """Write what a value was into it."""
+    if isinstance(value, Tensor):
+        with torch.no_grad():
+            value.copy_(kept) if value.shape == kept.shape else value.set_(kept)
+    elif isinstance(value, np.ndarray):
+        value[...] = kept
+    elif isinstance(value, dict):
+        value.clear()
+        value.update(kept)
+    elif isinstance(value, list):
+        value[:] = kept
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(kept)
+
+
+def numbers(answer: object) -> list[Tensor]:
+    """All that a module's answer holds, as tensors to compare."""
+    if isinstance(answer, torch.distributions.Distribution):
+        answer = [value for _, value in sorted(vars(answer).items()) if not isinstance(value, torch.Size)]
+        return [t for value in answer for t in numbers(value)]
+    return [
+        torch.as_tensor(leaf).detach()
+        for leaf in leaves(answer)
+        if isinstance(leaf, (Tensor, np.ndarray, np.generic, float, int, bool))
+    ] + [t for leaf in leaves(answer) if isinstance(leaf, torch.distributions.Distribution) for t in numbers(leaf)]
+
+
+def nearly(one: object, other: object) -> bool:
+    """Whether two answers are the same but for rounding."""
+    first, second = numbers(one), numbers(other)
+    return len(first) == len(second) and all(
+        a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+class HiddenState:
+    """A module or function with its state taken out: ``(obs, state) -> (output, state)``, row by row or all at once.
+
+    Args:
+        function: the module or function, which takes observations.
+        places: where its state is kept; without any it is called for every row alone, ``obs -> output``.
+        still: what a call changes beside that and must not, since it is the state of no episode.
+        first: the state at the start of an episode, a value for each of ``places``.
+        axes: the axis of each value along which rows lie side by side; None calls the function for one row at a time.
+
+    Attributes:
+        says: what its user should know, or None.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        places: Sequence[Place] = (),
+        still: Sequence[Place] = (),
+        first: Sequence[object] = (),
+        axes: tuple[int | None, ...] | None = None,
+    ) -> None:
+        self.function, self.places, self.still, self.first, self.axes = function, places, still, tuple(first), axes
+        self.says: str | None = None
+        self._owners: list[Owner] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_owners": None}
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether there is a state, or rows alone are what is called."""
+        return bool(self.places)
+
+    def start(self, rows: int) -> np.ndarray[Any, Any]:
+        """The state at the start of an episode: an array of ``rows`` objects, each with a value for each place."""
+        return _array([self.first] * rows)
+
+    def __call__(self, obs: Any, state: Any = None) -> Any:
+        """The output, and with a state ``(output, new state)``; the state that is given stays what it is."""
+        rows = len(next(leaves(obs)))
+        states = [()] * rows if state is None else [*state]
+        if self.axes is not None and rows > 1:
+            try:
+                joined = [_join([each[i] for each in states], axis) for i, axis in enumerate(self.axes)]
+            except (TypeError, RuntimeError, AttributeError):  # of values whose form differs from row to row
+                joined = None
+            if joined is not None:
+                out, after = self._call(obs, joined)
+                parts = [_split(value, axis, rows) for value, axis in zip(after, self.axes, strict=True)]
+                return out, _array([*zip(*parts, strict=True)])
+        answers = [self._call(select(obs, np.array([i])), states[i]) for i in range(rows)]
+        out = joined_answers([answer for answer, _ in answers])
+        return out if state is None else (out, _array([after for _, after in answers]))
+
+    def _call(self, obs: Any, values: Sequence[object]) -> tuple[Any, tuple[Any, ...]]:
+        """The function with some state, and the state that it leaves."""
+        self._owners = owners(self.function) if self._owners is None else self._owners
+        slots = [(self._owners[place.owner], place.name) for place in (*self.places, *self.still)]
+        before = [_get(*slot) for slot in slots]
+        given = [copied(value) for value in (*values, *before[len(self.places) :])]
+        try:
+            for slot, value in zip(slots, given, strict=True):
+                _put(*slot, value)
+            with _saved_apart(given):
+                out = self.function(obs)
+            return out, tuple(copied(_get(*slot)) for slot in slots[: len(self.places)])
+        finally:
+            for slot, value in zip(slots, before, strict=True):
+                _put(*slot, value)
+
+
+@contextmanager
+def _saved_apart(state: Sequence[object]) -> Iterator[None]:
+    """What autograd keeps of a state it copies: a module writes its new state over it before any gradient is taken."""
+    if not torch.is_grad_enabled():
+        yield
+        return
+    written = {tensor.untyped_storage().data_ptr() for value in state for tensor in _tensors(value)}
+
+    def keep(tensor: Tensor) -> Tensor:
+        return tensor.clone() if tensor.untyped_storage().data_ptr() in written else tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    return tensors([*value] if isinstance(value, deque) else value)
+
+
+def _array(states: Sequence[object]) -> np.ndarray[Any, Any]:
+    made = np.empty(len(states), dtype=object)
+    for i, state in enumerate(states):
+        made[i] = state
+    return made
+
+
+def _join(values: Sequence[Any], axis: int | None) -> Tensor:
+    if any(value.shape != values[0].shape for value in values):
+        raise TypeError("states of different shapes")
+    return torch.stack([*values]) if axis is None else torch.cat([*values], axis)
+
+
+def _split(value: Tensor, axis: int | None, rows: int) -> Sequence[Tensor]:
+    return value.unbind(0) if axis is None else value.split(value.shape[axis] // rows, axis)
+
+
+def joined_answers(answers: Sequence[Any]) -> Any:
+    """The answers for one row each, as the answer for all of them."""
+    one = answers[0]
+    if isinstance(one, Tensor):
+        return torch.cat([answer if answer.dim() else answer[None] for answer in answers])
+    if isinstance(one, (np.ndarray, np.generic, int, float)):
+        return np.concatenate([np.atleast_1d(answer) for answer in answers])
+    if isinstance(one, (tuple, list)):
+        return type(one)(joined_answers([answer[i] for answer in answers]) for i in range(len(one)))
+    if isinstance(one, dict):
+        return {key: joined_answers([answer[key] for answer in answers]) for key in one}
+    if isinstance(one, torch.distributions.Independent):
+        return torch.distributions.Independent(
+            joined_answers([answer.base_dist for answer in answers]), one.reinterpreted_batch_ndims, validate_args=False
+        )
+    if isinstance(one, torch.distributions.Categorical):
+        return torch.distributions.Categorical(logits=torch.cat([answer.logits for answer in answers]))
+    if isinstance(one, torch.distributions.Distribution):
+        names = [name for name in one.arg_constraints if name in vars(one)]
+        parts: dict[str, Any] = {name: torch.cat([getattr(answer, name) for answer in answers]) for name in names}
+        return type(one)(**parts)
+    return one
+
+
+def take_out_state(net: Callable[..., Any], given: Callable[[int, int], Any]) -> HiddenState | None:
+    """The module or function with its hidden state taken out, or called row by row; None for one that needs neither.
+
+    It is called some times, with the states that it holds put back and without a trace in anybody's random numbers.
+
+    Args:
+        net: takes a batch of observations.
+        given: a seed and a number of rows to as many random observations.
+    """
+    with torch.no_grad(), warnings.catch_warnings(), unchanged_randomness(), put_back(net) as (held, first):
+        warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
+        forms = [given] if isinstance(net, nn.Module) else [given, lambda seed, count: to_arrays(given(seed, count))]
+        rows, alone = next(
+            ((form, count == 1) for form in forms for count in (2, 1) if _takes(net, form, count)), (given, True)
+        )
+        try:
+            for seed in range(2):
+                net(rows(seed, 1))
+        except Exception:
+            return None  # what is wrong with it is said later
+        changed = [place for place, value in _values(net, held) if not _same(value, first.get(place, _MISSING))]
+        changed = [place for place in changed if place in first]
+        if not changed:
+            return HiddenState(net) if alone else None
+
+        # whether answers depend on what was seen before, by way of what changes
+        initial = {place: first[place] for place in changed}
+        initial |= _after_reset(net, held, changed, initial)
+        still = _statistics(changed, held)
+        carried = [place for place in changed if place not in still]
+        state = HiddenState(net, carried, still, [initial[place] for place in carried])
+        if not carried or not _depends(state, rows):
+            running = bool(still) and _depends(HiddenState(net, still, (), [initial[place] for place in still]), rows)
+            if not running and not alone and not any(_is_buffer(held[p.owner], p.name) for p in changed):
+                return None  # what it only caches
+            found = HiddenState(net, (), changed)
+            if running:
+                found.says = _running(still, held)
+            return found
+        if still:
+            state.says = _running(still, held)
+        state.axes = _axes(state, rows)
+    return state
+
+
+_MISSING = object()
+
+
+def _takes(net: Callable[..., Any], rows: Callable[[int, int], Any], count: int) -> bool:
+    """Whether a module answers for so many observations at once; what it changes then is put back."""
+    with put_back(net):
+        try:
+            net(rows(0, count))
+        except Exception:
+            return False
+    return True
+
+
+def answers(net: Callable[..., Any], rows: Callable[[int, int], Any]) -> bool:
+    """Whether a module answers for observations, two of them or one."""
+    with torch.no_grad(), unchanged_randomness():
+        return _takes(net, rows, 2) or _takes(net, rows, 1)
+
+
+def _is_buffer(owner: Owner, name: str) -> bool:
+    return isinstance(owner, nn.Module) and name in dict(owner.named_buffers(recurse=False))
+
+
+def _depends(state: HiddenState, rows: Callable[[int, int], Any]) -> bool:
+    """Whether what was seen before changes an answer."""
+    now = state.start(1)
+    for seed in range(_WARM):
+        now = state(rows(seed, 1), now)[1]
+    asked = [rows(100 + seed, 1) for seed in range(_ASKED)]
+
+    def answers(at: Any) -> list[object]:
+        found = []
+        for obs in asked:
+            torch.manual_seed(0)
+            np.random.seed(0)
+            random.seed(0)
+            found.append(state(obs, at)[0])
+        return found
+
+    return not nearly(answers(now), answers(state.start(1)))
+
+
+def _after_reset(
+    net: object, held: Sequence[Owner], changed: Sequence[Place], initial: dict[Place, Any]
+) -> dict[Place, Any]:
+    """What the module's own method leaves at the start of an episode, where it has one."""
+    called = False
+    parts: list[Any] = [owner for owner in held if isinstance(owner, nn.Module)]
+    parts += [held[place.owner] for place in changed if not isinstance(held[place.owner], (nn.Module, CellType, dict))]
+    modules = [part for part in parts if isinstance(part, nn.Module)]
+    weights = [(p, p.detach().clone(), p._version) for part in modules for p in part.parameters(recurse=False)]
+    for part in parts:
+        for name in _RESETS:
+            try:
+                getattr(part, name)()
+                called = True
+                break
+            except Exception:  # no such method, or one that takes something
+                continue
+    for weight, before, version in weights:
+        if weight._version != version:  # a reset of another kind
+            weight.copy_(before)
+    if not called:
+        return {}
+    return {place: copied(_get(held[place.owner], place.name)) for place in changed}
+
+
+def _statistics(changed: Sequence[Place], held: Sequence[Owner]) -> list[Place]:
+    """Running means and variances of a normaliser: they grow over all episodes, and are the state of none."""
+    found = []
+    for _, group in itertools.groupby(sorted(changed, key=lambda p: p.owner), key=lambda p: p.owner):
+        places = [place for place in group if _STATISTIC.search(place.name)]
+        words = " ".join(place.name.lower() for place in places)
+        if "mean" in words and re.search("var|std|m2|sum|sq", words):
+            found += places
+    return found
+
+
+def _running(still: Sequence[Place], held: Sequence[Owner]) -> str:
+    names = ", ".join(f"{type(held[place.owner]).__name__}.{place.name}" for place in still)
+    return (
+        f"the module updates running statistics whenever it is called ({names}), which would make its answers depend "
+        f"on an attack's queries: the victim keeps them as they are now, as the module itself should when deployed"
+    )
+
+
+def _axes(state: HiddenState, rows: Callable[[int, int], Any]) -> tuple[int | None, ...] | None:
+    """Along which axes states of several rows lie side by side, if all rows at once give what each alone does."""
+    obs, start = [rows(200 + seed, 3) for seed in range(3)], state.start(3)
+    first = [value for value in state.first if isinstance(value, Tensor)]
+    if len(first) < len(state.first):
+        return None
+
+    def played() -> list[object]:
+        now, seen = start, list[object]()
+        for each in obs:
+            out, now = state(each, now)
+            seen += [out, *(list(row) for row in now)]
+        return seen
+
+    alone = played()
+    ones = [[i for i, size in enumerate(value.shape) if size == 1] + [None] for value in first]
+    for axes in itertools.islice(itertools.product(*ones), 64):
+        state.axes = axes
+        try:
+            if nearly(played(), alone):
+                return axes
+        except Exception:
+            continue
+        finally:
+            state.axes = None
+    return None
