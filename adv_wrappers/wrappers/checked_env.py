@@ -299,8 +299,8 @@ def _misfit(space: Space, value: Any, path: str) -> str | None:
         return f"the shape {space.shape} as {path}, got {tuple(array.shape)}"
     if not np.can_cast(array.dtype, dtype, "same_kind") and not (dtype.kind in "iu" and array.dtype.kind in "biu"):
         return f"{dtype} as {path}, got {array.dtype}"
-    if isinstance(space, spaces.Discrete) and not space.start <= int(array) < space.start + space.n:
-        return f"a value of {space} as {path}, got {int(array)}"
+    if isinstance(space, spaces.Discrete) and not any(0 <= int(array) - first < space.n for first in (0, space.start)):
+        return f"a value of {space} as {path}, got {int(array)}"  # and SB3's agents count from 0, whatever start is
     return None
 
 

@@ -88,6 +88,8 @@ DICT = spaces.Dict(a=BOX, b=spaces.Tuple([spaces.Discrete(3, start=1), spaces.Mu
         (spaces.Box(0, 255, (2,), np.uint8), np.zeros(2, np.int64)),
         (spaces.Discrete(3), 2),
         (spaces.Discrete(3), np.int8(2)),
+        (spaces.Discrete(3, start=5), 7),
+        (spaces.Discrete(3, start=5), 2),  # as SB3 counts
         (spaces.MultiDiscrete([2, 3]), [1, 2]),
         (spaces.Text(4), "left"),
         (DICT, {"a": np.zeros(2, np.float32), "b": (3, np.ones(2, np.int8)), "more": None}),
@@ -116,7 +118,7 @@ def test_observations_of_their_space(space: Any, shown: Any) -> None:
         (DICT, np.zeros(2), "a dictionary as observation"),
         (DICT, {"a": np.zeros(2)}, "the key 'b' in observation, got 'a'"),
         (DICT, {"a": np.zeros(1), "b": (1, [0, 1])}, r"the shape \(2,\) as observation\['a'\]"),
-        (DICT, {"a": np.zeros(2), "b": (0, [0, 1])}, r"as observation\['b'\]\[0\], got 0"),
+        (DICT, {"a": np.zeros(2), "b": (4, [0, 1])}, r"as observation\['b'\]\[0\], got 4"),
         (DICT, {"a": np.zeros(2), "b": (1,)}, r"2 values as observation\['b'\], got 1"),
     ],
 )
