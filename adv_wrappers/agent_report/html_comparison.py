@@ -1,7 +1,8 @@
 """Two reports beside each other on one page: which agent, or which version of it, keeps more under the same attacks.
 
 Both were played on the same episodes of the same environment, so every difference is one of paired episodes, whose
-interval is narrower than those of the two means suggest. Only attacks that both were played under are compared.
+interval is narrower than those of the two means suggest. Only attacks that both were played under are compared; what
+one lacks can be played first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.agent_report.html_page import Figures, check_target, protocol_of, render
+from adv_wrappers.agent_report.missing_rows import Progress, play_missing_rows
 from adv_wrappers.agent_report.rows_by_section import (
     AgentSections,
     AttackRow,
@@ -28,6 +30,7 @@ from adv_wrappers.agent_report.svg_charts import Chart, chart_limits, difference
 from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.return_statistics import caveat, footnotes, summary
+from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.files import write
 
 _MOST_LINES = 24  # of the chart of differences
@@ -42,12 +45,25 @@ class ComparedRows:
     difference: MeanWithInterval
 
 
-def compare_pages(a: str | Path, b: str | Path, out: str | Path) -> Path:
+def compare_pages(
+    a: str | Path,
+    b: str | Path,
+    out: str | Path,
+    minutes: float = 0.0,
+    *,
+    trust: bool = False,
+    progress: Progress | None = None,
+) -> Path:
     """Write a page that compares two reports, of two agents or of two versions of one.
 
     Args:
         a, b: folders or files of rows, as for :func:`.write_page`; differences are ``b`` minus ``a``.
         out: the file to be written; a page of an earlier call is replaced, any other file is not.
+        minutes: of wall clock, for attacks that one of the two was not played under: they are played on it, with eps in
+            the units of the first, and kept in a folder beside ``out``. What cannot be played again is said on the
+            page. 0 plays nothing, and compares what both have.
+        trust: whether files of victims may run code, as for :func:`adv_wrappers.load_victim`.
+        progress: called as ``progress(what, done, of how many)``.
 
     Returns:
         ``out``.
@@ -60,7 +76,15 @@ def compare_pages(a: str | Path, b: str | Path, out: str | Path) -> Path:
     path = Path(out)
     check_target(path)
     first, second = _pair(read_reports(a), read_reports(b))
-    write(path, _page(first, second))
+    count, notes = _common_episodes(first, second), list[str]()
+    if first.report.episodes != second.report.episodes:
+        notes.append(f"Compared are the first {count} episodes, which both were played on.")
+    agents = _of_episodes(first, count), _of_episodes(second, count)
+    if number("minutes", minutes, 0, 1e5):
+        folder = path.with_name(f"{path.stem}-rows")
+        completed = play_missing_rows(agents, _key, minutes, folder, trust=trust, progress=progress)
+        agents, notes = completed.agents, [*notes, *completed.notes]
+    write(path, _page(*agents, notes))
     return path
 
 
@@ -168,12 +192,8 @@ def _labels(a: AgentSections, b: AgentSections) -> tuple[str, str]:
     return f"{name}, first", f"{other}, second"
 
 
-def _page(first: AgentSections, second: AgentSections) -> bytes:
-    count = _common_episodes(first, second)
-    notes = [note for note in (_units(first, second),) if note]
-    if first.report.episodes != second.report.episodes:
-        notes.append(f"Compared are the first {count} episodes, which both were played on.")
-    first, second = _of_episodes(first, count), _of_episodes(second, count)
+def _page(first: AgentSections, second: AgentSections, notes: Sequence[str]) -> bytes:
+    notes = [note for note in (_units(first, second), *notes) if note]
     by_key = {_key(row, second.choices.scale): row for row in second.rows}
     pairs = [(row, by_key.get(_key(row, first.choices.scale))) for row in first.rows]
     rows = [

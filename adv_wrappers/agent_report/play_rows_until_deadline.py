@@ -136,7 +136,7 @@ class TrialPlayer:
 
     def play(
         self,
-        attack: str | ThreatModel,
+        attack: str | ThreatModel | tuple[ThreatModel, ...],
         budget: Budget | None,
         why: str,
         when: str | None = None,
@@ -146,7 +146,7 @@ class TrialPlayer:
         """Play a row, or take it over from the folder.
 
         Args:
-            attack: its text without a budget, or the threat itself.
+            attack: its text without a budget, or the threat itself, or those of a stack, innermost first.
             budget: its budget; None for an attack without.
             why: what it is for, should it not fit into the time.
             when: the timing, as a text.
@@ -201,8 +201,14 @@ class TrialPlayer:
         """Close the environments."""
         self._player.close()
 
-    def _stack(self, attack: str | ThreatModel, budget: Budget | None, when: str | None, at: At = None) -> ThreatStack:
-        if isinstance(attack, ThreatModel):
+    def _stack(
+        self,
+        attack: str | ThreatModel | tuple[ThreatModel, ...],
+        budget: Budget | None,
+        when: str | None,
+        at: At = None,
+    ) -> ThreatStack:
+        if not isinstance(attack, str):
             return as_threat_stack(attack, self.victim)
         threat = parse_threat(attack, within=budget, when=when)
         if threat.on == "observation" and threat.at is None:

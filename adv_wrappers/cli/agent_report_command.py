@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @MAKE
 @SELECT
 @click.option("--minutes", default=5.0, show_default=True, type=click.FloatRange(0, min_open=True),
-              help="of wall clock, after which the page is ready")  # fmt: skip
+              help="of wall clock, after which the page is ready; with two STOREs for what one lacks")  # fmt: skip
 @click.option("--episodes", type=POSITIVE, help="of every row  [default: by how long they take]")
 @SEED
 @WORKERS
@@ -71,10 +71,10 @@ def report_(
 
     With ENV and --victim, attacks are chosen and played for --minutes; the same command goes on with more. With STORE,
     a folder or file of rows that evaluate, suite, run or report left, the page is made of those. With two of them,
-    the page compares two agents.
+    the page compares two agents, after what only one of them was played under was played on the other, for --minutes.
     """
     if victim is None:
-        _draw(sources, out)
+        _draw(sources, out, minutes, trust)
         return
     if len(sources) != 1:
         raise click.UsageError(f"one ENV goes with --victim, got {' '.join(sources)}")
@@ -111,7 +111,7 @@ def report_(
     console.print(f"the page: {found.page}", markup=False, soft_wrap=True)
 
 
-def _draw(sources: tuple[str, ...], out: Path | None) -> None:
+def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: bool) -> None:
     """The page of one store, or of two that are compared."""
     from adv_wrappers.agent_report.html_comparison import compare_pages
     from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
@@ -122,7 +122,9 @@ def _draw(sources: tuple[str, ...], out: Path | None) -> None:
     if len(sources) == 1 and not paths[0].exists():
         raise click.UsageError(f"{sources[0]} is no store; an environment needs --victim")
     if len(paths) == 2:
-        page = compare_pages(paths[0], paths[1], out or Path("comparison.html"))
+        page = out or Path("comparison.html")
+        with resumable(page.with_name(f"{page.stem}-rows")), show_progress() as move:
+            compare_pages(paths[0], paths[1], page, minutes, trust=trust, progress=move)
     else:
         page = write_page(paths[0], out or (paths[0] if paths[0].is_dir() else paths[0].parent) / PAGE_FILE)
     make_console().print(f"the page: {page}", markup=False, soft_wrap=True)
