@@ -28,6 +28,7 @@ from adv_wrappers.victims.probe_module_output import (
     input_form,
     inspect_output,
     random_rows,
+    takes_float64,
 )
 from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
 
@@ -72,8 +73,9 @@ def from_module(
         initial_state: rows to a hidden state with leaves ``[rows, ...]``; makes the victim recurrent.
         clip: clip continuous actions to the action box, as most agents do when they act.
         scale: the victim's own unit of every feature ``[*S]``, for ``Linf(eps, scale="victim")``.
-        dtype: what the victim computes in, float32 or float64; None takes that of the weights, and float32 for
-            narrower ones, which a frozen copy is cast to.
+        dtype: what the victim computes in, float32 or float64; None takes the widest of the weights and buffers, and
+            float32 for narrower ones, which a frozen copy is cast to. A function on arrays gets float64 where the space
+            has it and the function takes it.
         live: follow the module's weights as they are trained, instead of a frozen copy.
         compile: compute gradients that are not written out (see
             :mod:`adv_wrappers.networks.input_gradient_without_autograd`) by ``torch.compile``, where there is a
@@ -89,8 +91,10 @@ def from_module(
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
     tensors = [t for net in nets for t in [*net.parameters(), *net.buffers()] if t.is_floating_point()]
     device = device_of(tensors[0].device if device is None and tensors else device or "cpu", shapes_only=True)
+    free = dtype is None
     if dtype is None:
-        dtype = torch.float64 if tensors and tensors[0].dtype == torch.float64 else torch.float32
+        first = tensors[:1] if live else tensors  # a normaliser may be float64 where layers are float32
+        dtype = torch.float64 if any(each.dtype == torch.float64 for each in first) else torch.float32
         if live and tensors and tensors[0].dtype != dtype:
             raise VictimError(
                 f"a victim computes in float32 or float64, the weights of a live one are {tensors[0].dtype}"
@@ -129,6 +133,8 @@ def from_module(
                 warnings.warn(inner.says, UserWarning, stacklevel=2)
     accepts = input_form(module, observation_space, initial_state, device, dtype)
     if accepts == "arrays":
+        if free and takes_float64(module, observation_space, initial_state):
+            dtype = torch.float64
         stateful = initial_state is not None
         initial_state = None if initial_state is None else ArrayStart(initial_state, device)
         module = ArrayFunction(module, stateful, device, dtype)

@@ -106,8 +106,8 @@ def from_onnx(
     outputs = 2 if kind == "gaussian" and output is None else 1
     net = OnnxNet(data, beside, str(path), _shapes(observation_space), inputs or {}, output, outputs)
     start = OnnxStart(net.states) if net.states else None
-    if dtype is None and any(each.dtype in _WIDE for each in net.observed):
-        dtype = torch.float64
+    if dtype is None:
+        dtype = torch.float64 if any(each.dtype in _WIDE for each in net.observed) else torch.float32
     function: Any = net
     if start is not None and kind == "action" and not isinstance(action_space, spaces.Box):
         function, kind = ChosenActions(net, action_space), "logits"

@@ -127,6 +127,19 @@ def input_form(
     )
 
 
+def takes_float64(net: Net, space: spaces.Space[object], start: InitialState | None) -> bool:
+    """Whether a space has a Box of float64, and a function on arrays takes such observations."""
+    leaves = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    if not any(isinstance(leaf, spaces.Box) and leaf.dtype == np.float64 for leaf in leaves):
+        return False
+    obs, state = _zeros(space, torch.device("cpu"), torch.float64), (start(2),) if start else ()
+    try:
+        net(to_arrays(obs), *to_arrays(state))
+    except Exception:  # such as of an inference session for float32
+        return False
+    return True
+
+
 def _requiring_gradient(obs: object) -> object:
     """Observations that require a gradient; copies, because a function may well scale its input in place."""
 

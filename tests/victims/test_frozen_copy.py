@@ -132,7 +132,7 @@ def test_any_module(name):
     wanted = None if compiled else net(X)  # leaves a cached output behind, as after training
     wanted = _mlp()(X) if compiled else wanted.logits if name == "cached distribution" else wanted
     victim = adv.from_module(net, SEEN, TWO, None if name == "cached distribution" else "logits")
-    torch.testing.assert_close(victim.params(X), wanted.detach().float(), atol=2e-3, rtol=1e-3)
+    torch.testing.assert_close(victim.params(X).float(), wanted.detach().float(), atol=2e-3, rtol=1e-3)
     assert not victim.live and len(victim.fingerprint()) == 64
     if name in ("quantised", "no gradient"):
         assert not victim.differentiable

@@ -390,3 +390,52 @@ def test_act_takes_parameters_and_not_observations(given):
     victim = from_module(net(3), OBS, BOX, "mean")
     with pytest.raises(VictimError, match=r"act takes parameters \[B, 3\].*act_on"):
         victim.act(given)
+
+
+FAR = np.array([1e9, -3e6]) + np.array([[0.5, 0.25], [-1.0, 1.0], [0.0, -2.0]])
+NEAR = FAR - [1e9, -3e6]
+
+
+class NormalisesInDouble(nn.Module):
+    """Takes a mean of float64 off before layers of float32, as it is, or casts what is left."""
+
+    def __init__(self, casts):
+        super().__init__()
+        self.layer, self.casts = nn.Linear(2, 2), casts
+        self.register_buffer("mean", torch.tensor([1e9, -3e6], dtype=torch.float64))
+
+    def forward(self, x):
+        near = x - self.mean
+        return self.layer(near.float() if self.casts else near)
+
+
+@pytest.mark.parametrize("casts", [True, False])
+@pytest.mark.parametrize("space", [np.float64, np.float32])
+def test_a_normaliser_of_float64_sees_float64(casts, space):
+    module = NormalisesInDouble(casts)
+    victim = from_module(module, spaces.Box(-np.inf, np.inf, (2,), space), spaces.Discrete(2), "logits")
+    expected = module.layer(torch.from_numpy(NEAR).float())
+    torch.testing.assert_close(victim.params(torch.from_numpy(FAR)).float(), expected, rtol=1e-4, atol=1e-5)
+    x = torch.from_numpy(FAR)
+    found = victim.gradient(lambda p: p[:, 0])(x)
+    torch.testing.assert_close(found, module.layer.weight[:1].detach().expand(3, 2).to(found), rtol=1e-4, atol=1e-6)
+
+
+def test_functions_on_arrays_see_the_precision_of_the_space():
+    seen = []
+
+    def policy(obs):
+        seen.append(obs.dtype)
+        return ((obs - [1e9, -3e6]) @ np.eye(2)).astype(np.float32)
+
+    def narrow(obs):
+        if obs.dtype != np.float32:
+            raise TypeError("expected float32")
+        return obs
+
+    wide, two = spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Discrete(2)
+    victim = from_module(policy, wide, two, "logits")
+    np.testing.assert_allclose(victim.params(torch.from_numpy(FAR)).numpy(), NEAR, rtol=1e-6)
+    assert victim.act_on(FAR).tolist() == NEAR.argmax(1).tolist()
+    assert from_module(narrow, wide, two, "logits").dtype == torch.float32
+    assert from_module(policy, spaces.Box(-1, 1, (2,), np.float32), two, "logits").dtype == torch.float32
