@@ -140,9 +140,6 @@ class Player:
         first = cells[0]
         venv = self.open_environments(first.environment, first.episodes)
         fits(first.victim, venv.single_observation_space, venv.single_action_space, first.environment.name)
-        if self._unrepeated is None:
-            rows = getattr(venv, "envs", ())  # none where MuJoCo is stepped directly
-            self._unrepeated = unrepeated(rows[0], first.victim, first.episodes.seeds[0], self._outside) if rows else ""
         self._cells, self._runs = cells, [self._wrapped(cell) for cell in cells]
 
     def open_environments(self, environment: Environment, episodes: Episodes) -> EpisodesVectorEnv | DmcVectorEnv:
@@ -174,7 +171,10 @@ class Player:
         self, block: Block, on_episode: Tell | None = None, attacked_at: Counter[int] | None = None
     ) -> BlockResult:
         """What a block measures; the arguments beside it, and errors, are those of :func:`play_episodes`."""
-        recorder, env = self._runs[block.cell]
+        cell, (recorder, env) = self._cells[block.cell], self._runs[block.cell]
+        if self._unrepeated is None:
+            rows = getattr(self.venv, "envs", ())  # none where MuJoCo is stepped directly
+            self._unrepeated = unrepeated(rows[0], cell.victim, cell.episodes.seeds[0], self._outside) if rows else ""
         sample = ObservationSample(block.seeds) if block.sampled else None
         losses = None
         if block.target is not None:
@@ -188,7 +188,7 @@ class Player:
         run = play_episodes(
             env,
             recorder,
-            self._cells[block.cell].victim,
+            cell.victim,
             list(block.seeds),
             end,
             sample,
