@@ -284,7 +284,7 @@ def commanded(name: str, agent: adv.Victim, folder: Path) -> str:
 
     from adv_wrappers.cli import main
 
-    agent.save_card(folder / "card")
+    adv.save_card(folder / "card", agent, environment=name)
     words = ["evaluate", name, "--victim", f"card:{folder / 'card'}", "--make", "environments:make"]
     done = CliRunner().invoke(main, [*words, "--threat", THREAT, "--episodes", "2"])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
