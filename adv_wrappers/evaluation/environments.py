@@ -25,7 +25,7 @@ from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyEnv
 from adv_wrappers.wrappers.check_wrapper_order import check_order
-from adv_wrappers.wrappers.checked_env import CheckedEnv, check_one, takes
+from adv_wrappers.wrappers.checked_env import check_one, made_by, takes
 from adv_wrappers.wrappers.dmc_env import PREFIX, dmc
 
 MakeEnv = Callable[..., AnyEnv]
@@ -134,7 +134,7 @@ class Environment:
 
         Raises whatever a user's function raises, and :class:`SpaceError` for what is no single environment.
         """
-        return CheckedEnv(check_one(self._made()))
+        return made_by(self._made)
 
     def _made(self) -> AnyEnv:
         kwargs = dict(self.kwargs or {})

@@ -14,7 +14,9 @@ import os
 import signal
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -27,6 +29,7 @@ from gymnasium.wrappers import TimeLimit
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError
 from adv_wrappers.snapshots.save_and_restore_python_objects import KeepsItself, Walk
+from adv_wrappers.wrappers.watchdog import Key, Watchdog
 
 NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits
 LIMIT = Argument("env_kwargs", {"max_episode_steps": 1000})  # which helps there
@@ -58,7 +61,8 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
         box = isinstance(space, spaces.Box)
         self._shape = space.shape if box else None  # None is no array's shape
         self._dtype = np.dtype(space.dtype) if box else None
-        self._steps, self._notice = 0, math.inf if is_limited(env) else NOTICED_STEPS
+        self._steps, self._episodes, self._notice = 0, 0, math.inf if is_limited(env) else NOTICED_STEPS
+        _ALIVE.add(self)
 
     def __str__(self) -> str:
         return str(self.env)
@@ -79,11 +83,11 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset the environment."""
+        self._steps, self._episodes = 0, self._episodes + 1
         try:
             answer = checked_reset(self.env, seed, options)
         except Exception as error:
             raise _raised(self.env, "reset", error)  # noqa: B904  # it has its cause
-        self._steps = 0
         return answer
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
@@ -109,6 +113,11 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
         if self._steps >= self._notice:
             self._goes_on()
         return answer
+
+    def close(self) -> None:
+        """Close the environment."""
+        _ALIVE.discard(self)
+        super().close()
 
     def keep(self, walk: Walk) -> None:
         """Keep the contents of the environment in a snapshot, and the number of steps."""
@@ -136,6 +145,34 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
 
 def _put_steps(env: CheckedEnv, steps: int) -> None:
     env._steps = steps
+
+
+def made_by(make: Callable[[], object]) -> CheckedEnv:
+    """The environment that a function makes, checked; calls that do not answer are told of from now on.
+
+    Raises:
+        SpaceError: for what is no single environment.
+    """
+    _WATCHDOG.start()
+    return CheckedEnv(check_one(make()))
+
+
+_ALIVE: weakref.WeakSet[CheckedEnv] = weakref.WeakSet()
+
+
+def _call_of(frame: FrameType) -> tuple[str, Key]:
+    env = frame.f_locals["self"]
+    return f"{frame.f_code.co_name} of {_name(env.env)}", (id(env), env._steps, env._episodes)
+
+
+def _making(frame: FrameType) -> tuple[str, Key]:
+    return f"the function that makes the environment, {frame.f_locals['make']!r:.60},", (len(_ALIVE),)
+
+
+_WATCHDOG = Watchdog(
+    {CheckedEnv.step.__code__: _call_of, CheckedEnv.reset.__code__: _call_of, made_by.__code__: _making},
+    lambda: len(_ALIVE) > 0,
+)
 
 
 def is_limited(env: Env) -> bool:
