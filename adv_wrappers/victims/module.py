@@ -20,11 +20,13 @@ from adv_wrappers.victims.distributions import params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
 from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state
 from adv_wrappers.victims.numpy_functions_as_victims import ArrayFunction, ArrayStart
+from adv_wrappers.victims.own_actions import draws, play_as_it_says
 from adv_wrappers.victims.probe_module_output import (
     Form,
     Net,
     action_width,
     check_forward,
+    gives_probabilities,
     input_form,
     inspect_output,
     random_rows,
@@ -66,7 +68,11 @@ def from_module(
             by its scores (``square``) or its decisions (``hop-skip-jump``) alone; functions beside it take arrays too.
             Discrete and MultiDiscrete observations come as int64, MultiBinary ones as int8, those of a Dict as a
             dictionary, of a Tuple as a tuple.
-        kind: what the module returns, as above; None finds it out, and raises where it is ambiguous.
+        kind: what the module returns, as above; None finds it out, and raises where it is ambiguous. Rows in [0, 1]
+            that sum to one are probabilities: their logarithms are the logits, with a warning where a kind was given.
+            A module with a method of its own that says what it plays (``get_action``, ``get_action_and_value``,
+            ``act``, ``act_inference``, ``select_action``, ``predict``) is compared with it: where the method squashes
+            the output by tanh and scales it to the box, as the actors of CleanRL's SAC, the victim does so too.
         value: observations (and the state, of a recurrent one) to state values ``[B]`` or ``[B, 1]``.
         critic: observations and native actions to Q-values ``[B]`` or ``[B, 1]``.
         robust_sarsa: the same, for the attack of that name.
@@ -82,7 +88,8 @@ def from_module(
             compiler: seconds at the first attack, then faster for small networks.
 
     Raises:
-        VictimError: if the output does not have the shape that the action space asks for or is not made of floats, and
+        VictimError: for a module of which a method of its own plays something else than the victim would; if the output
+            does not have the shape that the action space asks for or is not made of floats, and
             for a ``live`` module in training mode with dropout or batch normalisation (attacking it would change it),
             here and whenever it is called later.
     """
@@ -118,6 +125,7 @@ def from_module(
     (module, value, critic, robust_sarsa), live = (_some(given[0]), *given[1:]), bool(followed_nets)
     unstable = unstable_of(followed_nets)
     check_live(unstable)
+    own, said = module, kind
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
         if chooses and initial_state is not None:
@@ -144,10 +152,14 @@ def from_module(
         )
     output = inspect_output(module, observation_space, initial_state, device, dtype, kind)
     if kind is None:
-        if output.form not in ("pair", "distribution"):
+        if output.form in ("tensor", "first") and gives_probabilities(
+            module, output.form, action_space, takes_rows, initial_state
+        ):
+            kind = "logits"
+        elif output.form not in ("pair", "distribution"):
             others = ", 'logits', 'mean', 'gaussian' or 'distribution'"
             raise VictimError(Message("say what the module returns: ", Argument("kind", "q"), others))
-        kind = "gaussian" if output.form == "pair" else "distribution"
+        kind = kind or ("gaussian" if output.form == "pair" else "distribution")
     if output.form == "distribution" and kind != "distribution":
         raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
     final = output.kind if kind == "distribution" else kind
@@ -167,8 +179,23 @@ def from_module(
     victim.carried = isinstance(_outer(module), HiddenState) and initial_state is not None
     victim.compile, victim.differentiable = compile, accepts == "gradients"
     victim.first, victim.writes, victim.unstable = output.form == "first", output.writes, unstable
-    if isinstance(module, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
-        victim.find_graph(module, output.form)
+    if said != "action" and final in ("logits", "q") and output.form in ("tensor", "first"):
+        victim.read_probabilities(
+            said, gives_probabilities(module, output.form, action_space, takes_rows, initial_state)
+        )
+    if isinstance(victim.net, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
+        victim.find_graph(victim.net, output.form)
+    victim.chooses = said == "action" and final == "logits"
+    if said == "action" and draws(victim, takes_rows):
+        warnings.warn(
+            "the module draws the actions that it returns (another one when it is asked again), so figures are those "
+            "of some draws, and an attack sees the noise. Give what it draws from, as in from_module(lambda x: "
+            "agent.actor(x), ..., 'logits', select='sample'), or its most likely action",
+            UserWarning,
+            stacklevel=2,
+        )
+    if initial_state is None or victim.carried:
+        play_as_it_says(victim, own, takes_rows)
     return victim
 
 
@@ -228,8 +255,14 @@ class ModuleVictim(Victim):
     first = False  # whether the module returns something beside its output that is ignored
     integers = True  # whether values of Discrete spaces come as integers, or as floats as all others
     writes = False  # whether the module writes to its input, and so is given copies
+    chooses = False  # whether the module returns actions, of which logits are made
+    probabilities = False  # whether the network returns probabilities, whose logarithms are the logits
     carried = False  # whether the state is one that the module keeps itself
     unstable: tuple[nn.Module, ...] = ()  # layers of a live victim that must not be in training mode
+
+    @property
+    def _plays(self) -> str:
+        return "actions as its module chooses them" if self.chooses else super()._plays
 
     def _taken(self, obs: BatchedObservation) -> Any:
         """Observations as the networks take them: in the victim's dtype, on its device, and theirs to write to."""
@@ -249,7 +282,8 @@ class ModuleVictim(Victim):
             out = params_of(out)[1]
         elif isinstance(out, tuple):
             out = out[0] if self.first else torch.cat([out[0], out[1].expand_as(out[0])], -1)
-        return (out if out.dtype == self.dtype else out.to(self.dtype)), state
+        out = out if out.dtype == self.dtype else out.to(self.dtype)
+        return (out.clamp_min(torch.finfo(out.dtype).tiny).log() if self.probabilities else out), state
 
     def params(self, obs: BatchedObservation, state: RecurrentState = None) -> Tensor:
         return self._run(obs, state)[0]
@@ -290,6 +324,40 @@ class ModuleVictim(Victim):
         nets = [_inner(net) for net in (self.net, self.value_net, self.critic, self.robust_sarsa) if net is not None]
         return all(isinstance(net, nn.Module) for net in nets)
 
+    def read_probabilities(self, said: str | None, found: bool) -> None:
+        """Take logarithms where the network was found to return probabilities.
+
+        Args:
+            said: the kind that the user gave.
+            found: whether it returns some.
+
+        Warns:
+            UserWarning: where the user said another kind.
+        """
+        if not found:
+            return
+        seen = "every row that the module returns lies in [0, 1] and sums to one: these are probabilities"
+        if said == "q":
+            warnings.warn(
+                f"{seen}, and no Q-values, and attacks on them are weak. Give kind='logits', and their logarithms are "
+                f"taken",
+                UserWarning,
+                stacklevel=3,
+            )
+            return
+        if said is not None:
+            warnings.warn(
+                f"{seen}, and no logits, so their logarithms are taken. Give the network without its softmax, or "
+                f"from_module(lambda x: net(x).log(), ...)",
+                UserWarning,
+                stacklevel=3,
+            )
+        net = self.net
+        if isinstance(net, nn.Sequential) and len(net) > 1 and isinstance(net[-1], nn.Softmax) and not self.live:
+            self.net = net[:-1]  # the logits themselves, whose layers are known
+        else:
+            self.probabilities = True
+
     def find_graph(self, net: nn.Module, form: Form = "pair") -> None:
         """Look for the layers of a network, whose gradient is then written out.
 
@@ -297,6 +365,8 @@ class ModuleVictim(Victim):
             net: the victim's network, which takes observations alone.
             form: of its output, see :class:`ModuleOutput`; ``"pair"`` stands for a tensor as well.
         """
+        if self.probabilities:
+            return
         self.layered, self.graph = True, graph_of(net, frozen=not self.live)
         if self.graph is None and not self.live and not self.writes and form != "distribution":
             self.graph = traced_graph(net, form, self.params, self.some_observations)

@@ -17,6 +17,7 @@ from adv_wrappers.core.spaces import CHOICES
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import map_leaves, tensors
 from adv_wrappers.victims.distributions import params_of
+from adv_wrappers.victims.hidden_state import unchanged_randomness
 from adv_wrappers.victims.numpy_functions_as_victims import answers_arrays, to_arrays
 from adv_wrappers.victims.victim import RecurrentState
 
@@ -231,6 +232,40 @@ def inspect_output(
             "logarithm nothing says: give a function that returns (mean, log_std)"
         )
     return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
+
+
+def gives_probabilities(
+    net: Net, form: Form, space: spaces.Space[object], rows: Callable[[int, int], Any], start: InitialState | None
+) -> bool:
+    """Whether all that a module returns at random observations are probabilities of each choice, and not certain ones.
+
+    Args:
+        net: the module, which has answered before.
+        form: of its output, as :class:`ModuleOutput` says.
+        space: the action space.
+        rows: a seed and a number of rows to as many random observations.
+        start: the function from rows to a hidden state, or None.
+    """
+    if isinstance(space, spaces.Discrete):
+        sizes = [int(space.n)]
+    elif isinstance(space, spaces.MultiDiscrete):
+        sizes = space.nvec.reshape(-1).tolist()
+    elif isinstance(space, spaces.MultiBinary):
+        sizes = [2] * int(np.prod(space.shape))
+    else:
+        return False
+    try:
+        with torch.no_grad(), unchanged_randomness():
+            out = net(rows(400, 8), start(8)) if start else net(rows(400, 8))
+    except Exception:  # of a function that takes no such observations: it has answered for zeros
+        return False
+    out = out[0] if start or form == "first" else out
+    if not isinstance(out, Tensor) or out.dim() != 2 or out.shape[1] != sum(sizes) or max(sizes) < 2:
+        return False
+    slack = max(1e-4, 4 * torch.finfo(out.dtype).eps)
+    sums = torch.stack([part.double().sum(1) for part in torch.split(out, sizes, 1)])
+    whole = bool(((out == 0) | (out == 1)).all())
+    return not whole and bool((out >= 0).all() and ((sums - 1).abs() <= slack).all())
 
 
 def check_forward(module: Net) -> None:

@@ -313,6 +313,7 @@ class Victim:
     def structure(self) -> str:
         """sha256 over what weights do not say (hexadecimal): how outputs are read, and what the networks print."""
         settings = [f"{name}={getattr(self, name, None)}" for name in ("kind", "dtype", "clip", "squash", "first")]
+        settings += ["probabilities"] if getattr(self, "probabilities", False) else []
         spaces = [repr(self.observation_space), repr(self.action_space)]
         parts = [type(self).__name__, *settings, *spaces, *map(repr, self.modules())]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -333,7 +334,12 @@ class Victim:
 
     def __repr__(self) -> str:
         who = f"{type(self).__name__} {self.ref}" if self.ref else type(self).__name__
-        return f"<{who}, {self.kind} by its {self.select}, {self.observation_space} -> {self.action_space}>"
+        return f"<{who}, {self._plays}, {self.observation_space} -> {self.action_space}>"
+
+    @property
+    def _plays(self) -> str:
+        """How actions are chosen, in words."""
+        return f"{self.kind} by its {self.select}"
 
 
 def _expect_batch(obs: Any, space: spaces.Space[object]) -> Any:

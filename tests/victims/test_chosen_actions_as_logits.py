@@ -72,3 +72,15 @@ def test_answers_that_are_no_actions(answer):
 def test_a_recurrent_one_is_refused():
     with pytest.raises(VictimError, match="is for modules without a hidden state"):
         adv.from_module(Argmax(), SEEN, spaces.Discrete(3), "action", initial_state=lambda rows: torch.zeros(rows, 1))
+
+
+def test_a_module_that_draws_its_actions_says_so():
+    class Agent(Argmax):
+        def get_action_and_value(self, obs):
+            policy = torch.distributions.Categorical(logits=self.linear(obs))
+            action = policy.sample()
+            return action, policy.log_prob(action), policy.entropy(), obs[:, :1]
+
+    with pytest.warns(UserWarning, match=r"draws the actions that it returns.*select='sample'"):
+        victim = adv.from_module(Agent().get_action_and_value, SEEN, spaces.Discrete(3), "action")
+    assert "actions as its module chooses them" in repr(victim) and "logits" not in repr(victim)

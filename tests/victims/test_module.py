@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -439,3 +440,56 @@ def test_functions_on_arrays_see_the_precision_of_the_space():
     assert victim.act_on(FAR).tolist() == NEAR.argmax(1).tolist()
     assert from_module(narrow, wide, two, "logits").dtype == torch.float32
     assert from_module(policy, spaces.Box(-1, 1, (2,), np.float32), two, "logits").dtype == torch.float32
+
+
+@pytest.mark.parametrize("made", ["layer", "module", "function", "array", "script"])
+def test_probabilities_are_no_logits(made):
+    own, x = net(2), torch.randn(3, 4)
+
+    class Ends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = own
+
+        def forward(self, x):
+            return self.net(x).softmax(-1)
+
+    given = {
+        "layer": lambda: nn.Sequential(*own, nn.Softmax(-1)),
+        "module": Ends,
+        "function": lambda: lambda x: own(x).softmax(-1),
+        "array": lambda: lambda x: own(torch.as_tensor(np.asarray(x))).softmax(-1).detach().numpy(),
+        "script": lambda: torch.jit.trace(Ends(), x),
+    }[made]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module = given()
+    with pytest.warns(UserWarning, match="these are probabilities, and no logits, so their logarithms are taken"):
+        victim = from_module(module, OBS, TWO, "logits")
+    guessed = from_module(module, OBS, TWO)
+    assert guessed.kind == "logits"
+    for found in (victim, guessed):
+        torch.testing.assert_close(found.params(x).log_softmax(-1), own(x).log_softmax(-1).detach())
+        if made != "array":
+            slope, wanted = (
+                v.gradient(lambda p: p.log_softmax(-1)[:, 0])(x) for v in (found, from_module(own, OBS, TWO, "q"))
+            )
+            torch.testing.assert_close(slope, wanted)
+    with pytest.warns(UserWarning, match=r"probabilities, and no Q-values.*kind='logits'"):
+        assert from_module(module, OBS, TWO, "q").kind == "q"
+
+
+def test_probabilities_of_several_choices_and_certain_ones():
+    pairs = lambda x: torch.cat([x[:, :2].softmax(-1), x[:, 1:4].softmax(-1)], 1)  # noqa: E731
+    x, several = torch.randn(3, 4), spaces.MultiDiscrete([2, 3])
+    torch.testing.assert_close(from_module(pairs, OBS, several).params(x), pairs(x).log())
+    certain = lambda x: nn.functional.one_hot(x[:, :2].argmax(-1), 2).float()  # noqa: E731
+    assert from_module(certain, OBS, TWO, "logits").params(x).max() == 1
+    assert from_module(lambda x: x[:, :2] * 0, OBS, TWO, "logits").params(x).max() == 0
+
+
+def test_a_recurrent_victim_begins_where_episodes_do():
+    victim = from_module(Recurrent(), OBS, TWO, "logits", initial_state=lambda rows: torch.ones(rows, 5))
+    x = torch.randn(3, 4)
+    assert torch.equal(victim.act_on(x), victim.act_on(x, torch.ones(3, 5)))
+    assert victim.act_on(x.numpy()).tolist() == victim.act_on(x).tolist()

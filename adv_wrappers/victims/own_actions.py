@@ -1,0 +1,275 @@
+"""What a module itself says that it plays, compared with what a victim of it would play.
+
+An actor may compute the mean of a distribution in ``forward`` and squash, scale or sample in a method of its own, as
+those of CleanRL's SAC do in ``get_action``. Both are asked for the same observations. A method that samples is asked
+often: where the victim's action lies outside of all that was drawn, it is another one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers.errors import Argument, Message, VictimError
+from adv_wrappers.utils.trees import leaves, select
+from adv_wrappers.victims.hidden_state import joined_answers, owners, put_back, unchanged_randomness
+from adv_wrappers.victims.numpy_functions_as_victims import to_arrays
+from adv_wrappers.victims.victim import Victim
+
+METHODS = (
+    "act_inference", "get_deterministic_action", "deterministic_action", "best_action", "get_best_action", "get_action",
+    "get_actions", "get_action_and_value", "act", "select_action", "choose_action", "predict", "sample_action",
+    "sample",
+)  # fmt: skip
+_FLAGS = {"deterministic": True, "evaluate": True, "eval": True, "greedy": True, "explore": False, "training": False,
+          "stochastic": False, "epsilon": 0.0, "eps": 0.0}  # fmt: skip
+_ROWS, _DRAWS = 16, 32
+_OFTEN = 0.9  # of draws: a policy whose mode is another action draws none so often
+_SQUASHES = ("tanh", "scale")
+Played = tuple[str, int | None, Tensor]  # the method, the number of its answer's part, and draws [n, B, D]
+
+
+def own_methods(net: nn.Module) -> list[str]:
+    """The names of a module's methods that say what it plays."""
+    return [name for name in METHODS if not hasattr(nn.Module, name) and callable(getattr(net, name, None))]
+
+
+def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Callable[[int, int], Any]) -> None:
+    """Make a victim play what its module says, where it is known how.
+
+    Args:
+        victim: the victim, feed-forward or with a state that it begins with.
+        net: its module or function.
+        rows: a seed and a number of rows to as many random observations.
+
+    Raises:
+        VictimError: for a module of which a method of its own plays something else.
+
+    Warns:
+        UserWarning: the same, for a module that a function calls.
+    """
+    if isinstance(net, nn.Module) and not own_methods(net) and not hasattr(net, "action_scale"):
+        return
+    obs = rows(300, _ROWS)
+    with torch.no_grad(), unchanged_randomness(), put_back(net):
+        if isinstance(net, nn.Module):
+            _compare(victim, net, obs, obs, given=True)
+            return
+        for module, seen in _called(net, obs):
+            try:
+                _compare(victim, module, obs, seen, given=False)
+            except VictimError as error:
+                warnings.warn(str(error), UserWarning, stacklevel=3)
+
+
+def draws(victim: Any, rows: Callable[[int, int], Any]) -> bool:
+    """Whether a victim that does not sample answers by chance."""
+    obs, answers = rows(500, _ROWS), []
+    with torch.no_grad(), unchanged_randomness():
+        for seed in range(4):
+            _seed(seed)
+            answers.append(victim.params(obs, victim.initial_state(_ROWS)))
+    return any(not torch.equal(answers[0], answer) for answer in answers)
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def _called(function: Callable[..., Any], obs: Any) -> list[tuple[nn.Module, Tensor]]:
+    """The modules that say what they play and that a function calls once, and what it calls them with."""
+    known = [it for it in owners(function) if isinstance(it, nn.Module) and not isinstance(it, torch.jit.ScriptModule)]
+    known = [module for module in known if own_methods(module)]
+    seen: dict[int, list[Any]] = {}
+
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        seen.setdefault(id(module), []).append(inputs[0] if len(inputs) == 1 else None)
+
+    hooks = [module.register_forward_pre_hook(note) for module in known]
+    try:
+        function(obs)
+    except Exception:  # of a function on arrays, whose modules see tensors all the same
+        seen.clear()
+        try:
+            function(to_arrays(obs))
+        except Exception:
+            return []
+    finally:
+        for hook in hooks:
+            hook.remove()
+    calls = [(module, seen.get(id(module), [])) for module in known]
+    return [
+        (module, inputs[0])
+        for module, inputs in calls
+        if len(inputs) == 1 and isinstance(inputs[0], Tensor) and len(inputs[0]) == _ROWS
+    ]
+
+
+def _compare(victim: Any, net: nn.Module, obs: Any, seen: Any, given: bool) -> None:
+    """Compare at ``obs``, which the module gets as ``seen``; ``given`` if no function is around it."""
+    params = victim.params(obs, victim.initial_state(_ROWS))
+    played = [each for name in own_methods(net) for each in _played(getattr(net, name), name, seen, victim)]
+    mine = _of(victim, params)
+    if any(_agree(draws, mine, victim) for _, _, draws in played):
+        return
+    box = victim.action_space
+    if isinstance(box, spaces.Box) and box.is_bounded() and victim.kind in ("mean", "gaussian") and given:
+        squash, clip = victim.squash, victim.clip
+        for victim.squash in _SQUASHES:
+            if any(_agree(draws, _of(victim, params), victim) for _, _, draws in played):
+                victim.clip = False
+                return
+        victim.squash, victim.clip = squash, clip
+    if not played:
+        if hasattr(net, "action_scale") and given and not _uses_scale(net, obs):
+            warnings.warn(
+                f"{type(net).__name__} has action_scale, and its forward does not use it: if its agent squashes and "
+                f"scales actions, give what it plays, as in from_module(lambda x: torch.tanh(net(x)) * "
+                f"net.action_scale + net.action_bias, ..., 'mean')",
+                UserWarning,
+                stacklevel=4,
+            )
+        return
+    name, part, draws = next((each for each in played if len(each[2]) == 1), played[0])
+    row = int((draws.median(0).values - mine).abs().sum(-1).argmax())
+    fixed, kind = len(draws) == 1, "mean" if isinstance(box, spaces.Box) else "action"
+    own = _shown(draws[0, row]) if fixed else f"{_shown(draws[:, row].amin(0))} to {_shown(draws[:, row].amax(0))}"
+    line = f"net.{name}(x){'' if part is None else f'[{part}]'}"
+    helps = (
+        f"from_module(lambda x: {line}, ..., {kind!r}) plays as it does"
+        if fixed
+        else "give a function of what it plays, as in from_module(lambda x: torch.tanh(net(x)[0]), ..., 'mean')"
+    )
+    raise VictimError(
+        Message(
+            f"{type(net).__name__}.{name} plays {own} where the victim, which reads the output as ",
+            Argument("kind", victim.kind),
+            f", would play {_shown(mine[row])}: {helps}; if the agent does play what forward returns, "
+            f"from_module(lambda x: net(x), ...) is taken as it is",
+        )
+    )
+
+
+def _shown(action: Tensor) -> str:
+    return str([float(f"{number:.4g}") for number in action.tolist()])
+
+
+def _of(victim: Any, params: Tensor) -> Tensor:
+    """The victim's actions ``[B, D]`` in float64, as an environment with bounds takes them."""
+    return _taken(victim.mode(params).reshape(len(params), -1).double().cpu(), victim)
+
+
+def _taken(actions: Tensor, victim: Victim) -> Tensor:
+    box = victim.action_space
+    if not isinstance(box, spaces.Box):
+        return actions
+    low, high = (torch.as_tensor(end.reshape(-1), dtype=torch.float64) for end in (box.low, box.high))
+    return actions.clamp(low, high)
+
+
+def _agree(draws: Tensor, mine: Tensor, victim: Victim) -> bool:
+    """Whether actions may be those that were drawn; ``draws`` of a single one are what is always played."""
+    if not isinstance(victim.action_space, spaces.Box):
+        if len(draws) == 1:
+            return float((draws[0] == mine).double().mean()) >= _OFTEN
+        often = draws.mode(0).values
+        surely = ((draws == often).double().mean(0) >= _OFTEN) & (often != mine)
+        return int(surely.sum()) <= 1
+    least, most = draws.amin(0), draws.amax(0)
+    slack = 1e-3 * (1 + mine.abs())
+    inside = (mine >= least - slack) & (mine <= most + slack)
+    return float(inside.double().mean()) >= (1.0 if len(draws) == 1 else 0.97)
+
+
+def _played(method: Callable[..., Any], name: str, obs: Any, victim: Victim) -> Iterator[Played]:
+    """What a method plays: each part of its answer that may be an action."""
+    call = _callable(method, obs)
+    if call is None:
+        return
+    first, second = call(0), call(1)
+    for part, answer in _parts(first, victim):
+        again = dict(_parts(second, victim)).get(part)
+        if again is None:
+            continue
+        if torch.allclose(answer, again, rtol=1e-4, atol=1e-5):
+            yield name, part, answer[None]
+            continue
+        drawn = [dict(_parts(call(seed), victim)).get(part) for seed in range(2, _DRAWS)]
+        yield name, part, torch.stack([answer, again, *(each for each in drawn if each is not None)])
+
+
+def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | None:
+    """The method at ``obs``, by a seed: on tensors or arrays, of all rows or of each; None where it takes none."""
+    try:
+        known = inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        known = {}  # type: ignore[assignment]
+    flags = {name: value for name, value in _FLAGS.items() if name in known}
+
+    def by_rows(inputs: Any) -> Any:
+        rows = [select(inputs, np.array([i])) for i in range(_ROWS)]
+        return joined_answers([_batched(method(_single(row), **flags)) for row in rows])
+
+    for given in (obs, to_arrays(obs)):
+        for run in (lambda inputs: method(inputs, **flags), by_rows):
+
+            def call(seed: int, run: Callable[[Any], Any] = run, given: Any = given) -> Any:
+                _seed(seed)
+                return run(given)
+
+            try:
+                call(0)
+            except Exception:  # of a method that takes something else
+                continue
+            return call
+    return None
+
+
+def _single(row: Any) -> Any:
+    return {key: value[0] for key, value in row.items()} if isinstance(row, dict) else row[0]
+
+
+def _batched(answer: Any) -> Any:
+    if isinstance(answer, tuple):
+        return tuple(_batched(part) for part in answer)
+    return answer[None] if isinstance(answer, (Tensor, np.ndarray)) else np.asarray([answer])
+
+
+def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]]:
+    """Parts of an answer that have the form of actions ``[B, D]``, in float64, and their numbers in a tuple."""
+    space = victim.action_space
+    width = 1 if isinstance(space, spaces.Discrete) else int(np.prod(space.shape or ()))
+    for number, part in enumerate(answer) if isinstance(answer, (tuple, list)) else [(None, answer)]:
+        if not isinstance(part, (Tensor, np.ndarray)):
+            continue
+        found = torch.as_tensor(part).detach().cpu()
+        if found.numel() != _ROWS * width or len(found) != _ROWS or found.dtype.is_complex:
+            continue
+        actions = found.reshape(_ROWS, width).double()
+        if isinstance(space, spaces.Box) or bool((actions == actions.floor()).all()):
+            yield number, _taken(actions, victim)
+
+
+def _uses_scale(net: Any, obs: Any) -> bool:
+    """Whether what ``forward`` returns depends on ``action_scale``."""
+    try:
+        before, scale = net(obs), net.action_scale
+        net.action_scale = scale * 2
+        try:
+            after = net(obs)
+        finally:
+            net.action_scale = scale
+    except Exception:
+        return True
+    pairs = zip(leaves(before), leaves(after), strict=False)
+    return any(isinstance(a, Tensor) and not torch.equal(a, b) for a, b in pairs)
