@@ -330,7 +330,7 @@ def _kind_words(kind: str, rows: Sequence[AttackRow]) -> str:
 def _duration(seconds: float) -> str:
     """A time in words."""
     if seconds < 90:
-        return f"{seconds:.0f} seconds"
+        return "1 second" if seconds < 1.5 else f"{seconds:.0f} seconds"
     return f"{seconds / 60:.1f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 

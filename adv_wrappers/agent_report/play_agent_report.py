@@ -43,7 +43,7 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import (
 )
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import Linf, Valid
-from adv_wrappers.core.spaces import keys_in
+from adv_wrappers.core.spaces import At, keys_in
 from adv_wrappers.core.sparse_budgets import L0
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, BudgetError, SimulationError, SpaceError, ValueRangeError
@@ -267,6 +267,7 @@ class _Sections:
         self.frames, self.film = folder.before.frames, folder.before.film
         self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
+        self._attacked = set[At]()  # of the other parts of the observation
         self.advised = hardened_by(victim, environment, folder.path.parent)
         same = folder.before.harden_by == self.advised.by
         self._harden_seconds = folder.before.harden_seconds if same else None
@@ -403,6 +404,7 @@ class _Sections:
 
         def play(eps: float, attack: str = attack) -> Trial:
             swept.append(self.rows.play(attack, Linf(eps, part.scale), f"errors of {part.words} alone", at=part.at))
+            self._attacked.add(part.at)
             return swept[-1]
 
         sweep.outwards(play)
@@ -426,6 +428,7 @@ class _Sections:
                 with contextlib.suppress(OutOfTime):
                     trial = self.rows.play(attack, budget, why, at=part.at)
                     played[attack] = min(trial.mean, played.get(attack, clean))
+                    self._attacked.add(part.at)
         worst = min(played, key=lambda attack: played[attack], default="")
         if not worst or clean - played[worst] <= NO_LOSS * abs(clean):
             return
@@ -763,7 +766,7 @@ class _Sections:
             harden_seconds=self._harden_seconds,
             harden_most=self.advised.most,
             tried=self.advised.tried,
-            not_tried=tuple(self.not_tried),
+            not_tried=(*self.not_tried, *(self._not_attacked())),
         )
         write_choices(self.folder.path, choices)
         began = time.monotonic()
@@ -779,6 +782,10 @@ class _Sections:
         if not self.ranges.image:
             return "of the range of each feature"
         return GREY_LEVELS if self.ranges.levels == 255 else "in the unit of a pixel"
+
+    def _not_attacked(self) -> list[str]:
+        parts = [part.words for part in self.ranges.others if part.at not in self._attacked]
+        return [f"Nothing was tried on {words}: the time was over before." for words in parts]
 
     def write_what_is_known(self) -> None:
         """Write the page of an interrupted report, if there is anything to say."""

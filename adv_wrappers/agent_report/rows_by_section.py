@@ -317,8 +317,8 @@ def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
     layers = row.row["layers"]
     if row.kind == "fault" and (stuck := _stuck_features(layers[0])):
         return f"{_type(layers[0]['how'])} on {', '.join(feature_name(index, known, row.keys) for index in stuck)}"
-    if row.kind == "entries":
-        return _entries_label(row)
+    if row.kind in ("entries", "moment", "few") and (words := _entries_label(row)):
+        return words
     if row.kind == "dynamics" and (changed := _factor(layers[0])):
         return changed
     if len(layers) != 1 or not isinstance(layers[0], Mapping) or not _ball(layers[0].get("within"))[2]:
@@ -328,12 +328,16 @@ def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
 
 
 def _entries_label(row: AttackRow) -> str:
-    """What shows other values, of how much of the observation, and how often."""
+    """What shows other values, of how much of the observation, and when; "" for other budgets and timings."""
     within, when = row.row["layers"][0]["within"], row.row["layers"][0].get("when")
+    if _type(within) not in ("l0", "valid") or _type(when) not in ("", "always", "bernoulli", "window", "atmost"):
+        return ""
     count = within.get("k") if _type(within) == "l0" else None
     much = "any value" if count is None else f"{count} {'entry' if count == 1 else 'entries'}"
     where = f" of {', '.join(row.keys)}" if row.keys else ""
     often = f" at {100 * float(when['p']):.3g}% of steps" if _type(when) == "bernoulli" else ""
+    often = f" in steps {row.window[0]} to {row.window[1] - 1}" if row.window else often
+    often = f" in at most {row.count} step{'' if row.count == 1 else 's'}" if row.count is not None else often
     attack = _text(_threat_text(row.row), "norm", "eps", "at", "when", "p")
     if often and count is None:  # short, since charts cut long names
         return f"{attack}{where.replace(' of ', ' on ', 1)}{often}{_marks(row.row)}"

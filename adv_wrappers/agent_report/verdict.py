@@ -220,8 +220,13 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
         below = f" No attack tried took anything at {eps_in_words(unharmed, choices)}."
     if (lower := _lower_elsewhere(agent, row)) is not None:
         below += f" Less is left by {lower.label}: {number_text(_mean(lower))}."
+    least = agent.report.minimum.get("value")
+    if least is not None and clean <= float(least) + NO_LOSS * abs(clean):
+        return (
+            f"Without an attack the agent earns {number_text(clean)}, the least there is: no attack can take anything."
+        )
     if lost <= NO_LOSS * abs(clean):
-        swept = [other for curve in agent.sweeps[0].curves for other in curve.rows] if agent.sweeps else []
+        swept = [other for sweep in agent.sweeps for curve in sweep.curves for other in curve.rows]
         if swept and all(other.row.get("action_change") == 0 for other in swept):
             return (
                 f"Nothing that was tried changes a single action, with errors of up to {size}: the agent earns "
@@ -241,7 +246,8 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     if clean <= 0 or _mean(row) < 0:
         taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(_mean(row))}"
     if row.kind == "entries":
-        return f"Other values of what the agent sees take {taken} ({row.label}).{below}"
+        what = ", ".join(row.keys) or "what the agent sees"
+        return f"Other values of {what} take {taken} ({row.label}).{below}"
     start = f"{row.label} takes" if eps is None else f"An error of {size} takes"
     return f"{start} {taken}{'' if eps is None else f' ({_attack_name(row)})'}.{below}"
 
@@ -272,7 +278,8 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
     if not steps:
         steps.append(
             NextStep(
-                "Harden the agent in its own training: put PerturbObservation, with an attack of this size, around the "
+                "Harden the agent in its own training: put PerturbObservation, with "
+                f"{'such an attack' if found[0] is None else 'an attack of this size'}, around the "
                 'environment that it is trained in (the page "While an agent trains" of the documentation)',
                 "",
             )

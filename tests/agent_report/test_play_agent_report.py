@@ -17,6 +17,7 @@ from adv_wrappers.agent_report.hardening import hardened_by
 from adv_wrappers.agent_report.play_agent_report import report
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.store import Store
+from adv_wrappers.utils.deadline import OutOfTime
 from tests.agent_report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
 
 MINUTES = 1.0  # never used up: what is tried ends before
@@ -134,6 +135,19 @@ def test_observations_of_every_space(
         assert all(text in said for text in ("at=image", "at=vector", "at=room", "rotation:"))
     if "Tuple" in str(space):
         assert any("bool" in sentence for sentence in made.choices.not_tried)
+
+
+def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is silent of an image would call the agent whole that never saw an attacked one."""
+
+    def over(self: Any, part: Any) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(play_agent_report._Sections, "_sweep_part", over)
+    monkeypatch.setattr(play_agent_report._Sections, "_changes_of_images", lambda self: None)
+    space = spaces.Dict(image=IMAGE, vector=VECTOR)
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
+    assert "Nothing was tried on image: the time was over before." in made.verdict.cannot_tell
 
 
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:

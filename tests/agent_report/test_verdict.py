@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.agent_report.rows_by_section import read_reports
+from adv_wrappers.agent_report.rows_by_section import read_reports, sorted_report
 from adv_wrappers.agent_report.verdict import Verdict, verdict
 from adv_wrappers.errors import ValueRangeError
+from tests.agent_report.planted import GUESSES, agent_for, showing
 
 NAMES = ("cart position", "cart velocity", "pole angle", "pole angular velocity")
 
@@ -80,3 +83,21 @@ def test_without_an_attack_there_is_little_to_say(folder: Path) -> None:
     connection.close()
     found = said(folder)
     assert found.figure is None and found.sentence.endswith("No attack was played.")
+
+
+ROOM = spaces.Discrete(3)
+
+
+def test_an_agent_that_earns_the_least_there_is_says_so() -> None:
+    """Nothing can be taken from it, which is no sign of robustness."""
+    idle = adv.from_module(lambda obs: torch.eye(2)[0].expand(len(obs), 2), ROOM, GUESSES, "logits")
+    for agent, least in ((idle, True), (agent_for(ROOM), False)):
+        made = adv.evaluate(agent, lambda: showing(ROOM), ["noise:norm=valid"], episodes=2, minimum=0)
+        assert ("the least there is" in verdict(sorted_report(made)).sentence) == least
+
+
+def test_few_steps_of_other_values_are_named_in_words(tmp_path: Path) -> None:
+    threats = ["noise:norm=valid,when=atmost(2)", "noise:norm=valid,when=window(0,2)"]
+    adv.evaluate(agent_for(ROOM), lambda: showing(ROOM), threats, episodes=1, out=tmp_path)
+    (agent,) = read_reports(tmp_path).agents
+    assert [row.label for row in agent.attacked] == ["noise in at most 2 steps", "noise in steps 0 to 1"]
