@@ -23,7 +23,8 @@ _Q = ("radial", "sa", "car", "max-diff")
 _IMAGES = ("radial", "sa", "max-diff")
 _POLICIES = ("wocar", "sa", "radial", "pa-ad")
 _ROWS = 32  # environments, as many as train-agent has
-_ROLLOUTS, _STEPS = 4, 8  # of the training that is timed, and how often each environment is stepped in one
+_ROLLOUTS, _STEPS, _LEAST = 4, 8, 128  # of the training that is timed, and the steps of each environment and of all
+# together in one, at the least
 _MOST_FOLDERS = 100  # beside the report that are looked into
 
 
@@ -87,7 +88,7 @@ def hardened_by(victim: Victim, environment: Environment | None = None, beside: 
 
 
 def training_step_seconds(
-    by: str, victim: Victim, environment: Environment, within: Linf, deadline: Deadline
+    by: str, victim: Victim, environment: Environment, within: Linf, deadline: Deadline, rows: int | None = None
 ) -> float | None:
     """Seconds of a step of the training that is advised, measured on a few short rollouts of it.
 
@@ -98,31 +99,38 @@ def training_step_seconds(
         by, within: the training and its budget.
         victim, environment: with what it begins, and where.
         deadline: when to give up.
+        rows: environments side by side; None takes as many as train-agent.
 
     Returns:
         None where there was no time for it, or the training cannot begin.
     """
-    each = _STEPS * _ROWS  # steps of a rollout of all environments
+    rows = rows or _ROWS
+    each = max(_STEPS, _LEAST // rows)  # steps of an environment in a rollout
     told = list[tuple[int, float]]()  # steps, and the time at which a rollout began after so many
 
     def rollout(steps: int) -> None:
         deadline.check()
         told.append((steps, time.perf_counter()))
-        if steps >= (_ROLLOUTS - 1) * each:  # the rest, and the episodes of its checkpoint, would tell nothing more
+        if (
+            steps >= (_ROLLOUTS - 1) * each * rows
+        ):  # the rest, and the episodes of its checkpoint, would tell nothing more
             raise OutOfTime
 
     try:
         from adv_wrappers.training.train_agent import train_agent
 
-        short: dict[str, Any] = {"learning_starts": _ROWS} if victim.kind == "q" else {"n_steps": _STEPS}
-        adversary: dict[str, Any] = {"adversary_settings": {"n_steps": _STEPS}} if by == "pa-ad" else {}
+        q = victim.kind == "q"
+        short: dict[str, Any] = {"learning_starts": rows} if q else {"n_steps": each}
+        adversary: dict[str, Any] = {"adversary_settings": {"n_steps": each}} if by == "pa-ad" else {}
         train_agent(
-            environment, by if by in ADVERSARIES else None, steps=_ROLLOUTS * each, num_envs=_ROWS, victim=victim,
-            robust=None if by in ADVERSARIES else by, within=within, phase=each, checks=1, episodes=1, settings=short,
-            on_steps=rollout, **adversary,
+            environment, by if by in ADVERSARIES else None, steps=_ROLLOUTS * each * rows, num_envs=rows, victim=victim,
+            robust=None if by in ADVERSARIES else by, within=within, phase=each * rows, checks=1, episodes=1,
+            settings=short, on_steps=rollout, **adversary,
         )  # fmt: skip
-    except (AdvWrappersError, ImportError, OutOfTime):
+    except OutOfTime:
         pass
+    except Exception:  # of whatever so many environments raise, or a library that is not there: the report goes on
+        return None
     if len(told) < 3:
         return None
     (first, began), (last, ended) = told[1], told[-1]  # the first rollout prepares what all others use

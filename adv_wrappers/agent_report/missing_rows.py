@@ -89,12 +89,12 @@ def play_missing_rows(
         attacks = _attacks(agents, key, (_victim(first, trust), _victim(second, trust)))
         if all(None not in attack.rows or not attack.layers for attack in attacks):
             return Completed(agents, tuple(_not_again(attacks)))
-        environment = _environment(first, trust)
         for agent, name in zip(agents, ("first", "second"), strict=True):
-            episodes = Episodes(agent.report.episodes, agent.report.seed, quantize=agent.report.quantize is not False)
-            part = folder / name
+            about, victim, part = agent.report, _victim(agent, trust), folder / name
+            episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
             part.mkdir(parents=True, exist_ok=True)
-            players.append(TrialPlayer(_victim(agent, trust), environment, episodes, deadline, part))
+            environment = _environment(agent, victim, trust)
+            players.append(TrialPlayer(victim, environment, episodes, deadline, part))
     except (AdvWrappersError, ImportError, OSError) as error:
         return Completed(agents, (f"What only one of them was played under cannot be played on the other: {error}.",))
     missing = [(attack, side) for attack in attacks if attack.layers for side in (0, 1) if attack.rows[side] is None]
@@ -105,6 +105,8 @@ def play_missing_rows(
             if progress is not None:
                 progress("attacks of one report alone", done, len(missing))
             player = players[side]
+            if first.report.num_envs == 1:  # there may be only one environment
+                players[1 - side].close()
             try:
                 if not player.has_clean:
                     player.reserve = min(_RESERVE, deadline.left / 4)
@@ -144,13 +146,13 @@ def _victim(agent: AgentSections, trust: bool) -> Victim:
     return found
 
 
-def _environment(agent: AgentSections, trust: bool) -> Environment:
+def _environment(agent: AgentSections, victim: Victim, trust: bool) -> Environment:
+    """The environment of a report, made again; raises :class:`VictimError` where a function makes it."""
     env = agent.report.env
     if "make" in env:
         raise VictimError(f"a function makes the environment {agent.environment}: evaluate both in Python")
-    if ":" in agent.environment and not trust:
-        raise VictimError(f"the environment {agent.environment} is of a module that would run: --trust allows it")
-    return Environment(agent.environment, dict(env.get("kwargs") or {}))
+    found = Environment.of_file(agent.environment, dict(env.get("kwargs") or {}), "a report", trust)
+    return found.for_victim(victim)
 
 
 def _attacks(

@@ -634,9 +634,10 @@ class _Sections:
         if not lost or focus is None or not self.advised.by or self.victim.ref is None or until.left < _LEAST_PRICE:
             return
         if self._harden_seconds is None:
+            self._let_go()
             self.tell(f"what a training against this takes ({self.advised.by})")
             self._harden_seconds = training_step_seconds(
-                self.advised.by, self.victim, self.environment, self.budget(focus), until
+                self.advised.by, self.victim, self.environment, self.budget(focus), until, self.num_envs
             )
 
     def _pictures(self) -> None:

@@ -96,7 +96,7 @@ def changed(folder: Path, to: Path, **report: object) -> Path:
         ({"victim_ref": "card:nowhere"}, "nowhere"),
         ({"victim_fingerprint": "0"}, "holds other weights than those"),
         ({"env_make": "lambda"}, "a function makes the environment CartPole-v1"),
-        ({"env_id": "os:CartPole-v1"}, "is of a module that would run: --trust allows it"),
+        ({"env_id": "os:CartPole-v1"}, "names an environment of a module"),
     ],
 )
 def test_what_cannot_be_played_again_is_said(about: dict[str, object], why: str, tmp_path: Path) -> None:
