@@ -37,6 +37,7 @@ _DTYPES: dict[str, Any] = {
 }  # fmt: skip
 _WIDE = (np.float64, np.int32, np.int64)  # of which float32 does not hold every value
 _STEP = ("time_step", "timestep", "time_steps", "step")  # what an input is called that counts steps
+_FIRST = ("episode_start", "episode_starts", "is_first", "is_init", "first")  # one that is 1 at the first step alone
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _WHOLE = ""  # the key of an observation that is no dictionary
 Sizes = tuple[int | str | None, ...]  # of an input or output; a text or None for any
@@ -79,7 +80,8 @@ def from_onnx(
 
     A graph may take the keys of a Dict by inputs of their names, or of sizes that only one key has: an observation and
     an action mask, for example. Inputs that are none of them are hidden states, zero when an episode begins, if an
-    output of the same sizes has the next one; one that is called ``time_step`` gets the steps since the episode began.
+    output of the same sizes has the next one; one that is called ``time_step`` gets the steps since the episode began,
+    and one called ``episode_start`` (or ``is_first``, ``is_init``) 1 at the first of them.
 
     Args:
         path: the file. Weights that it keeps in files beside it are read too, and are part of the fingerprint.
@@ -189,7 +191,7 @@ class OnnxStart:
     states: tuple[GraphInput, ...]
 
     def __call__(self, rows: int) -> dict[str, Array]:
-        return {each.name: np.zeros((rows, *each.shape), each.dtype) for each in self.states}
+        return {each.name: np.zeros((rows, *each.shape), each.dtype if each.next else np.int64) for each in self.states}
 
 
 class OnnxNet(nn.Module):
@@ -250,7 +252,9 @@ class OnnxNet(nn.Module):
         """The outputs ``[B, K]`` for observations ``[B, *S]``, as arrays; with a state also the next one."""
         parts = obs if isinstance(obs, Mapping) else {_WHOLE: obs}
         feeds = [_array(parts[each.key], each) for each in self.observed]
-        feeds += [_array((state or {})[each.name], each) for each in self.states]
+        for each in self.states:
+            value = np.asarray((state or {})[each.name])
+            feeds.append(_array(value == 0 if each.name.lower() in _FIRST else value, each))
         count = len(feeds[0])
         size = self.rows if isinstance(self.rows, int) else max(count, 1)
         pieces = [self._run([x[first : first + size] for x in feeds], size) for first in range(0, count, size)]
@@ -310,7 +314,7 @@ def _observed(
     later = {_stem(one.name) for one in returned}
     left = [one for one in given if one.name not in found]
     # an input that has an output of its name is a hidden state, if another one fits
-    for one in sorted(left, key=lambda each: _stem(each.name) in later or each.name.lower() in _STEP):
+    for one in sorted(left, key=lambda each: _stem(each.name) in later or each.name.lower() in _STEP + _FIRST):
         taken = {part.key for part in found.values()}
         fitting = [
             part for key, shape in shapes.items() if key not in taken and (part := one.of_observation(key, shape))
@@ -348,7 +352,7 @@ def _states(
     path: str,
 ) -> tuple[GraphInput, ...]:
     """The inputs that are hidden states, each with the output that has the next one, and those that count steps."""
-    named = [one for one in rest if one.name.lower() not in _STEP]
+    named = [one for one in rest if one.name.lower() not in _STEP + _FIRST]
     # where names do not tell, the first outputs are the policy's
     own = {output} if output else {one.name for one in returned[:outputs]}
     found = dict[str, GraphInput]()

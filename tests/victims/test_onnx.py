@@ -293,6 +293,20 @@ def test_the_steps_of_an_episode(tmp_path, sizes):
         state = victim.advance(X, state)
 
 
+def test_the_first_step_of_an_episode(tmp_path):
+    nodes = [
+        ("MatMul", ["obs", "w"], ["x"], {}), ("Reshape", ["episode_starts", "column"], ["t"], {}),
+        ("Mul", ["x", "t"], ["mean"], {}),
+    ]  # fmt: skip
+    weights = {"w": WEIGHT, "column": np.array([-1, 1])}
+    path = saved(tmp_path / "a.onnx", {"obs": ["B", 4], "episode_starts": ["B"]}, nodes, {"mean": ["B", 2]}, weights)
+    victim = adv.from_onnx(path, SEEN, spaces.Box(-9, 9, (2,)), "mean")
+    state = victim.initial_state(5)
+    for first in (1, 0, 0):
+        np.testing.assert_allclose(victim.params(X, state).numpy(), first * X.numpy() @ WEIGHT, rtol=1e-5)
+        state = victim.advance(X, state)
+
+
 def test_inputs_that_are_nothing_known(tmp_path):
     path = masked(tmp_path / "a.onnx", "obs", "mask")
     with pytest.raises(
