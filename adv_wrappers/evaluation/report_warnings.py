@@ -190,7 +190,7 @@ def only_single_runs(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str
 
 def mode_of_stochastic_policy(victim: Victim) -> list[str]:
     """A victim that samples its actions where it comes from, evaluated by their mode."""
-    if victim.select == "sample" or victim.kind not in ("logits", "gaussian"):
+    if victim.select == "sample" or victim.kind not in ("logits", "gaussian", "distribution"):
         return []
     source = ((victim.card or {}).get("action") or {}).get("select")
     if source == "sample":

@@ -6,11 +6,24 @@ form, which is what an attack spends its time on.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.distributions import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Distribution,
+    Independent,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Normal,
+    OneHotCategorical,
+    TanhTransform,
+    TransformedDistribution,
+    kl_divergence,
+)
 
 from adv_wrappers.core import rng
 
@@ -248,15 +261,165 @@ class DeterministicFamily(Family):
         return params
 
 
-def params_of(distribution: Distribution) -> tuple[Literal["logits", "gaussian"], Tensor]:
-    """Kind and parameters ``[B, K]`` of a torch distribution; a TypeError for one that is of no known family."""
+class DistributionFamily(Family):
+    """Distributions of continuous actions that have no closed form here: Beta, tanh-Normal, of full covariance, ...
+
+    Parameters are those of the distribution itself, side by side. Divergences are torch's, and where it has none how
+    much less likely the mode of ``p`` is under ``q``; gradients are autograd's. Transforms are those of the example.
+
+    Args:
+        example: a distribution with a batch of any size.
+
+    Attributes:
+        width: how many parameters a row has.
+    """
+
+    def __init__(self, example: Distribution) -> None:
+        self.example = example
+        self.shapes = [part.shape[1:] for part in _parts(example)]
+        self.width = sum(shape.numel() for shape in self.shapes)
+
+    def params(self, distribution: Distribution) -> Tensor:
+        """Its parameters, ``[B, K]``."""
+        return torch.cat([part.flatten(1) if part.dim() > 1 else part[:, None] for part in _parts(distribution)], -1)
+
+    def policy(self, params: Tensor) -> Distribution:
+        sizes = [shape.numel() for shape in self.shapes]
+        parts = zip(params.split(sizes, -1), self.shapes, strict=True)
+        made = _rebuilt(self.example, [part.reshape(len(params), *shape) for part, shape in parts])
+        dims = len(made.batch_shape) - 1
+        return Independent(made, dims, validate_args=False) if dims > 0 else made
+
+    def kl(self, p: Tensor, q: Tensor) -> Tensor:
+        one, other = self.policy(p), self.policy(q)
+        try:
+            found = kl_divergence(one, other)
+        except NotImplementedError:
+            mode = mode_of(one).detach()
+            found = one.log_prob(mode) - other.log_prob(mode)
+        most = torch.finfo(found.dtype).max
+        return found.nan_to_num(nan=0.0, posinf=most, neginf=-most)
+
+    def kl_gradient(self, p: Tensor, q: Tensor) -> Tensor:
+        with torch.enable_grad():
+            q = q.detach().requires_grad_()
+            slope: Tensor = torch.autograd.grad(self.kl(p.detach(), q).sum(), q)[0]
+        return slope.nan_to_num(nan=0.0)
+
+    def mode(self, params: Tensor) -> Tensor:
+        return mode_of(self.policy(params)).reshape(len(params), -1)
+
+    def sample(self, params: Tensor, key: Tensor) -> Tensor:
+        drawn = []
+        with torch.random.fork_rng(devices=[params.device] if params.device.type == "cuda" else []):
+            for row, seed in zip(params, key.tolist(), strict=True):  # draws of a row depend on its key alone
+                torch.manual_seed(seed % 2**63)
+                drawn.append(self.policy(row[None]).sample().reshape(1, -1))
+        return torch.cat(drawn)
+
+
+def _names(distribution: Distribution) -> list[str]:
+    """The arguments that a distribution is made of."""
+    if isinstance(distribution, MultivariateNormal):
+        return ["loc", "scale_tril"]
+    names = [name for name in distribution.arg_constraints if hasattr(distribution, name)]
+    return [name for name in names if name != "probs" or "logits" not in names]
+
+
+def _parts(distribution: Distribution) -> list[Tensor]:
+    """The parameters of a distribution, ``[B, ...]`` each."""
+    if isinstance(distribution, (Independent, TransformedDistribution)):
+        return _parts(distribution.base_dist)
+    if isinstance(distribution, MixtureSameFamily):
+        return _parts(distribution.mixture_distribution) + _parts(distribution.component_distribution)
+    shape = distribution.batch_shape
+    found = []
+    for name in _names(distribution):
+        part = getattr(distribution, name)
+        if part.dim() < len(shape):  # one number for all rows
+            part = part.expand(shape)
+        found.append(part)
+    return found
+
+
+def _rebuilt(example: Distribution, parts: list[Tensor]) -> Distribution:
+    """A distribution as the example with other parameters."""
+    if isinstance(example, Independent):
+        dims = example.reinterpreted_batch_ndims
+        return Independent(_rebuilt(example.base_dist, parts), dims, validate_args=False)
+    if isinstance(example, TransformedDistribution):
+        return TransformedDistribution(_rebuilt(example.base_dist, parts), example.transforms, validate_args=False)
+    if isinstance(example, MixtureSameFamily):
+        first = len(_parts(example.mixture_distribution))
+        mixed = _rebuilt(example.mixture_distribution, parts[:first])
+        component = _rebuilt(example.component_distribution, parts[first:])
+        return MixtureSameFamily(mixed, component, validate_args=False)  # type: ignore[arg-type]
+    given: dict[str, Any] = dict(zip(_names(example), parts, strict=True))
+    return type(example)(**given, validate_args=False)
+
+
+def mode_of(distribution: Distribution) -> Tensor:
+    """The action that an agent plays which does not sample: the mode, brought through the transforms around it.
+
+    Raises:
+        TypeError: for a distribution that has none.
+    """
+    if isinstance(distribution, Independent):
+        return mode_of(distribution.base_dist)
+    if isinstance(distribution, TransformedDistribution):
+        mode = mode_of(distribution.base_dist)
+        for transform in distribution.transforms:
+            mode = transform(mode)
+        return mode
+    if isinstance(distribution, Beta):
+        one, other = distribution.concentration1, distribution.concentration0
+        inner = (one > 1) & (other > 1)
+        within = (one - 1) / torch.where(inner, one + other - 2, 1.0)
+        ends = torch.where(one == other, 0.5, (one > other).to(one.dtype))  # it has a peak at an end, or at both
+        return torch.where(inner, within, ends)
+    try:
+        return distribution.mode
+    except NotImplementedError as error:
+        raise TypeError(
+            f"{type(distribution).__name__} has no mode, which an agent could play: give a function of the action that "
+            f"it plays, with kind='mean'"
+        ) from error
+
+
+def as_distribution(out: object) -> object:
+    """The distribution within what SB3's policies return (``get_distribution``); anything else as it is."""
+    inner = getattr(out, "distribution", None)
+    if isinstance(out, (Distribution, torch.nn.Module)) or not isinstance(inner, Distribution):
+        return out
+    if "Squashed" in type(out).__name__:
+        return TransformedDistribution(inner, [TanhTransform()], validate_args=False)
+    return inner
+
+
+def params_of(distribution: Distribution) -> tuple[Literal["logits", "gaussian", "distribution"], Tensor]:
+    """Kind and parameters ``[B, K]`` of a torch distribution.
+
+    Raises:
+        TypeError: for one that has no mode.
+    """
+    whole = distribution
     while isinstance(distribution, Independent):
         distribution = distribution.base_dist
-    if isinstance(distribution, Categorical):
-        return "logits", distribution.logits
+    if isinstance(distribution, MixtureSameFamily) and isinstance(
+        distribution.component_distribution, (Categorical, OneHotCategorical)
+    ):
+        weights = distribution.mixture_distribution.probs
+        shares = (weights[..., None] * distribution.component_distribution.probs).sum(-2)
+        return "logits", shares.clamp_min(torch.finfo(shares.dtype).tiny).log()
+    if isinstance(distribution, (Categorical, OneHotCategorical)):
+        return "logits", distribution.logits.flatten(1)
+    if isinstance(distribution, Bernoulli):  # logits of 0 and of 1, for every bit
+        one = distribution.logits if distribution.logits.dim() > 1 else distribution.logits[:, None]
+        return "logits", torch.stack([torch.zeros_like(one), one], -1).flatten(1)
     if isinstance(distribution, Normal):
         return "gaussian", torch.cat([distribution.loc, distribution.scale.log()], -1)
-    raise TypeError(f"expected a Categorical or a (diagonal) Normal, got {type(distribution).__name__}")
+    mode_of(whole)
+    return "distribution", DistributionFamily(whole).params(whole)
 
 
 def unscale(action: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.utils.trees import leaves, select, tensors
+from adv_wrappers.victims.distributions import DistributionFamily
 from adv_wrappers.victims.numpy_functions_as_victims import to_arrays
 
 _RESETS = ("reset_memory", "reset_hidden_states", "reset_hidden_state", "reset_hidden", "reset_states", "reset_state",
@@ -379,16 +380,9 @@ def joined_answers(answers: Sequence[Any]) -> Any:
         return type(one)(joined_answers([answer[i] for answer in answers]) for i in range(len(one)))
     if isinstance(one, dict):
         return {key: joined_answers([answer[key] for answer in answers]) for key in one}
-    if isinstance(one, torch.distributions.Independent):
-        return torch.distributions.Independent(
-            joined_answers([answer.base_dist for answer in answers]), one.reinterpreted_batch_ndims, validate_args=False
-        )
-    if isinstance(one, torch.distributions.Categorical):
-        return torch.distributions.Categorical(logits=torch.cat([answer.logits for answer in answers]))
     if isinstance(one, torch.distributions.Distribution):
-        names = [name for name in one.arg_constraints if name in vars(one)]
-        parts: dict[str, Any] = {name: torch.cat([getattr(answer, name) for answer in answers]) for name in names}
-        return type(one)(**parts)
+        family = DistributionFamily(one)
+        return family.policy(torch.cat([family.params(answer) for answer in answers]))
     return one
 
 

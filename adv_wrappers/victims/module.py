@@ -16,7 +16,7 @@ from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions_as_logits import ChosenActions
-from adv_wrappers.victims.distributions import params_of, unscale
+from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
 from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state
 from adv_wrappers.victims.numpy_functions_as_victims import ArrayFunction, ArrayStart
@@ -25,6 +25,7 @@ from adv_wrappers.victims.probe_module_output import (
     Form,
     Net,
     action_width,
+    check_family,
     check_forward,
     gives_probabilities,
     input_form,
@@ -167,9 +168,20 @@ def from_module(
         takes = " takes a module that returns a torch Distribution"
         raise VictimError(Message(Argument("kind", "distribution"), takes))
     victim = ModuleVictim(
-        observation_space, action_space, final, select=select, device=device, dtype=dtype, ref=ref, scale=scale
+        observation_space,
+        action_space,
+        final,
+        select=select,
+        device=device,
+        dtype=dtype,
+        ref=ref,
+        scale=scale,
+        family=output.family,
     )
     expected = action_width(action_space) * (2 if final == "gaussian" else 1)
+    if output.family is not None:
+        check_family(output.family, action_space)
+        expected = output.width
     if output.width != expected:
         raise VictimError(
             f"the module returns {output.width} numbers a row; {final} over {action_space} needs {expected}"
@@ -278,8 +290,9 @@ class ModuleVictim(Victim):
     def _run(self, obs: BatchedObservation, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         obs = self._taken(obs)
         out, state = self.net(obs, clone(state) if self.writes else state) if self.recurrent else (self.net(obs), None)
-        if isinstance(out, torch.distributions.Distribution):
-            out = params_of(out)[1]
+        if not isinstance(out, (Tensor, tuple)):
+            out = as_distribution(out)
+            out = params_of(out)[1] if isinstance(out, torch.distributions.Distribution) else out
         elif isinstance(out, tuple):
             out = out[0] if self.first else torch.cat([out[0], out[1].expand_as(out[0])], -1)
         out = out if out.dtype == self.dtype else out.to(self.dtype)

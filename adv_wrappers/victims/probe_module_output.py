@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from adv_wrappers.core.spaces import CHOICES
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import map_leaves, tensors
-from adv_wrappers.victims.distributions import params_of
+from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of
 from adv_wrappers.victims.hidden_state import unchanged_randomness
 from adv_wrappers.victims.numpy_functions_as_victims import answers_arrays, to_arrays
 from adv_wrappers.victims.victim import RecurrentState
@@ -152,7 +152,7 @@ def _requiring_gradient(obs: object) -> object:
 
 def _differentiable(out: object, obs: object) -> bool:
     """Whether a gradient comes from an output to the observations: weights alone may require one, too."""
-    out = out[0] if isinstance(out, tuple) and out else out
+    out = as_distribution(out[0] if isinstance(out, tuple) and out else out)
     if isinstance(out, torch.distributions.Distribution):
         try:
             out = params_of(out)[1]
@@ -179,12 +179,14 @@ class ModuleOutput:
         kind: the kind of a distribution; None otherwise.
         width: how many numbers a row has, in both halves of a pair together.
         writes: whether the module writes to its input.
+        family: that of a distribution which is neither categorical nor a diagonal Normal.
     """
 
     form: Form
-    kind: Literal["logits", "gaussian"] | None
+    kind: Literal["logits", "gaussian", "distribution"] | None
     width: int
     writes: bool
+    family: DistributionFamily | None = None
 
 
 def inspect_output(
@@ -211,7 +213,7 @@ def inspect_output(
     try:
         with torch.no_grad():
             out = net(*given)
-            out = out[0] if start else out
+            out = as_distribution(out[0] if start else out)
     except Exception as error:
         raise VictimError(f"the module does not take observations of {space}: {error}") from error
     writes = [leaf._version for leaf in tensors(given)] != before
@@ -220,7 +222,13 @@ def inspect_output(
             found, params = params_of(out)
         except TypeError as error:
             raise VictimError(str(error)) from error
-        return ModuleOutput("distribution", found, int(_checked(params).shape[-1]), writes)
+        family = None
+        if found == "distribution":
+            family = DistributionFamily(out)
+            again = family.params(family.policy(params))
+            if not torch.equal(again, params):
+                raise VictimError(f"no victim is made of {type(out).__name__}: it is not what its parameters say")
+        return ModuleOutput("distribution", found, int(_checked(params).shape[-1]), writes, family)
     if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], Tensor):
         if not isinstance(out[1], Tensor) or kind not in (None, "gaussian"):
             return ModuleOutput("first", None, int(_checked(out[0]).shape[-1]), writes)
@@ -266,6 +274,31 @@ def gives_probabilities(
     sums = torch.stack([part.double().sum(1) for part in torch.split(out, sizes, 1)])
     whole = bool(((out == 0) | (out == 1)).all())
     return not whole and bool((out >= 0).all() and ((sums - 1).abs() <= slack).all())
+
+
+def check_family(family: DistributionFamily, space: spaces.Space[object]) -> None:
+    """Raise :class:`VictimError` unless the actions of a distribution are those of a space.
+
+    Warns:
+        UserWarning: for actions in [0, 1] where the box is another one.
+    """
+    mode = family.mode(family.params(family.example).detach())
+    size, name = action_width(space), type(family.example).__name__
+    if not bool(torch.isfinite(mode).all()):
+        raise VictimError(f"{name} has no mode, which an agent could play: give a function of its actions, kind 'mean'")
+    if mode.shape[1] != size or not isinstance(space, spaces.Box):
+        raise VictimError(f"the module returns a {name} over {mode.shape[1]} numbers, and actions are {space}")
+    base = family.example
+    while isinstance(base, torch.distributions.Independent):
+        base = base.base_dist
+    if isinstance(base, torch.distributions.Beta) and not ((space.low == 0).all() and (space.high == 1).all()):
+        warnings.warn(
+            f"actions of a Beta distribution lie in [0, 1], and those of the environment in {space}: they are played "
+            f"as they are. If the agent scales them, return "
+            f"TransformedDistribution(beta, AffineTransform(low, high - low))",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def check_forward(module: Net) -> None:

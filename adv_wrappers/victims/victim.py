@@ -23,12 +23,13 @@ from adv_wrappers.victims.autograd_or_written_out_gradient import CompiledGradie
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
     DeterministicFamily,
+    DistributionFamily,
     Family,
     GaussianFamily,
     MultiCategoricalFamily,
 )
 
-OutputKind = Literal["q", "logits", "mean", "gaussian"]
+OutputKind = Literal["q", "logits", "mean", "gaussian", "distribution"]
 RecurrentState = object  # of a recurrent victim: a tree of tensors that only its networks look into
 BatchedObservation = Tensor | Mapping[str, object] | tuple[object, ...]  # a dictionary for a Dict, a tuple for a Tuple
 CriticFunction = Callable[..., Tensor]  # observations [B, *S] and native actions [B, D] to Q-values [B]
@@ -60,8 +61,8 @@ class Victim:
 
     Attributes:
         observation_space, action_space: the spaces of one environment.
-        kind: ``q`` (Q-values of discrete actions), ``logits``, ``mean`` (a deterministic actor) or ``gaussian`` (mean
-            and log standard deviation side by side).
+        kind: ``q`` (Q-values of discrete actions), ``logits``, ``mean`` (a deterministic actor), ``gaussian`` (mean
+            and log standard deviation side by side) or ``distribution`` (any other of continuous actions).
         select: whether the agent plays the mode or a sample.
         ref: what :func:`load_victim` takes, or None.
         scale: the victim's unit of every feature (its normaliser's standard deviation), or None.
@@ -92,8 +93,9 @@ class Victim:
         dtype: torch.dtype = torch.float32,
         ref: str | None = None,
         scale: Tensor | None = None,
+        family: DistributionFamily | None = None,
     ) -> None:
-        if kind not in ("q", "logits", "mean", "gaussian"):
+        if kind not in ("q", "logits", "mean", "gaussian") and family is None:
             raise VictimError(Message(Argument("kind"), f" must be 'q', 'logits', 'mean' or 'gaussian', got {kind!r}"))
         if select not in ("mode", "sample"):
             raise VictimError(Message(Argument("select"), f" must be 'mode' or 'sample', got {select!r}"))
@@ -105,8 +107,8 @@ class Victim:
         self.observation_space, self.action_space = observation_space, action_space
         self.kind, self.select = kind, select
         self.device, self.dtype, self.ref, self.scale = device_of(device, shapes_only=True), dtype, ref, scale
-        self.family = self._make_family()
-        self.width = self._make_width()
+        self.family: Family = self._make_family() if family is None else family
+        self.width = self._make_width() if family is None else family.width
         self._fingerprint: str | None = None
 
     def _make_family(self) -> Family:

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch.distributions import Categorical, kl_divergence
+from torch.distributions import (
+    AffineTransform,
+    Bernoulli,
+    Beta,
+    Categorical,
+    Independent,
+    Laplace,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Normal,
+    OneHotCategorical,
+    StudentT,
+    TanhTransform,
+    TransformedDistribution,
+    Uniform,
+    kl_divergence,
+)
 
+import adv_wrappers as adv
 from adv_wrappers.core import rng
+from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
     DeterministicFamily,
@@ -18,6 +38,7 @@ from adv_wrappers.victims.distributions import (
     MultiCategoricalFamily,
     params_of,
 )
+from tests.core.helpers import randn
 
 FAMILIES = [
     (CategoricalFamily(), 5),
@@ -98,8 +119,9 @@ def test_params_of_inverts_policy():
         kind, found = params_of(family.policy(params))
         assert kind == ("logits" if family.discrete else "gaussian")
         assert family.kl(params, found).abs().max() < 1e-12
-    with pytest.raises(TypeError, match="Beta"):
-        params_of(torch.distributions.Beta(torch.ones(2), torch.ones(2)))
+    mixed = MixtureSameFamily(Categorical(logits=torch.zeros(2, 3)), Normal(torch.zeros(2, 3), 1.0))
+    with pytest.raises(TypeError, match="MixtureSameFamily has no mode"):
+        params_of(mixed)
 
 
 def plain_gradient(p, q, averaged):
@@ -199,3 +221,149 @@ def test_choices_that_are_ruled_out_add_nothing():
     assert torch.equal(CategoricalFamily().kl(p, q), CategoricalFamily().kl(p[:, ::2], q[:, ::2]))
     assert CategoricalFamily().kl_gradient(p, q).isfinite().all()
     assert CategoricalFamily().kl(q, torch.tensor([[0.5, 0.0, -torch.inf]])).isfinite().all()
+
+
+SEEN = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+WEIGHTS = randn(3, 12).float() / 2
+ACTIONS, UNIT = spaces.Box(-1, 1, (2,), np.float32), spaces.Box(0, 1, (2,), np.float32)
+
+
+def _part(x, first, count):
+    return (x @ WEIGHTS)[:, first : first + count]
+
+
+def _tanh(base):
+    return TransformedDistribution(base, [TanhTransform(cache_size=1), AffineTransform(0.1, 0.5)])
+
+
+def _beta(x):
+    return Beta(1 + _part(x, 0, 2).exp(), 1 + _part(x, 2, 2).exp())
+
+
+class SquashedOfSb3:
+    """As SB3's policies return it: an object around the distribution."""
+
+    def __init__(self, x):
+        self.distribution = Normal(_part(x, 0, 2), _part(x, 2, 2).exp())
+
+
+@pytest.mark.parametrize(
+    ("make", "space", "mode"),
+    [
+        (_beta, UNIT, lambda x: _beta(x).mode),
+        (lambda x: Independent(_beta(x), 1), UNIT, lambda x: _beta(x).mode),
+        (
+            lambda x: TransformedDistribution(_beta(x), [AffineTransform(-1.0, 2.0)]),
+            ACTIONS,
+            lambda x: 2 * _beta(x).mode - 1,
+        ),
+        (
+            lambda x: _tanh(Independent(Normal(_part(x, 0, 2), _part(x, 2, 2).exp()), 1)),
+            ACTIONS,
+            lambda x: _part(x, 0, 2).tanh() / 2 + 0.1,
+        ),
+        (
+            lambda x: Independent(_tanh(Normal(_part(x, 0, 2), 0.5)), 1),
+            ACTIONS,
+            lambda x: _part(x, 0, 2).tanh() / 2 + 0.1,
+        ),
+        (
+            lambda x: MultivariateNormal(_part(x, 0, 2), scale_tril=torch.tensor([[1.0, 0.0], [0.5, 0.7]])),
+            ACTIONS,
+            lambda x: _part(x, 0, 2),
+        ),
+        (
+            lambda x: MultivariateNormal(_part(x, 0, 2), torch.eye(2) + 0.3),
+            ACTIONS,
+            lambda x: _part(x, 0, 2),
+        ),
+        (lambda x: Independent(Laplace(_part(x, 0, 2), 0.4), 1), ACTIONS, lambda x: _part(x, 0, 2)),
+        (lambda x: Independent(StudentT(3.0, _part(x, 0, 2), 0.4), 1), ACTIONS, lambda x: _part(x, 0, 2)),
+    ],
+)
+def test_other_continuous_distributions(make, space, mode):
+    victim, x = adv.from_module(make, SEEN, space), randn(4, 3).float()
+    torch.testing.assert_close(victim.act_on(x), mode(x))
+    action = 0.8 * mode(x) + 0.02
+    wanted = make(x).log_prob(action)
+    torch.testing.assert_close(victim.policy(x).log_prob(action), wanted if wanted.dim() == 1 else wanted.sum(1))
+    params = victim.params(x)
+    assert torch.allclose(victim.kl(params, params), torch.zeros(4), atol=1e-5)
+    slope = victim.gradient(victim.family.divergence(victim.params(x + 0.2)))(x)
+    assert torch.isfinite(slope).all() and slope.abs().sum(1).min() > 0
+    sampler, keys = adv.from_module(make, SEEN, space, select="sample"), torch.arange(4)
+    drawn = sampler.act_on(x, key=keys)
+    torch.testing.assert_close(drawn[2:], sampler.act_on(x[2:], key=keys[2:]))
+    assert (drawn - victim.act_on(x)).abs().min() > 1e-4
+
+
+def test_the_squashed_distribution_of_sb3():
+    victim, x = adv.from_module(SquashedOfSb3, SEEN, ACTIONS), randn(4, 3).float()
+    torch.testing.assert_close(victim.act_on(x), _part(x, 0, 2).tanh())
+
+
+@pytest.mark.parametrize(
+    ("make", "space", "mode"),
+    [
+        (lambda x: OneHotCategorical(logits=_part(x, 0, 4)), spaces.Discrete(4), lambda x: _part(x, 0, 4).argmax(1)),
+        (lambda x: Bernoulli(logits=_part(x, 0, 1)), spaces.Discrete(2), lambda x: _part(x, 0, 1)[:, 0] > 0),
+        (
+            lambda x: Independent(Bernoulli(logits=_part(x, 0, 3)), 1),
+            spaces.MultiBinary(3),
+            lambda x: _part(x, 0, 3) > 0,
+        ),
+        (
+            lambda x: Independent(Categorical(logits=_part(x, 0, 6).view(-1, 2, 3)), 1),
+            spaces.MultiDiscrete([3, 3]),
+            lambda x: _part(x, 0, 6).view(-1, 2, 3).argmax(-1),
+        ),
+        (
+            lambda x: MixtureSameFamily(
+                Categorical(logits=_part(x, 0, 2)), Categorical(logits=_part(x, 2, 6).view(-1, 2, 3))
+            ),
+            spaces.Discrete(3),
+            lambda x: (
+                (_part(x, 0, 2).softmax(1)[:, :, None] * _part(x, 2, 6).view(-1, 2, 3).softmax(-1)).sum(1).argmax(1)
+            ),
+        ),
+    ],
+)
+def test_other_discrete_distributions(make, space, mode):
+    victim, x = adv.from_module(make, SEEN, space), randn(6, 3).float()
+    assert victim.act_on(x).tolist() == mode(x).long().tolist()
+    own = make(x)
+    if not isinstance(own, OneHotCategorical):
+        played = victim.act_on(x)
+        value = played[:, None].float() if own.batch_shape == (6, 1) else played.float()
+        wanted = own.log_prob(value)
+        torch.testing.assert_close(victim.policy(x).log_prob(played), wanted.reshape(6))
+    assert victim.gradient(victim.family.divergence(victim.params(x + 0.2)))(x).abs().sum(1).min() > 0
+
+
+def test_distributions_that_no_victim_is_made_of():
+    def mixture(x):
+        mixed = Independent(Normal(_part(x, 0, 4).view(-1, 2, 2), 1.0), 1)
+        return MixtureSameFamily(Categorical(logits=_part(x, 4, 2)), mixed)
+
+    with pytest.raises(VictimError, match=r"MixtureSameFamily has no mode, .*kind='mean'"):
+        adv.from_module(mixture, SEEN, ACTIONS)
+    with pytest.raises(VictimError, match=r"Uniform has no mode"):
+        adv.from_module(lambda x: Uniform(_part(x, 0, 2) - 1, _part(x, 0, 2) + 1), SEEN, ACTIONS)
+    with pytest.raises(VictimError, match=r"returns a Beta over 2 numbers, and actions are Box"):
+        adv.from_module(_beta, SEEN, spaces.Box(0, 1, (3,)))
+    with pytest.warns(UserWarning, match=r"actions of a Beta distribution lie in \[0, 1\].*AffineTransform"):
+        adv.from_module(_beta, SEEN, ACTIONS)
+
+
+def test_an_attack_on_a_squashed_policy_lowers_its_return():
+    game = adv.from_module(
+        lambda x: TransformedDistribution(
+            Independent(Normal(-(x[:, 1:2] * 4 + x[:, 2:]), 0.3), 1), [TanhTransform(), AffineTransform(0.0, 2.0)]
+        ),
+        spaces.Box(-np.array([1, 1, 8], np.float32), np.array([1, 1, 8], np.float32)),
+        spaces.Box(-2, 2, (1,)),
+    )
+    report = adv.evaluate(game, "Pendulum-v1", ["max-diff:eps=0.3"], episodes=1, num_envs=1)
+    assert (
+        np.isfinite([row["mean_return"] for row in report.threats]).all() and report.threats[1]["action_change"] > 0.1
+    )
