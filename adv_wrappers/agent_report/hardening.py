@@ -25,6 +25,7 @@ _POLICIES = ("wocar", "sa", "radial", "pa-ad")
 _ROWS = 32  # environments, as many as train-agent has
 _ROLLOUTS, _STEPS, _LEAST = 4, 8, 128  # of the training that is timed, and the steps of each environment and of all
 # together in one, at the least
+_KEPT = 0.1  # of what can be lost, from which an agent is said to have kept something
 _MOST_FOLDERS = 100  # beside the report that are looked into
 
 
@@ -168,18 +169,18 @@ def _tried_in(about: Mapping[str, Any], record: object) -> list[Tried]:
         return []
     eps, rows = finite_float(found[1]), record if isinstance(record, list) else []
     late = [row for row in rows if isinstance(row, Mapping) and row.get("late")]
-    shares = [row.get("smaller") for row in late]
-    if eps is None or not shares or not all(isinstance(one, Mapping) for one in shares):
+    kept = [row["max_diff"] for row in late if isinstance(row.get("max_diff"), Mapping)]
+    if eps is None or not kept or len(kept) < len(late):
         return [Tried(found[0])]
-    # the largest share of eps under which checkpoints differ, else the smallest that was played
-    by_share: dict[str, set[float]] = {}
-    for one in shares:
-        assert isinstance(one, Mapping)
-        for share, mean in one.items():
-            by_share.setdefault(str(share), set()).add(finite_float(mean) or 0.0)
-    told = [number for share, means in by_share.items() if len(means) > 1 and (number := _number(share))]
-    every = [number for share in by_share if (number := _number(share))]
-    return [Tried(found[0], eps * (max(told, default=0.0) or min(every, default=1.0)))]
+    # the largest share of the budget in which some checkpoint kept something, else the smallest that was played
+    numbers = [(_number(share), finite_float(mean)) for one in kept for share, mean in one.items()]
+    means = [(share, mean) for share, mean in numbers if share is not None and mean is not None]
+    clean = [number for row in late if (number := finite_float(row.get("clean"))) is not None]
+    if not means or not clean:
+        return [Tried(found[0])]
+    low = min(mean for _, mean in means)
+    told = [share for share, mean in means if mean - low > _KEPT * (max(clean) - low)]
+    return [Tried(found[0], eps * max(told, default=min(share for share, _ in means)))]
 
 
 def _number(text: str) -> float | None:

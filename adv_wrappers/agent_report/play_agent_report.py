@@ -77,7 +77,7 @@ _FEW = (1, 2, 5, 10, 20, 50)  # perturbations of an episode
 _CERTIFIED_SHARE = 0.15  # of the time that is left, for certificates
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
 _CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
-_PRICE_SHARE, _PRICE_SECONDS, _LEAST_PRICE = 0.05, 15.0, 5.0  # of the time, and seconds at most and at least, to
+_PRICE_SHARE, _PRICE_SECONDS, _LEAST_PRICE = 0.05, 30.0, 5.0  # of the time, and seconds at most and at least, to
 # time the training that will be advised in
 _MOST_STUCK = 12  # features, each of which sticks alone; of more, none does
 _DYNAMICS = {  # factors of what an environment has of these
@@ -630,7 +630,7 @@ class _Sections:
         """What a step of the training takes that will be advised, where the agent loses something."""
         focus, clean = self.focus, self.rows.clean["mean_return"]
         lost = focus is not None and clean - self.strongest[focus].mean > NO_LOSS * abs(clean)
-        until = Deadline(min(max(_PRICE_SHARE * self.limit, _PRICE_SECONDS), self.deadline.left - self.rows.reserve))
+        until = Deadline(min(max(_PRICE_SHARE * self.limit, _PRICE_SECONDS), self.deadline.left / 4))
         if not lost or focus is None or not self.advised.by or self.victim.ref is None or until.left < _LEAST_PRICE:
             return
         if self._harden_seconds is None:

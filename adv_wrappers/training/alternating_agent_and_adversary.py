@@ -60,7 +60,7 @@ from adv_wrappers.victims import Victim, from_sb3
 from adv_wrappers.wrappers.base_layer import Layer
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
 
-_SHARES = (0.5, 0.25, 0.125, 0.0625)  # of a budget under which all is lost
+_SHARES = (1.0, 0.5, 0.25, 0.125)  # of a budget under which all is lost
 _SOME_LOSS, _ALIKE = 0.1, 0.02  # of the clean return, and the spread of returns as a share of what is lost
 _FEW = 3  # episodes below which nothing is said of what they have in common
 _TOLD = 1000  # times that on_steps is called in a training, about, at most
@@ -269,12 +269,12 @@ class AgentReturns:
         returns: of every episode, ``[episodes]``, under the names of the record: ``clean``, ``attacked``, which may be
             None, and ``gwc`` where the greedy worst case was played.
         acr: of its episodes the share of steps without a choice, ``[episodes]``, or None.
-        smaller: where all is lost, by the share of the budget the mean return under MaxDiff.
+        max_diff: where all is lost, by the share of the budget the mean return under MaxDiff.
     """
 
     returns: dict[str, NDArray[np.float64] | None]
     acr: NDArray[np.float64] | None = None
-    smaller: dict[str, float] | None = None
+    max_diff: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,8 @@ class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
     """The returns of an agent: clean, attacked and in the greedy worst case, as far as there are those.
 
     Where the strongest of them ends all episodes alike, far below those without an attack, it says nothing of how far
-    an agent is from withstanding it. Then MaxDiff is played in shares of the budget too.
+    an agent is from withstanding it. Then MaxDiff is played too, in the budget, which the greedy worst
+    case exceeds by what its bounds are loose, and in shares of it.
 
     Attributes:
         robust: of a robust training, which says how the agent is used; or None.
@@ -306,11 +307,11 @@ class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
             within = threat.budget
         strongest = attacked if worst is None else worst.returns
         lost = strongest is not None and all_lost(strongest, clean)
-        smaller = self._smaller(evaluator, agent, within) if lost and within is not None else None
-        return AgentReturns(returns, None if worst is None else worst.acr, smaller)
+        max_diff = self._max_diff(evaluator, agent, within) if lost and within is not None else None
+        return AgentReturns(returns, None if worst is None else worst.acr, max_diff)
 
-    def _smaller(self, evaluator: CheckpointEvaluator, agent: Victim, within: Budget) -> dict[str, float] | None:
-        """By the share of a budget the mean return under MaxDiff in it; None where there is no smaller budget."""
+    def _max_diff(self, evaluator: CheckpointEvaluator, agent: Victim, within: Budget) -> dict[str, float] | None:
+        """By the share of a budget the mean return under MaxDiff in it; None where none of them is one."""
         found, grid = dict[str, float](), np.dtype(agent.observation_space.dtype).kind in "iu"
         for share in _SHARES:
             with contextlib.suppress(BudgetError):
@@ -470,9 +471,9 @@ class AlternatingTraining(BaseCallback):
                 logged[f"agent/{name}"] = row[name]
         log_point(self.agent.model, row["steps"], logged)
         row["score"] = float(np.mean([row[name] for name in returns if row[name] is not None]))
-        if found.smaller is not None:
-            row["smaller"] = found.smaller
-            row["smaller_score"] = float(np.mean([row["clean"], np.mean([*found.smaller.values()])]))
+        if found.max_diff is not None:
+            row["max_diff"] = found.max_diff
+            row["max_diff_score"] = float(np.mean([row["clean"], np.mean([*found.max_diff.values()])]))
         if found.acr is not None:
             row["gwc_acr"] = float(found.acr.mean())
         row |= {name: taken[name] for name in ("in_training", "seconds", "late")}

@@ -151,7 +151,7 @@ class AgentCheckpoints:
     def add(self, row: Info, found: AgentAndThreat, part: Path | None) -> None:
         """Add a checkpoint; it is the best if it is ``late`` and no other has a higher score.
 
-        Two under which all is lost at the budget of the training are compared by what they keep at ``smaller`` ones.
+        Two of which all is lost are compared by what they keep under MaxDiff in shares of the budget (``max_diff``).
 
         Args:
             row: its figures.
@@ -159,7 +159,7 @@ class AgentCheckpoints:
             part: what :meth:`begin` returned.
         """
         best, about = self.folder.best_row, self.folder.about
-        key = "smaller_score" if best is not None and "smaller" in row and "smaller" in best else "score"
+        key = "max_diff_score" if best is not None and "max_diff" in row and "max_diff" in best else "score"
         is_best = row["late"] and (best is None or row[key] >= best[key])
         if is_best:
             self.found = found
@@ -192,15 +192,15 @@ class AgentCheckpoints:
     def _warn_of_one_score(self) -> None:
         """Warn where the attacks of the training's own budget told no two checkpoints apart."""
         late = [row for row in self.folder.record if row["late"]]
-        if len(late) < 2 or not all("smaller" in row for row in late):
+        if len(late) < 2 or not all("max_diff" in row for row in late):
             return
         name = "attacked" if late[-1].get("gwc") is None else "gwc"
         low, high = (number_text(edge(row[name] for row in late)) for edge in (min, max))
-        left, shares = low if low == high else f"{low} to {high}", " and ".join(late[-1]["smaller"])
+        left, shares = low if low == high else f"{low} to {high}", " and ".join(late[-1]["max_diff"])
         warnings.warn(
             f"{_NAMES[name]} leaves {left} at each of the {len(late)} checkpoints that are compared, and so tells none "
             "from another: they were chosen by their clean return and what they keep under MaxDiff at "
-            f"{shares} of the budget; a smaller eps leaves more to learn from",
+            f"{shares} of the budget; a smaller eps may leave more to learn from",
             UserWarning,
             stacklevel=6,
         )

@@ -99,8 +99,8 @@ class Hardened:
             takes it; None for plain training, and with ``robust`` and discrete actions.
         record: one dictionary a checkpoint: ``steps``, ``adversary_steps``, ``clean``, ``attacked`` (mean returns),
             with ``robust`` and discrete actions ``gwc`` (the greedy worst-case return; ``gwc_acr`` is the share of its
-            steps without a choice), their ``_std``, ``score``, where all episodes are lost alike ``smaller`` (by the
-            share of the budget the mean return under MaxDiff) and ``smaller_score`` (the mean of that and of the clean
+            steps without a choice), their ``_std``, ``score``, where all episodes are lost alike ``max_diff`` (by the
+            share of the budget the mean return under MaxDiff) and ``max_diff_score`` (the mean of that and of the clean
             return), ``late`` (of the second half), ``in_training`` and
             ``seconds`` of the processor for either side.
         best: index of the best checkpoint.
@@ -119,8 +119,8 @@ class Hardened:
         names = {"clean": "clean", "attacked": "attacked", "gwc": "greedy worst-case"}
         known = [name for key, name in names.items() if row.get(key) is not None]
         rule = "clean return" if known == ["clean"] else f"mean of {' and '.join(known)} return"
-        if all("smaller" in point for point in self.record if point["late"]):
-            rule = "mean of clean return and return in smaller budgets, since in its own all is lost at each"
+        if all("max_diff" in point for point in self.record if point["late"]):
+            rule = "mean of clean return and return under MaxDiff in shares of the budget, since all is lost at each"
         return f"the best of {count} checkpoints by the {rule}, at {row['steps']} of {last} steps"
 
 

@@ -50,11 +50,14 @@ def test_trainings_beside_the_report_that_began_with_the_agent_count(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("smaller", "most"),
-    [([{"0.5": -500.0, "0.25": -500.0}, {"0.5": -500.0, "0.25": -300.0}], 0.1), ([{"0.5": 9.0}, {"0.5": 9.0}], 0.2)],
-)
-def test_where_all_was_lost_at_every_checkpoint_the_next_eps_is_smaller(smaller: list[Any], most: float) -> None:
-    rows = [{"steps": i, "late": True, "smaller": one} for i, one in enumerate(smaller)]
+    ("kept", "most"),
+    [([{"1": -500.0, "0.5": -496.0}, {"1": -500.0, "0.5": -300.0}], 0.2), ([{"1": -90.0}, {"1": -480.0}], 0.4),
+     ([{"1": -500.0, "0.5": -500.0}], 0.2), ([{"1": -499.0, "0.25": -480.0}], 0.1)],
+)  # fmt: skip
+def test_where_all_was_lost_at_every_checkpoint_the_next_eps_is_one_that_leaves_something(
+    kept: list[Any], most: float
+) -> None:
+    rows = [{"steps": i, "late": True, "clean": -80.0, "max_diff": one} for i, one in enumerate(kept)]
     about = {"robust": {"type": "wocar", "within": {"type": "linf", "eps": 0.4}}, "checkpoints": rows}
     assert hardened_by(with_training(adv.load_victim("zoo:cartpole-a2c"), **about)) == Advised("sa", ("wocar",), most)
 
@@ -63,7 +66,7 @@ def test_where_all_was_lost_at_every_checkpoint_the_next_eps_is_smaller(smaller:
     "training",
     [{"tried": 3}, {"tried": ["rm -r", None]}, {"robust": 3}, {"robust": {"type": ["wocar"]}}, {"adversary": "x"},
      {"robust": {"type": "wocar", "within": 1}, "checkpoints": {"a": 1}},
-     {"robust": {"type": "x", "within": {"eps": "much"}}, "checkpoints": [3, {"late": 1, "smaller": {"x": "y"}}]}],
+     {"robust": {"type": "x", "within": {"eps": "much"}}, "checkpoints": [3, {"late": 1, "max_diff": {"x": "y"}}]}],
 )  # fmt: skip
 def test_a_card_of_another_hand_is_only_read(training: Any) -> None:
     found = hardened_by(with_training(adv.load_victim("zoo:cartpole-a2c"), **training))

@@ -216,19 +216,17 @@ ALL_LOST = {"env_kwargs": {"max_episode_steps": 100}, **SMALL, "checks": 4, "epi
     ("how", "left"),
     [({"robust": "sa"}, "the greedy worst case leaves"), ({"adversary": "min-best"}, "the attack leaves")],
 )
-def test_where_all_is_lost_checkpoints_are_compared_by_smaller_budgets(how, left, tmp_path):
+def test_where_all_is_lost_checkpoints_are_compared_under_max_diff(how, left, tmp_path):
     """CartPole within a budget of one: every episode ends after nine steps, whatever the agent has learned."""
     given = {"victim": "zoo:cartpole-a2c", "eps": 1.0, "steps": 256, "out": tmp_path / "out", **ALL_LOST, **how}
-    with pytest.warns(
-        UserWarning, match=f"{left} .* at each of the 3 checkpoints .* at 0.5 and 0.25 and 0.125 and 0.06"
-    ):
+    with pytest.warns(UserWarning, match=f"{left} .* at each of the 3 checkpoints .* at 1 and 0.5 and 0.25 and 0.125"):
         hardened = train_agent("CartPole-v1", **given)
     late = [row for row in hardened.record if row["late"]]
-    assert all(list(row["smaller"]) == ["0.5", "0.25", "0.125", "0.0625"] for row in late)
+    assert all(list(row["max_diff"]) == ["1", "0.5", "0.25", "0.125"] for row in late)
     for row in late:
-        assert row["smaller_score"] == pytest.approx((row["clean"] + np.mean([*row["smaller"].values()])) / 2)
-    assert hardened.record[hardened.best]["smaller_score"] == max(row["smaller_score"] for row in late)
-    assert "smaller budgets" in hardened.protocol
+        assert row["max_diff_score"] == pytest.approx((row["clean"] + np.mean([*row["max_diff"].values()])) / 2)
+    assert hardened.record[hardened.best]["max_diff_score"] == max(row["max_diff_score"] for row in late)
+    assert "shares of the budget" in hardened.protocol
     assert json.loads((tmp_path / "out" / "state.json").read_text())["record"] == [*hardened.record]
 
 
@@ -237,7 +235,7 @@ def test_what_is_kept_in_the_budget_itself_counts_first():
     rows = [(50.0, 30.0), (49.0, 40.0), (60.0, None), (55.0, 99.0), (20.0, 70.0)]
     best = []
     for number, (score, smaller) in enumerate(rows):
-        more = {} if smaller is None else {"smaller": {"0.5": 1.0}, "smaller_score": smaller}
+        more = {} if smaller is None else {"max_diff": {"0.5": 1.0}, "max_diff_score": smaller}
         checkpoints.add({"steps": number, "score": score, "late": True, **more}, (f"agent {number}", None), None)
         best.append(checkpoints.folder.best)
     assert best == [0, 1, 2, 2, 2]
