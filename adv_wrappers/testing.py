@@ -14,6 +14,7 @@ import math
 import operator
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from adv_wrappers.evaluation.claim_of_least_mean_return import RobustnessClaim
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES
@@ -160,7 +162,7 @@ def assert_robust(
     test = _SequentialTest(names, float(min_return), confidence, most_episodes, rare, lowest, highest)
     root = np.random.SeedSequence(integer("seed", seed, 0))
     where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
-    batch = _FIRST
+    batch, warned = _FIRST, False
     while True:
         undecided = [i for i, above in enumerate(test.above) if not above]
         left = None if budget_s is None else _SPENT * budget_s - (time.perf_counter() - began)
@@ -174,6 +176,9 @@ def assert_robust(
             for place, i in enumerate(undecided):
                 started = time.perf_counter()
                 row = evaluator.play([place])[place]
+                for sentence in () if warned else said_in(row).values():
+                    warnings.warn(sentence, stacklevel=2)
+                warned = True
                 test.add(i, row["returns"], evaluator.seeds, time.perf_counter() - started)
                 if test.below(i):
                     raise NotRobust(_broken(test.verdict(i), test, where))

@@ -51,6 +51,7 @@ from adv_wrappers.evaluation.applicable_attacks import why_no_beam
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
+from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
@@ -293,6 +294,9 @@ class _Sections:
         )  # fmt: skip
         self.rows.reserve = min(_RESERVE, self.limit / 4)
         self.rows.play_clean()
+        for sentence in said_in(self.rows.clean).values():
+            self.tell(f"WARNING: {sentence}")
+            self.reasons.append(f"{sentence[:1].upper()}{sentence[1:]}.")
         self.not_tried += self.ranges.unfit
         self.sweep = self._sweep_of(self.ranges)
         if self.ranges.choices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +13,9 @@ from adv_wrappers.campaign.plan import Plan
 from adv_wrappers.campaign.plan_cell_player import CellExecutor, CellPlayer, CellTask, failed, opened_executor
 from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, check_victims, expand
 from adv_wrappers.errors import OutputError, WorkerError
+from adv_wrappers.evaluation.environments import environment_text
 from adv_wrappers.evaluation.executor import Executor, Played
+from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.store import PlayedCell, Store
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim
@@ -108,6 +111,7 @@ class _Run:
         self.claimed: collections.deque[PlanCell] = collections.deque()
         self.known, self.played, self.under_way = len(done), 0, 0
         self.failed: dict[str, str] = {}  # by key
+        self.said = set[tuple[str, str]]()  # of which environment what kind of thing was said
         self.play_seconds, self.chunk = 0.0, 1
 
     def play(self) -> RunSummary:
@@ -165,6 +169,11 @@ class _Run:
             self.play_seconds += cell.seconds
             if cell.error is not None:
                 self.failed[cell.key] = cell.error
+            for kind, sentence in said_in(cell.row or {}).items():
+                name = environment_text((cell.about or {})["env"])
+                if (name, kind) not in self.said:
+                    self.said.add((name, kind))
+                    warnings.warn(f"{name}: {sentence}", stacklevel=4)
         each = self.play_seconds / max(self.played + len(self.failed), 1)
         self.chunk = int(min(max(_CLAIM_SECONDS / max(each, 1e-6), 1), _MOST_CLAIMED))
         self._report()

@@ -9,6 +9,7 @@ of.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -65,6 +66,12 @@ def unrepeated(env: gym.Env[Any, Any], victim: Victim, seed: int, space: Outside
                     f"episodes, or draws from elsewhere than self.np_random, which super().reset(seed=seed) makes"
                 )
     return ""
+
+
+def said_in(row: Mapping[str, Any]) -> dict[str, str]:
+    """What the row of a run says of its environment, a sentence of a kind."""
+    checks = row.get("checks") or {}
+    return {kind: checks[kind] for kind in ("unrepeated", "outside") if checks.get(kind)}
 
 
 def _differ(one: Any, two: Any) -> bool:

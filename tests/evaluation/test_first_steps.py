@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from typing import Any
@@ -13,6 +14,8 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
+from adv_wrappers.campaign import Plan, Store, run
+from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation.first_steps import OutsideSpace
 
 BOX = spaces.Box(-1, 1, (3,))
@@ -168,3 +171,54 @@ def test_leaves_that_lie_outside() -> None:
     look.look(shown)
     assert look.found.startswith("observation['b'][1][0][1] was 12, outside of the declared space (0 to 9)")
     assert OutsideSpace(spaces.Box(0, 255, (2, 2), np.uint8))._leaves == []  # nothing can lie outside
+
+
+def test_reports_claims_and_plans_say_it(tmp_path: Any) -> None:
+    told: list[str] = []
+    found = adv.report(agent(), NoSeed, minutes=0.02, out=tmp_path / "report", num_envs=1, tell=told.append)
+    assert [text for text in told if "WARNING: the environment does not repeat" in text]
+    assert any("does not repeat" in reason for reason in found.choices.reasons)
+    with pytest.warns(UserWarning, match="does not repeat") as said, contextlib.suppress(adv.errors.NotRobust):
+        adv.assert_robust(agent(), NoSeed, attacks=["noise:eps=0.01"], min_return=5.0, most_episodes=20)
+    assert len(said) == 1
+    adv.save_card(tmp_path / "card", agent(), environment="x")
+    plan = {"victims": [f"card:{tmp_path / 'card'}"], "environments": [{"id": "x", "make": f"{__name__}:no_seed"}]}
+    with Store(tmp_path / "rows.db") as store, pytest.warns(UserWarning, match="x .*: the environment does") as said:
+        run(Plan.of(**plan, threats=["noise:eps=0.01"], seeds=[0, 1], episodes=2), store)
+    assert len(said) == 1
+
+
+def no_seed(name: str) -> Any:
+    """Made by a plan."""
+    return NoSeed()
+
+
+class OnlyOne(Well):
+    """Refuses to be made while there is one."""
+
+    running = 0
+
+    def __init__(self) -> None:
+        if OnlyOne.running:
+            raise RuntimeError("the port is taken")
+        OnlyOne.running += 1
+
+    def close(self) -> None:
+        OnlyOne.running = 0
+
+
+def test_a_simulator_of_which_only_one_can_run(tmp_path: Any) -> None:
+    OnlyOne.running = 0
+    with pytest.raises(SpaceError, match=r"the port is taken. Where only one can be at a time: num_envs=1"):
+        adv.evaluate(agent(), OnlyOne, episodes=2)
+    assert OnlyOne.running == 0  # the first was closed
+    assert len(adv.evaluate(agent(), OnlyOne, episodes=2, num_envs=1).threats[0]["returns"]) == 2
+    found = adv.report(agent(), OnlyOne, minutes=0.02, num_envs=1, out=tmp_path / "r", tell=None)
+    assert found.report.num_envs == 1 and OnlyOne.running == 0
+
+
+def test_the_same_environment_is_not_played_side_by_side() -> None:
+    shared = Well()
+    with pytest.raises(SpaceError, match="the same environment was returned twice"):
+        adv.evaluate(agent(), lambda: shared, episodes=2)
+    adv.evaluate(agent(), lambda: shared, episodes=2, num_envs=1)
