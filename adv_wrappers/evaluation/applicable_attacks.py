@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from gymnasium import spaces
+
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.threat import ThreatModel
@@ -81,6 +83,8 @@ def why_no_beam(victim: Victim, environment: Environment, budget: Budget) -> str
         need_gradient("a beam search", victim)
         if frame_budget(budget) is not budget:
             return "a beam search takes the budget of a whole observation at a single step"
+        if not isinstance(victim.observation_space, spaces.Box):
+            return f"a beam search takes one Box, and this agent sees a {type(victim.observation_space).__name__}"
         if len(victim.observation_space.shape or ()) > 1:
             return SLOW
         with closing(DeterministicEpisodes(victim, environment, strict=True)) as played:
