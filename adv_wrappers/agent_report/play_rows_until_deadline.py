@@ -226,7 +226,10 @@ class TrialPlayer:
                     found = evaluator.step_seconds(1, timer, rows)
                 if len(found) >= _TIMED_STEPS:
                     break
-            self._seconds[attack] = statistics.median(found) / rows  # another process may hold up some of them
+            if found:
+                self._seconds[attack] = statistics.median(found) / rows  # another process may hold up some of them
+            else:  # episodes of a single step, which is not timed
+                self._seconds[attack] = self.clean["ms_per_step"] / 1000
         return self._seconds[attack] * steps
 
     def _play(self, evaluator: Evaluator, which: list[int]) -> dict[int, Row]:

@@ -137,6 +137,18 @@ def test_observations_of_every_space(
         assert any("bool" in sentence for sentence in made.choices.not_tried)
 
 
+def test_episodes_of_a_single_step(tmp_path: Path) -> None:
+    """Blackjack, and contextual bandits: there is no second step whose time tells the price of a row."""
+
+    class Bandit(Guess):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            obs, reward, *_ = super().step(action)
+            return obs, reward, True, False, {}
+
+    made = found(Plain(), Bandit, tmp_path / "out")
+    assert made.verdict.figure.value < made.verdict.figure.of
+
+
 def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that is silent of an image would call the agent whole that never saw an attacked one."""
 
