@@ -213,7 +213,7 @@ def render(template: str, **values: Any) -> bytes:
     environment.filters["kind"] = lambda row: _kind_words(row.kind, [row])
     environment.filters["eps"] = eps_text
     environment.filters["breakable"] = lambda text: Markup("<wbr>").join(
-        re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=/)", str(text))
+        re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=[/;])", str(text))
     )
     environment.tests["mean"] = lambda value: isinstance(value, MeanWithInterval)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

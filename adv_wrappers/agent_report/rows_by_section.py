@@ -270,7 +270,7 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
     """A report in sections."""
     used = _usable_features(report.threats)
     made = [_attack_row(row, report.threats[0], used) for row in report.threats]
-    labels = [_label(row, known_features(row, choices)) for row in made]
+    labels = [_label(row, choices) for row in made]
     count = Counter(labels)  # where the text without its scale is not enough, all of it is shown
     rows = tuple(
         replace(row, label=label if count[label] == 1 else row.name) for row, label in zip(made, labels, strict=True)
@@ -311,7 +311,8 @@ def _marks(row: Row) -> str:
     return draws + (" (transfer)" if row.get("transfer") else "")
 
 
-def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
+def _label(row: AttackRow, choices: ReportChoices) -> str:
+    known = known_features(row, choices)
     if row.kind == "clean":
         return "no attack" if row.name == "none" else row.name  # which names the threats of the environment itself
     layers = row.row["layers"]
@@ -321,9 +322,12 @@ def _label(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
         return words
     if row.kind == "dynamics" and (changed := _factor(layers[0])):
         return changed
-    if len(layers) != 1 or not isinstance(layers[0], Mapping) or not _ball(layers[0].get("within"))[2]:
+    if len(layers) != 1 or not isinstance(layers[0], Mapping):
         return row.name
-    text = _text(_threat_text(row.row), "scale")
+    own = row.kind in ("sweep", "feature") and row.keys and row.keys == choices.at  # which stand beside them
+    if not own and not _ball(layers[0].get("within"))[2]:
+        return row.name
+    text = _text(_threat_text(row.row), "scale", *(["at"] if own else []))
     return text + (f" on {feature_names(row, known)}" if row.features else "") + _marks(row.row)
 
 

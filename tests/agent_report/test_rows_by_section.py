@@ -15,6 +15,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.agent_report.html_page import page_of
 from adv_wrappers.agent_report.rows_by_section import StoredReports, paired_difference, read_reports, sorted_report
+from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
 from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.errors import StoreError, ValueRangeError
 from adv_wrappers.evaluation.report import Report
@@ -121,6 +122,10 @@ def test_an_attack_on_a_key_is_none_on_all_features(tmp_path):
     labels = [row.label for row in agent.attacked]
     assert labels[2].endswith("on feature 1 of goal") and labels[6] == "stuck-sensor on feature 1 of goal"
     assert labels[4:6] == ["noise, any value of room", "noise, 1 entry of room at 50% of steps"]
+    chosen = sorted_report(agent.report, ReportChoices(at=("goal",), played=True))
+    assert [row.label for row in chosen.attacked[:4]] == [
+        "noise:eps=0.1", "noise:eps=0.2", "noise:eps=0.2 on feature 1 of goal", "noise:eps=8,at=image",
+    ]  # fmt: skip
     page = page_of(read_reports(tmp_path), "page").decode()
     assert "all features" not in page and "all of goal" in page and "all of image" in page
 
