@@ -6,9 +6,11 @@ out which other actions a perturbation within the budget can force, by gradient 
 al. 2019, section 3: one target at a time), and follows all of them, and the victim's own action, to the next states. A
 beam of these goes on. Which ones is not told by the reward so far alone: on CartPole it is the same for all states of a
 step. So the places of the beam are given, in turn, to the lowest promise (the reward so far and the victim's value),
-to the outermost states, to states that lie apart from those already chosen, and to the extremes along random
-directions: of a linear system, the ways that reach anything in the least time run along the boundary of what can be
-reached.
+to states at the boundary of those that were reached, which lie apart from those already chosen, and to states that lie
+apart wherever they are: of a linear system, the ways that reach anything in the least time run along the boundary of
+what can be reached. Where the victim's value misjudges what harms it, as that of hardened agents may, the boundary is
+what finds it: so every other place is one there, and not an extreme along a single direction, which is often a state
+that was taken already.
 
 **A wider beam is never weaker**, in no episode. Ordinary beam search is not like that: a wider beam keeps other states
 at one step, which displace at the next what a narrower one would have continued with (Lemons et al. 2022, "Beam Search:
@@ -32,6 +34,7 @@ that was played, an upper bound on what the victim keeps in the worst case: no l
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -66,7 +69,8 @@ WIDTH = BEAM_WIDTH  # states that are kept of every episode
 TOGETHER = 16  # episodes that are searched side by side
 _DISTANCE = 4.0  # what a standard deviation between two states counts for, in standard deviations of their promise
 _ALIKE = 0.1  # standard deviations within which two states count as alike
-_RANKINGS = "promise", "outermost", "apart", "direction"  # by which places are filled, in turn
+_RANKINGS = "promise", "boundary", "apart", "boundary"  # by which places are filled, in turn
+_DIRECTIONS, _NUMBERS = 256, 2**20  # along which the boundary is looked for, and numbers of all of them, at most
 BEAM_FILE, _RECORD = "beam.json", "perturbations.npz"
 
 
@@ -282,15 +286,19 @@ class RankedStates:
     def __init__(self, promise: NDArray[np.float64], places: NDArray[np.float64]) -> None:
         self.promise, self.places = promise, places
         self.taken = list[int]()
+        _, which = np.unique(places, axis=0, return_inverse=True)
+        self._which = which.reshape(-1)  # the number of each state's place
+        self._lowest = np.full(len(places), np.inf)  # by its number, the lowest promise that was taken in a place
 
     def take(self, open_: NDArray[np.bool_], among: NDArray[np.bool_], numbers: Iterable[int]) -> list[int]:
         """Fill places of the beam, by the ranking that the number of each says.
 
         Distances are root mean squares over the features, and they and promises are in standard deviations over the
-        states ``among``. A state that is :data:`_ALIKE` one that was taken waits until all others are taken; states in
-        one place are one. The rankings are the lowest promise; the lowest promise less :data:`_DISTANCE` times the
-        distance to the nearest that was taken; the largest distance from the mean; the farthest along a direction
-        that is drawn from the number.
+        states ``among``. A state that is :data:`_ALIKE` one that was taken waits until all others are taken; of states
+        in one place only one that promises less than those that were taken is another. The rankings, in which equals
+        have the order of their promise, are the lowest promise; the lowest promise less :data:`_DISTANCE` times the
+        distance to the nearest that was taken; the largest such distance, of states that are the farthest along one of
+        :data:`_DIRECTIONS`, and of the others once all of these are taken.
 
         Args:
             open_: which may be taken; bool ``[N]``.
@@ -301,18 +309,19 @@ class RankedStates:
             The numbers of the states that were taken, at most as many as places.
         """
         chosen = list[int]()
-        open_ = open_.copy()
-        open_[self.taken] = False
+        open_ = open_ & (self.promise < self._lowest[self._which])
         if not open_.any():
             return chosen
         scaled = _standardised(self.places, among)
         promise = _standardised(self.promise[:, None], among)[:, 0]
-        out = np.square(scaled).mean(1)
+        order = np.argsort(promise, kind="stable")
+        counted = order[among[order]]
+        boundary = np.zeros(len(promise), bool)
+        boundary[counted[(scaled[counted] @ _directions(scaled.shape[1])).argmax(0)]] = True
         distance = np.full(len(promise), np.inf)
         for i in self.taken:
             distance = np.minimum(distance, _distance(scaled, i))
         for number in numbers:
-            open_ &= distance > 0
             if not open_.any():
                 break
             ranking = _RANKINGS[(number - 1) % len(_RANKINGS)]
@@ -320,17 +329,26 @@ class RankedStates:
                 score = promise
             elif ranking == "apart":
                 score = promise - _DISTANCE * distance
-            elif ranking == "outermost":
-                score = -out
             else:
-                score = -scaled @ np.random.default_rng(number).normal(size=scaled.shape[1])
+                score = -distance
             apart = open_ & (distance > _ALIKE)
-            i = int(np.where(apart if apart.any() else open_, score, np.inf).argmin())
+            if ranking == "boundary" and (apart & boundary).any():
+                apart &= boundary
+            score = np.where(apart if apart.any() else open_, score, np.inf)
+            i = int(order[score[order].argmin()])
             chosen.append(i)
-            open_[i] = False
+            self._lowest[self._which[i]] = self.promise[i]
+            open_ &= self.promise < self._lowest[self._which]
             distance = np.minimum(distance, _distance(scaled, i))
         self.taken += chosen
         return chosen
+
+
+@functools.cache
+def _directions(features: int) -> NDArray[np.float64]:
+    """Fixed random directions, ``[D, N]``."""
+    count = max(min(_DIRECTIONS, _NUMBERS // features), 1)
+    return np.random.default_rng(0).normal(size=(features, count))
 
 
 def _standardised(values: NDArray[np.float64], among: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ an action counts as forced where the victim plays it there.
 
 Ascents miss an action that is played in a corner of the box alone, or behind a flat part of the network. So what bounds
 on the network do not exclude (:mod:`adv_wrappers.victims.possible_actions_in_box`), and no ascent reached, is asked for
-once more, by short ascents from corners of the box and from random points in it.
+once more, by short ascents from corners of the box and from random points in it. What they exclude is never asked for.
 """
 
 from __future__ import annotations
@@ -171,13 +171,10 @@ class TargetedAttacks:
             own: the victim's own actions, from 0, ``[B]``.
         """
         best: list[dict[int, tuple[float, Array]]] = [{} for _ in own]
-        pairs = [(i, a) for i, mine in enumerate(own.tolist()) for a in range(self.count) if a != mine]
+        possible = self._possible(observations)  # costs less than one step of an ascent
+        pairs = [(i, a) for i, a in np.argwhere(possible).tolist() if a != own[i]]
         self._ask(self._engines, observations, own, pairs, best)
-        missed = [i for i, found in enumerate(best) if len(found) < self.count - 1]
-        if missed:
-            possible = dict(zip(missed, self._possible(observations[missed]), strict=True))
-            pairs = [(i, a) for i, a in pairs if i in possible and possible[i][a] and a not in best[i]]
-            self._ask(self._further, observations, own, pairs, best)
+        self._ask(self._further, observations, own, [(i, a) for i, a in pairs if a not in best[i]], best)
         for engine in (*self._engines.values(), *self._further.values()):
             engine.clock.tick()
         return [[ForcedAction(action, shown) for action, (_, shown) in sorted(found.items())] for found in best]

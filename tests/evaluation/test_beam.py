@@ -174,7 +174,23 @@ def test_places_go_in_turn_to_promising_outermost_and_distant_states():
     assert RankedStates(promise, places).take(~all_, all_, [1]) == []
     line = np.linspace(0, 1, 9)[:, None]
     extremes = RankedStates(np.zeros(9), line).take(np.ones(9, bool), np.ones(9, bool), [4, 24])
-    assert set(extremes) == {0, 8}  # along a direction, from both sides
+    assert set(extremes) == {0, 8}  # the boundary, on both sides
+
+
+def test_places_at_the_boundary_lie_apart():
+    """What is next to an extreme takes no place while another side is open, however far out it is."""
+    corners = np.array([[0.0, 0.0], [0.0, 3.0], [3.0, 0.0], [10.0, 10.0]])
+    inside = np.array([[9.4, 9.3], [8.8, 8.7], [8.0, 7.9], [1.0, 1.0]])
+    places, all_ = np.concatenate([inside, corners]), np.ones(8, bool)
+    assert set(RankedStates(np.zeros(8), places).take(all_, all_, [2, 4, 6, 8])) == {4, 5, 6, 7}
+
+
+def test_of_states_in_one_place_the_lowest_promise_goes_on():
+    promise, places, all_ = np.array([2.0, 1.0, 0.0]), np.array([[5.0], [5.0], [-1.0]]), np.ones(3, bool)
+    ranked = RankedStates(promise, places)
+    assert ranked.take(np.array([True, False, True]), all_, [1, 2]) == [2, 0]
+    assert ranked.take(all_, all_, [2]) == [1], "one that promises less than what was taken there is another"
+    assert RankedStates(promise, places).take(places[:, 0] > 0, all_, [2, 4]) == [1]
 
 
 class Endless(Walk):
