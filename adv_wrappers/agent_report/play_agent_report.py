@@ -47,8 +47,8 @@ from adv_wrappers.core.spaces import At, keys_in
 from adv_wrappers.core.sparse_budgets import L0
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, BudgetError, SimulationError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.applicable_attacks import why_no_beam
-from adv_wrappers.evaluation.beam import beam_search
+from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
+from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.first_steps import said_in
@@ -69,6 +69,7 @@ _PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
 _PAGES = 1.5  # times that the last page took, which are kept for the next
 _RANGES_SHARE = 0.05  # of the time, for the clean episodes that budgets are chosen by
 _ROW_SECONDS = 2.0  # of a row under a cheap attack, which decides how many episodes a row has
+_MANY, _ROW_SHARE = 10, 0.005  # episodes beyond which such a row takes at most this share of the time
 _COUNTS = (30, 20, 10, 5, 3)  # episodes of a row
 _IMAGE_COUNTS = (10, 5, 3, 2)
 _MOST_FEATURES = 32  # that are attacked one by one
@@ -92,18 +93,26 @@ _CHANNEL = (
 _FAULTS = ("sensor-dropout:rate=0.1,fill=last", *_CHANNEL)
 _CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "discrete-search:loss=q")  # of choices
 _RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
+_FIRST_WIDTH = 4  # of the search that goes first: an eighth of the price of the usual one
+_FIRST_SHARE = 0.6  # of the time for strong attacks, for that search
+_TRY_SHARE = 0.5  # of the time that is left for a narrow search, which ends there if it has not lost half before
+_FEATURES_SHARE = 0.25  # of the time that is left, for searches of errors in single features
 _SEARCHED = 3  # eps at which whole episodes are searched, those around which the return falls first
 _SEARCH_SHARE = 0.5  # of the time that is left, for a search before an adversary is trained
 _LEAST_TRAINING = 90.0  # seconds below which no adversary is trained
 _TRAINING_SHARE = 0.8  # of the time that is left, for a training
 _SAMPLE_STEPS = 2048  # of a training, by which it is said how many steps there is time for
 _USUAL_STEPS = 50_000  # of a training that there was no time for
-_CHEAP = ("min-best", "max-diff:steps=1", "noise")  # the first that fits sweeps first
-_QUICK = ("noise", "max-diff", "momentum", "min-q")  # beside it
+_CHEAP = ("noise", "min-best", "max-diff:steps=1")  # the first that fits sweeps first
+_STRONG = ("min-best", "max-diff", "multi-targeted", "apgd")  # next, downwards from the eps found so far
+_STRONG_SHARE = 0.6  # of the time that is left, for these and for the search that goes before them
+_QUICK = ("noise", "min-best", "max-diff", "momentum", "min-q")
+_QUICK_POINTS = 3  # eps of a quick attack before single features, parts of an episode and faults have their turn
 _THOROUGH = (
     "multi-targeted", "pgd", "square:queries=100", "max-diff:restarts=6,keep=best,noise=0", "apgd",
     "hop-skip-jump:queries=100",
 )  # fmt: skip
+_TRAINED = "pa-ad", "sa-rl"
 _THOROUGH_POINTS = 5  # eps of a thorough attack, those around which the return falls first
 
 Tell = Callable[[str], None]
@@ -148,19 +157,22 @@ def report(
     progress: Callable[[str, int, int], None] | None = None,
     tell: Tell | None = print,
     command: str | None = None,
+    began: float | None = None,
 ) -> AgentReport:
     """Find out how an agent breaks, in a given time, and write a page that says it.
 
     What is tried is chosen by what the agent sees and how long things take, in an order that does not depend on the
-    time: errors of observations from no effect to broken; certificates where there are any; changes of images; other
-    attacks at the same sizes; single features, parts of an episode, few perturbations; actions; thorough attacks;
-    searches; and an adversary that is trained. With more time the same order goes further. Rows are kept as they come:
-    the same call, with more minutes, goes on where it ended.
+    time: noise on observations from no effect to broken; what is strongest for its price, a narrow search over whole
+    episodes where states can be saved and attacks of single steps, downwards while half of the return is lost;
+    certificates where there are any; changes of images; single features; other attacks at the same sizes; parts of an
+    episode, few perturbations; actions; faults; thorough attacks; searches; and an adversary that is trained. With more
+    time the same order goes further. Rows are kept as they come: the same call, with more minutes, goes on where it
+    ended.
 
     Args:
         victim: the agent, or a reference such as ``"sb3:model.zip"``.
         env: the id of the environment, a function that makes one, or an :class:`adv_wrappers.Environment`.
-        minutes: of wall clock, above 0, after which it ends.
+        minutes: of wall clock, above 0, after which it ends, with its page written.
         out: the folder, which is made; that of an earlier call goes on.
         episodes: the number of episodes of every row; None chooses it by how long they take.
         seed: seeds all randomness; at least 0.
@@ -170,6 +182,7 @@ def report(
         progress: called as ``progress(threat, episodes finished, episodes)``.
         tell: called with a sentence, whenever something else begins; None for silence.
         command: the command that repeats this, for the page; None makes it of the arguments.
+        began: the ``time.monotonic()`` from which the minutes count; None for that of this call.
 
     Returns:
         The rows, what was chosen, and where the page is.
@@ -181,6 +194,7 @@ def report(
     >>> import adv_wrappers as adv
     >>> found = adv.report("zoo:cartpole-dqn", "CartPole-v1", minutes=0.1)  # doctest: +SKIP
     """
+    now = time.monotonic()
     limit = 60 * number("minutes", minutes, 0.02, 1e5)
     asked = None if episodes is None else integer("episodes", episodes, 1)
     workers = check_workers(workers)
@@ -188,9 +202,11 @@ def report(
     environment = Environment.of(env, agent, env_kwargs, make)
     environment.spaces_for(agent)
     folder = ReportFolder(Path(out), agent, environment, integer("seed", seed, 0))
-    with closing(
-        _Sections(agent, environment, folder, limit, asked, workers, num_envs, progress, tell or _silent)
-    ) as played:
+    started = now if began is None else min(began, now)
+    sections = _Sections(
+        agent, environment, folder, limit, started, asked, workers, num_envs, progress, tell or _silent
+    )
+    with closing(sections) as played:
         if command is not None:
             played.command = command
         try:
@@ -246,6 +262,7 @@ class _Sections:
         environment: Environment,
         folder: ReportFolder,
         limit: float,
+        began: float,
         asked: int | None,
         workers: int,
         num_envs: int | None,
@@ -254,8 +271,8 @@ class _Sections:
     ) -> None:
         self.victim, self.environment, self.folder, self.limit = victim, environment, folder, limit
         self.asked, self.workers, self.num_envs, self.progress, self.tell = asked, workers, num_envs, progress, tell
-        self.deadline, self._began = Deadline(limit), time.monotonic()
-        self._written = self._began  # when the page was
+        self.deadline, self._began = Deadline(limit - (time.monotonic() - began)), began
+        self._written = began  # when the page was
         words = ["adv-wrappers", "report", environment.name, "--victim", victim.ref or "REF"]
         words += ["--env-kwargs", json.dumps(environment.kwargs, default=str)] if environment.kwargs else []
         self.command = shlex.join([*words, "--out", str(folder.path)])
@@ -263,8 +280,9 @@ class _Sections:
         self._player: TrialPlayer | None = None
         self._swept = list[Trial]()  # trials on all features at all steps
         self.certificates = [*folder.before.certificates]
-        self.features, self.moments = dict[str, Trial](), dict[tuple[int, int], Trial]()
-        self.reasons, self.not_tried = list[str](), list[str]()
+        self.features = dict[tuple[int, float], Trial]()  # by the number of the feature, and eps
+        self.moments = dict[tuple[int, int], Trial]()
+        self.not_tried = list[str]()
         self.frames, self.film = folder.before.frames, folder.before.film
         self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
@@ -272,6 +290,7 @@ class _Sections:
         self.advised = hardened_by(victim, environment, folder.path.parent)
         same = folder.before.harden_by == self.advised.by
         self._harden_seconds = folder.before.harden_seconds if same else None
+        self._no_search: str | None = ""  # why whole episodes cannot be searched; "" before that is known
 
     @property
     def rows(self) -> TrialPlayer:
@@ -303,24 +322,27 @@ class _Sections:
             self._changed_choices(self.ranges)
         else:
             self._sweep_cheap()
+        self.write()  # which tells how long a page takes, and that time is kept
+        if self._swept:
+            self._strongest_first()
         self._other_parts()
         self._certify()
         self._price_of_hardening()
         self._write_at_times()
         self._changes_of_images()
-        self._sweep_others(_QUICK)
         self._single_features()
+        self._sweep_others(_QUICK, _QUICK_POINTS)
         self._parts_of_episodes()
         self._few_perturbations()
         self._actions()
         self._faults()
         self._dynamics()
         self._write_at_times()
-        self._sweep_others(_THOROUGH, _THOROUGH_POINTS)
+        self._sweep_others((*_QUICK, *_THOROUGH), _THOROUGH_POINTS)
         self._write_at_times()
         self._search(_SEARCH_SHARE)
         self._train()
-        self._sweep_others(_THOROUGH)  # at the other eps
+        self._sweep_others((*_QUICK, *_THOROUGH))  # at the other eps
         self._search(1.0)
 
     # what is chosen
@@ -334,7 +356,11 @@ class _Sections:
         counts = _IMAGE_COUNTS if self.ranges.image else _COUNTS
         steps = 3 if self.ranges.image else 2  # a cheap attack costs about so many times a clean step
         seconds = steps * self.ranges.seconds * self.ranges.length / 4  # several are stepped at once
-        return next((count for count in counts if count * seconds <= _ROW_SECONDS), counts[-1])
+        for count in counts:
+            most = _ROW_SECONDS if count <= _MANY else min(_ROW_SECONDS, _ROW_SHARE * self.limit)
+            if count * seconds <= most:
+                return count
+        return counts[-1]
 
     def _sweep_of(self, part: ObservationRanges) -> EpsSweep:
         return EpsSweep(part.image, part.levels, part.whole, self.rows.clean["mean_return"], part.least_eps)
@@ -351,10 +377,19 @@ class _Sections:
     @property
     def focus(self) -> float | None:
         """The least eps at which half of the return is lost, else the largest; None before the sweep."""
-        found, clean = self.strongest, self.rows.clean["mean_return"]
+        return self._focus(self.strongest)
+
+    def _focus(self, found: Mapping[float, Trial]) -> float | None:
+        clean = self.rows.clean["mean_return"]
         half = half_return(clean, (trial.mean for trial in found.values()))
         broken = (eps for eps, trial in found.items() if half < clean and trial.mean <= half)
         return next(broken, max(found, default=None))
+
+    def _halves(self, trial: Trial) -> bool:
+        """Whether a trial leaves no more than half of the return."""
+        clean = self.rows.clean["mean_return"]
+        half = half_return(clean, (one.mean for one in self.strongest.values()))
+        return half < clean and trial.mean <= half
 
     # the sections
 
@@ -368,6 +403,54 @@ class _Sections:
 
         return play
 
+    def _strongest_first(self) -> None:
+        """What is strongest for its price, each attack from the eps found so far down to where it takes less than half.
+
+        The search over whole episodes, where there can be one, then attacks of single steps, the cheapest first.
+        """
+        until = self._until(_STRONG_SHARE)
+        if self._searchable():
+            search = until.share(_FIRST_SHARE)
+            self.tell("a narrow search over whole episodes, from the eps found so far downwards")
+
+            def look(eps: float) -> Trial:
+                trial = self._beam(self.budget(eps), _FIRST_WIDTH, search.share(_TRY_SHARE))
+                self._swept.append(trial)
+                return trial
+
+            self._downwards(look)
+        for attack, price in self._by_price(_STRONG, self.focus or 1.0):
+            if price <= until.left:
+                self.tell(f"{attack}, from the eps found so far downwards, about {price:.1f} s each")
+                self._downwards(self._at(attack, "a strong attack"))
+        with contextlib.suppress(OutOfTime):
+            self._refine(self._best_attack()[0])
+
+    def _downwards(self, play: Callable[[float], Trial]) -> None:
+        """Play at the eps at which half is lost so far, then at smaller ones while half is lost, then between the two.
+
+        Ends where the time for it does.
+        """
+        eps: float | None = self.focus
+        with contextlib.suppress(OutOfTime):
+            if eps is not None and self._halves(self.strongest[eps]):
+                eps = self._below(eps) or eps
+            while eps is not None and self._halves(play(eps)):
+                below = self._below(eps)
+                far = below is not None and eps / below >= 2 and not self.ranges.whole
+                eps = float(f"{math.sqrt(below * eps):.3g}") if below is not None and far else below
+        with contextlib.suppress(OutOfTime):
+            while (between := self.sweep.next_between(self.strongest)) is not None:
+                play(between)
+
+    def _below(self, eps: float) -> float | None:
+        """The next smaller eps of the ladder, or that was played; None below the ladder."""
+        return max((one for one in {*self.sweep.ladder, *self.strongest} if one < eps), default=None)
+
+    def _until(self, share: float) -> Deadline:
+        """The end of a share of the time that is left for rows."""
+        return Deadline(share * max(self.deadline.left - self.rows.reserve, 0.0))
+
     def _sweep_cheap(self) -> None:
         some = self.budget(self.sweep.ladder[len(self.sweep.ladder) // 2])
         self.tell("errors of what the agent sees, from small to large")
@@ -377,14 +460,18 @@ class _Sections:
             raise ValueRangeError(f"no attack on observations can be aimed at this agent: {reasons[_CHEAP[0]]}")
         self.cheap = fitting[0]
         self.sweep.outwards(self._at(self.cheap, "the sweep of eps"))
-        self._refine(self.cheap)
-        points = list(self.strongest)
-        clean, least = self.rows.clean["mean_return"], self.strongest[min(points)]
+
+    def _reasons(self) -> tuple[str, ...]:
+        """Why these budgets and this order."""
+        found = self.strongest
+        if not found:
+            return ()
+        clean, least = self.rows.clean["mean_return"], found[min(found)]
         at_least = "nothing is lost" if clean - least.mean <= NO_LOSS * abs(clean) else "something is lost already"
-        span = f"eps goes from {min(points):.3g} to {max(points):.3g} {self._unit()}"
-        self.reasons.append(f"{span}; at the smallest {at_least}.")
-        self.reasons.append(
-            "Attacks are played from the quickest to the slowest, first at the eps around which the return falls."
+        return (
+            f"eps goes from {min(found):.3g} to {max(found):.3g} {self._unit()}; at the smallest {at_least}.",
+            "Noise is played first, then what is strongest for its price, at ever smaller eps while half is lost; then "
+            "the other attacks, from the quickest to the slowest, first at the eps around which the return falls.",
         )
 
     def _other_parts(self) -> None:
@@ -453,26 +540,30 @@ class _Sections:
         points = self._points()[:most]
         if not points:
             return
-        some = self.budget(points[0])
-        reasons = {attack: self.rows.fits(attack, some) for attack in attacks if attack != self.cheap}
-        why_not = [f"{name} does not apply: {reason}" for name, reason in reasons.items() if reason]
-        self.not_tried += [reason for reason in why_not if reason not in self.not_tried]
-        prices = {attack: self.rows.price(attack, some) for attack, reason in reasons.items() if reason is None}
-        for attack in sorted(prices, key=lambda attack: (attack != "noise", prices[attack])):
+        for attack, price in self._by_price(attacks, points[0]):
             played = {trial.eps for trial in self._swept if trial.attack == attack}
             left = [eps for eps in points if eps not in played]
-            if not left or not self.rows.has_time_for(prices[attack]):
+            if not left or not self.rows.has_time_for(price):
                 if left and not any(one.threat == attack for one in self.rows.left_out):
-                    self.tell(f"{attack} does not fit, about {prices[attack]:.0f} s each")
-                    self.rows.leave_out(attack, "another attack at the same eps", prices[attack] * len(left))
+                    self.tell(f"{attack} does not fit, about {price:.0f} s each")
+                    self.rows.leave_out(attack, "another attack at the same eps", price * len(left))
                 continue
-            self.tell(f"{attack} at {len(left)} eps, about {prices[attack]:.1f} s each")
+            self.tell(f"{attack} at {len(left)} eps, about {price:.1f} s each")
             for eps in left:
                 with contextlib.suppress(OutOfTime):
                     self._at(attack, "another attack at the same eps")(eps)
             with contextlib.suppress(OutOfTime):
-                self._refine(self._best_attack())
+                self._refine(self._best_attack()[0])
             points = self._points()[:most]
+
+    def _by_price(self, attacks: Sequence[str], eps: float) -> list[tuple[str, float]]:
+        """Those attacks that can be aimed at the agent, with the seconds of a row, the cheapest first."""
+        some = self.budget(eps)
+        reasons = {attack: self.rows.fits(attack, some) for attack in attacks}
+        why_not = [f"{name} does not apply: {reason}" for name, reason in reasons.items() if reason]
+        self.not_tried += [reason for reason in why_not if reason not in self.not_tried]
+        prices = {attack: self.rows.price(attack, some) for attack, reason in reasons.items() if reason is None}
+        return sorted(prices.items(), key=lambda item: (item[0] != "noise", item[1]))
 
     def _points(self) -> list[float]:
         """The eps of the sweep, those around which the return falls first."""
@@ -480,10 +571,14 @@ class _Sections:
         half = self.focus or 1.0
         return sorted(found, key=lambda eps: abs(np.log(eps / half)))
 
-    def _best_attack(self) -> str:
-        """The attack that is the strongest at the eps at which half of the return is lost."""
-        focus = self.focus
-        return self.cheap if focus is None else self.strongest[focus].attack
+    def _best_attack(self) -> tuple[str, float]:
+        """The attack step by step that is the strongest, and an eps at which it takes much of the return."""
+        found = strongest_by_eps(trial for trial in self._swept if trial.attack not in (BEAM, *_TRAINED))
+        eps, focus = self._focus(found), self.focus
+        if focus in found and self._takes_some(found[focus]):
+            eps = focus
+        assert eps is not None  # the sweep came first
+        return found[eps].attack, eps
 
     def _single_features(self) -> None:
         """Errors in one feature alone: of the size at which half is lost, or larger ones where these take nothing."""
@@ -493,38 +588,63 @@ class _Sections:
         changing = [i for i in range(len(names)) if scale[i] > 0]
         if len(changing) > _MOST_FEATURES:
             self.not_tried.append(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
-        attack, clean = self._best_attack(), self.rows.clean["mean_return"]
-        for eps in [self.focus, *(eps for eps in _LARGE if eps > self.focus)]:
+        attack, _ = self._best_attack()
+        sizes = [self.focus, *(eps for eps in _LARGE if eps > self.focus)]
+        for eps in sizes:
             self.tell(f"errors in single features, by {attack}, at eps {eps:.3g}")
             for i in changing[:_MOST_FEATURES]:
                 with contextlib.suppress(OutOfTime):
                     budget = one_feature(self.budget(eps), i, scale)
-                    self.features[names[i]] = self.rows.play(attack, budget, "errors in single features")
-            if any(clean - trial.mean >= SOME_LOSS * abs(clean) for trial in self.features.values()):
+                    self.features[i, eps] = self.rows.play(attack, budget, "errors in single features")
+            if any(map(self._takes_some, self.features.values())):
                 break
+        if self._searchable():
+            self._search_features(sizes, scale)
+
+    def _search_features(self, sizes: Sequence[float], scale: tuple[float, ...]) -> None:
+        """Search whole episodes under errors in one feature alone, from the largest eps down while some is lost.
+
+        The feature that lost most so far is the first.
+        """
+        self.tell("errors in single features, by a narrow search over whole episodes")
+        until, least = self._until(_FEATURES_SHARE), dict[int, float]()
+        for (i, _), trial in self.features.items():
+            least[i] = min(trial.mean, least.get(i, trial.mean))
+        for i in sorted(least, key=lambda i: least[i]):
+            with contextlib.suppress(OutOfTime):
+                for eps in reversed(sizes):
+                    budget = one_feature(self.budget(eps), i, scale)
+                    trial = self._beam(budget, _FIRST_WIDTH, until.share(_TRY_SHARE), f"-feature{i}")
+                    if not self._takes_some(trial):
+                        break
+
+    def _takes_some(self, trial: Trial) -> bool:
+        """Whether a trial takes a tenth of the return."""
+        clean = float(self.rows.clean["mean_return"])
+        return clean - trial.mean >= SOME_LOSS * abs(clean)
 
     def _parts_of_episodes(self) -> None:
-        focus, length = self.focus, round(float(self.rows.clean["mean_length"]))
-        if focus is None or length < 2 * _WINDOWS:
+        length = round(float(self.rows.clean["mean_length"]))
+        if not self._swept or length < 2 * _WINDOWS:
             return
-        attack = self._best_attack()
+        attack, eps = self._best_attack()
         self.tell("parts of an episode")
         edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)]
         for start, end in itertools.pairwise(edges):
             with contextlib.suppress(OutOfTime):
                 self.moments[start, end] = self.rows.play(
-                    attack, self.budget(focus), "a part of the episode alone", f"window({start},{end})"
+                    attack, self.budget(eps), "a part of the episode alone", f"window({start},{end})"
                 )
 
     def _few_perturbations(self) -> None:
-        focus, length = self.focus, float(self.rows.clean["mean_length"])
-        if focus is None:
+        if not self._swept:
             return
+        length, (attack, eps) = float(self.rows.clean["mean_length"]), self._best_attack()
         self.tell("few perturbations")
         for count in _FEW:
             if count < length:
                 with contextlib.suppress(OutOfTime):
-                    self.rows.play(self._best_attack(), self.budget(focus), "few perturbations", f"atmost({count})")
+                    self.rows.play(attack, self.budget(eps), "few perturbations", f"atmost({count})")
 
     def _actions(self) -> None:
         self.tell("actions")
@@ -604,7 +724,9 @@ class _Sections:
         if self.ranges.choices or self.ranges.at is not None:
             self.not_tried.append("Nothing is certified: certificates are of agents that see one Box.")
             return
-        share = self.deadline.share(_CERTIFIED_SHARE)
+        share = self._until(_CERTIFIED_SHARE)
+        if share.passed:
+            return
         self._let_go()
         self.tell("what can be proved")
         eps, count = min(self.strongest) / _CERTIFIED_BELOW, min(self.rows.episodes.count, 3)
@@ -646,10 +768,10 @@ class _Sections:
 
     def _pictures(self) -> None:
         """Pictures of one step under some of the threats, and a short film under the strongest."""
-        focus = self.focus
-        if focus is None:
+        if not self._swept:
             return
-        strongest = parse_threat(self._best_attack(), within=self.budget(focus), at=self.ranges.at)
+        attack, eps = self._best_attack()
+        strongest = parse_threat(attack, within=self.budget(eps), at=self.ranges.at)
         self._let_go()
         made = (self.folder.path, self.victim, self.environment)
         with contextlib.suppress(AdvWrappersError):
@@ -657,39 +779,45 @@ class _Sections:
                 threats = [strongest, *daylight_threats(self.environment.name)[:2]]
                 self.frames = write_stills(*made, threats, self.folder.seed)
             if self.film is None:
-                self.film = write_film(*made, strongest, self.folder.seed, self.deadline)
+                self.film = write_film(*made, strongest, self.folder.seed, self._until(1.0))
+
+    def _searchable(self) -> bool:
+        """Whether whole episodes can be searched; why they cannot is noted."""
+        if self._no_search == "":
+            self._let_go()
+            self._no_search = why_no_beam(self.victim, self.environment, self.budget(self.sweep.ladder[0]))
+            if self._no_search is not None:
+                self.not_tried.append(f"A search over whole episodes does not apply: {self._no_search}")
+        return self._no_search is None and _SEARCHED > 0
+
+    def _beam(self, budget: Linf, width: int, until: Deadline, part: str = "") -> Trial:
+        """What a search over whole episodes finds under a budget; :class:`OutOfTime` once ``until`` has passed."""
+        until.check()
+        self._let_go()
+        episodes, eps = self.rows.episodes, budget.eps
+        found = beam_search(
+            self.victim, self.environment, None, episodes.count, episodes.seed, width, within=budget,
+            out=self.folder.path / f"beam-{eps:.4g}-width{width}{part}", on_step=until.check,
+        )  # fmt: skip
+        return replace(self.rows.play(found.threat, None, "what the search found", label=BEAM), eps=eps)
 
     def _search(self, share: float) -> None:
-        """A search over whole episodes, where the environment can be saved, for a share of the time that is left."""
-        focus = self.focus
+        """A search over whole episodes at its usual width, for a share of the time that is left."""
         points = [eps for eps in self._points()[:_SEARCHED] if eps not in self._searched]
-        if focus is None or not points:
-            return
-        self._let_go()
-        reason = why_no_beam(self.victim, self.environment, self.budget(focus))
-        if reason is not None:
-            text = f"A search over whole episodes does not apply: {reason}"
-            self.not_tried += [] if text in self.not_tried else [text]
+        if not points or not self._searchable():
             return
         self.tell("a search over whole episodes")
-        until = Deadline(share * (self.deadline.left - self.rows.reserve))
-        self.more.pop("beam", None)
-        episodes = self.rows.episodes
+        until = self._until(share)
+        self.more.pop(BEAM, None)
         for eps in points:
             began = time.monotonic()
-            self._let_go()
             try:
-                found = beam_search(
-                    self.victim, self.environment, None, episodes.count, episodes.seed, within=self.budget(eps),
-                    out=self.folder.path / f"beam-{eps:.4g}", on_step=until.check,
-                )  # fmt: skip
-                trial = self.rows.play(found.threat, None, "what the search found", label="beam")
+                self._swept.append(self._beam(self.budget(eps), WIDTH, until))
             except OutOfTime:
                 seconds = 2 * (time.monotonic() - began) + 60
-                self.more["beam"] = TrialLeftOut("beam", "a search over whole episodes", seconds)
+                self.more[BEAM] = TrialLeftOut(BEAM, "a search over whole episodes", seconds)
                 return
             self._searched.add(eps)
-            self._swept.append(replace(trial, eps=eps))
 
     def _train(self) -> None:
         """Adversaries that are trained in the time that is left: longer ones, while there is time for another."""
@@ -762,7 +890,7 @@ class _Sections:
             at=tuple(map(str, keys_in(self.ranges.at) or ())),
             eps=(0.0, *self.strongest),
             halving_eps=halving_eps(self.rows.clean["mean_return"], self.strongest),
-            reasons=tuple(self.reasons),
+            reasons=self._reasons(),
             certificates=tuple(self.certificates),
             untried=tuple(map(self._untried, untried)),
             frames=self.frames,

@@ -18,6 +18,7 @@ from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report, Row
+from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
@@ -99,9 +100,10 @@ class TrialPlayer:
         self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
         self.trials, self.left_out = list[Trial](), list[TrialLeftOut]()
         self.reserve = 0.0
+        self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
         self._rows = dict[int, Row]()
-        self._player = Player()
+        self._player = Player(on_step=self._check)
         self._seconds = dict[str, float]()  # of a step of one environment, by attack
         self._steps = dict[str, int]()  # of the row that they are of
 
@@ -159,12 +161,20 @@ class TrialPlayer:
         """
         text = attack if isinstance(attack, str) else label
         stack = self._stack(attack, budget, when, at)
+        if self.is_over and not self._goes_on:
+            self.leave_out(text, why, self._guess(text))
+            raise OutOfTime
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
-            seconds = self._price(evaluator, text)
-            if not self.has_time_for(seconds) and 1 not in kept_rows(evaluator, self.out):
+            kept = self._goes_on and 1 in kept_rows(evaluator, self.out)
+            seconds = self._guess(text) if kept or self.is_over else self._price(evaluator, text)
+            if not kept and not self.has_time_for(seconds):
                 self.leave_out(text, why, seconds)
                 raise OutOfTime
-            row = self._play(evaluator, [1])[1]
+            try:
+                row = self._play(evaluator, [1])[1]
+            except OutOfTime:  # it takes longer than it seemed: another program uses the machine
+                self.leave_out(text, why, seconds)
+                raise
             self._stacks.append(evaluator.stacks[1])
             self._rows[len(self._stacks) - 1] = row
         steps = sum(row["lengths"])
@@ -173,6 +183,11 @@ class TrialPlayer:
         trial = Trial(text, getattr(budget, "eps", None), row)
         self.trials.append(trial)
         return trial
+
+    @property
+    def is_over(self) -> bool:
+        """Whether only the reserve is left."""
+        return self.deadline.left <= self.reserve
 
     def has_time_for(self, seconds: float) -> bool:
         """Whether a row that is said to take so long fits into the time that is left."""
@@ -183,7 +198,12 @@ class TrialPlayer:
         self.left_out.append(TrialLeftOut(threat, why, seconds))
 
     def price(self, attack: str | ThreatModel, budget: Budget | None, label: str = "") -> float:
-        """About how many seconds a row under an attack takes; the arguments are those of :meth:`play`."""
+        """About how many seconds a row under an attack takes; the arguments are those of :meth:`play`.
+
+        Some of its steps are timed, unless there is no time left for that.
+        """
+        if self.is_over:
+            return self._guess(attack if isinstance(attack, str) else label)
         with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
             return self._price(evaluator, attack if isinstance(attack, str) else label)
 
@@ -201,6 +221,16 @@ class TrialPlayer:
         """Close the environments."""
         self._player.close()
 
+    def _check(self) -> None:
+        """Raise :class:`OutOfTime` where a row under an attack is still played when only the reserve is left."""
+        if self.has_clean and self.is_over:
+            raise OutOfTime
+
+    def _told(self, threat: str, finished: int, episodes: int) -> None:
+        self._check()
+        if self._progress is not None:
+            self._progress(threat, finished, episodes)
+
     def _stack(
         self,
         attack: str | ThreatModel | tuple[ThreatModel, ...],
@@ -214,6 +244,12 @@ class TrialPlayer:
         if threat.on == "observation" and threat.at is None:
             threat = replace(threat, at=self.at if at is None else at)
         return as_threat_stack(threat, self.victim)
+
+    def _guess(self, attack: str) -> float:
+        """Seconds of the row of an attack that is not timed any more: as long as the slowest row so far."""
+        known, clean = self._seconds, self.clean
+        each = known.get(attack) or max([clean["ms_per_step"] / 1000, *known.values()])
+        return each * sum(clean["lengths"])
 
     def _price(self, evaluator: Evaluator, attack: str) -> float:
         """Seconds of the row, from rows of the same attack, or else from some of its steps."""
@@ -238,7 +274,7 @@ class TrialPlayer:
             evaluator,
             rows,
             [0, *which],
-            progress=self._progress,
+            progress=self._told,
             out=self.out,
             resume=True,
             workers=self._workers,

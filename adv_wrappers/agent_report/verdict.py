@@ -20,6 +20,7 @@ NEAR = 1.5  # the ratio of two eps that are said to be about the same
 SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose something
 _ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
 _OF_A_SWEEP = ("sweep", "feature", "moment", "few")  # kinds of rows whose eps may be beyond that of the verdict
+_FEW = 5  # episodes, up to which a verdict says how many it rests on
 _WHOLE = 1e-6  # of the clean return, which rounding may take
 
 
@@ -209,7 +210,20 @@ def _feature_name(agent: AgentSections, row: AttackRow) -> str:
     return feature_name(i, known_features(row, agent.choices), row.keys)
 
 
+def _played(agent: AgentSections, eps: float | None = None) -> str:
+    """The names of the attacks of the sweep, or of those of its rows at an eps, in brackets; "" without any."""
+    rows = [row for curve in agent.sweeps[0].curves for row in curve.rows] if agent.sweeps else []
+    names = dict.fromkeys(_attack_name(row) for row in rows if eps is None or row.eps == eps)
+    return f" ({', '.join(names)})" if names else ""
+
+
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
+    count = int(agent.clean.row["episodes"])
+    few = f" All of this rests on {count} episode{'' if count == 1 else 's'} alone." if count <= _FEW else ""
+    return _finding(agent, eps, row) + few
+
+
+def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     clean, lost, choices = _mean(agent.clean), _lost(agent, row), agent.choices
     size = "an attack" if eps is None else eps_in_words(eps, choices)
     proved, unharmed = _certified_eps(agent), _unharmed_eps(agent)
@@ -217,7 +231,7 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     if proved is not None:
         below = f" It is proved that nothing up to {eps_in_words(proved, choices)} takes anything."
     elif unharmed is not None and lost > NO_LOSS * abs(clean):
-        below = f" No attack tried took anything at {eps_in_words(unharmed, choices)}."
+        below = f" At {eps_in_words(unharmed, choices)} nothing played took anything{_played(agent, unharmed)}."
     if (lower := _lower_elsewhere(agent, row)) is not None:
         below += f" Less is left by {lower.label}: {number_text(_mean(lower))}."
     least = agent.report.minimum.get("value")
@@ -230,17 +244,19 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
         if swept and all(other.row.get("action_change") == 0 for other in swept):
             return (
                 f"Nothing that was tried changes a single action, with errors of up to {size}: the agent earns "
-                f"{number_text(clean)} whatever it is shown.{below}"
+                f"{number_text(clean)} whatever it is shown{_played(agent)}.{below}"
             )
         what = "No attack that was tried" if lower is None else "No error of this kind"
-        return f"{what} takes anything from {number_text(clean)}{'' if eps is None else f', up to {size}'}.{below}"
+        up_to = "" if eps is None else f", up to {size}{_played(agent)}"
+        return f"{what} takes anything from {number_text(clean)}{up_to}.{below}"
     one = _worst_feature(agent, eps)
     if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
         name = _feature_name(agent, one)
         where = size if choices.at else f"{size} in all features"
         return (
             f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} of "
-            f"{number_text(clean)}; one of {where} takes {number_text(lost)}.{below}"
+            f"{number_text(clean)} ({_attack_name(one)}); one of {where} takes {number_text(lost)} "
+            f"({_attack_name(row)}).{below}"
         )
     taken = f"{number_text(lost)} of {number_text(clean)}"
     if clean <= 0 or _mean(row) < 0:

@@ -25,7 +25,7 @@ from adv_wrappers.cli.common_options import (
 )
 from adv_wrappers.cli.completion import complete_env_or_path, complete_victim
 from adv_wrappers.cli.interruption import resumable
-from adv_wrappers.cli.main import main, make_console
+from adv_wrappers.cli.main import BEGAN, main, make_console
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def report_(
             progress=move,
             tell=lambda sentence: click.echo(f"  {sentence}", err=True),
             command=shlex.join(words),
+            began=BEGAN,
         )
     console = make_console()
     console.print(found.verdict.sentence, markup=False)

@@ -16,6 +16,7 @@ import io
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+BEGAN = time.monotonic()  # when the program did, before it loads what takes seconds
 _WIDTH = 150  # columns where no terminal has a width
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adv_wrappers.attacks.planning_target_losses import Target
@@ -103,13 +103,16 @@ class Player:
         cells: those that are opened, if any.
         ends_diverged: whether an episode whose simulation diverges is cut off there, as in trainings; else it is an
             error.
+        on_step: called after every step of a block; what it raises ends the block.
 
     Raises:
         AdvWrappersError: one of its kinds, for an environment that cannot be made, or a threat that does not fit it.
     """
 
-    def __init__(self, cells: Sequence[Cell] = (), ends_diverged: bool = False) -> None:
-        self._ends_diverged = ends_diverged
+    def __init__(
+        self, cells: Sequence[Cell] = (), ends_diverged: bool = False, on_step: Callable[[], None] | None = None
+    ) -> None:
+        self._ends_diverged, self._on_step = ends_diverged, on_step
         self._venv: EpisodesVectorEnv | DmcVectorEnv | None = None
         self._unrepeated: str | None = None  # what the first steps say; None before they are played
         self._place: tuple[Environment, int | None] | None = None
@@ -195,6 +198,7 @@ class Player:
             attacked_at,
             losses=losses,
             draws=block.draws,
+            on_step=self._on_step,
         )
         run.unrepeated, run.outside = self._unrepeated or "", self._outside.found
         return run, sample

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -74,6 +76,47 @@ def test_the_training_that_a_page_advises_begins_with_the_agent(ref: str, by: st
     else:
         with pytest.raises(VictimError, match="to begin from"):
             adv.train_agent("CartPole-v1", "max-diff", 0.05, victim=agent, **small)
+
+
+def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gradient flips a guess by less than noise does, and is played at smaller eps for that."""
+    monkeypatch.setattr(play_agent_report, "_STRONG", ("min-best",))
+    monkeypatch.setattr(play_agent_report, "_THOROUGH", ())
+    made = found(Plain(), Guess, tmp_path / "out")
+    left = {row["threat"]: row["mean_return"] for row in made.report.threats}
+    names = [*left]
+    assert names[1].startswith("noise:") and min(left[name] for name in names if "noise:eps=0.2," in name) > 10
+    assert made.verdict.figure.attack == "fgsm" and made.verdict.figure.eps < 0.2
+    strong = next(i for i, name in enumerate(names) if name.startswith("fgsm"))
+    alone = next(i for i, name in enumerate(names) if name.endswith(";0"))
+    assert strong < alone, "what is strong comes before single features"
+    assert "(noise, fgsm)" in made.verdict.sentence and "rests on 5 episodes" in made.verdict.sentence
+
+
+def short_cartpole() -> Any:
+    return gym.make("CartPole-v1", max_episode_steps=40)
+
+
+def test_whole_episodes_are_searched_before_weak_attacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of PPO loses nothing to noise and gradients where a search over whole episodes takes half."""
+    for name in ("_SEARCHED", "_CERTIFICATES"):
+        monkeypatch.setattr(play_agent_report, name, 1)
+    for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
+        monkeypatch.setattr(play_agent_report, name, ())
+    made = report("zoo:cartpole-ppo", short_cartpole, MINUTES, out=tmp_path / "out", episodes=1)
+    figure = made.verdict.figure
+    assert figure is not None and figure.attack == "episode search" and figure.eps is not None
+    left = {row["threat"]: row["mean_return"] for row in made.report.threats if row["threat"].startswith("noise")}
+    assert figure.eps < 0.4 and figure.value <= 25 and any("eps=0.2," in name for name in left)
+    assert "(episode search)" in made.verdict.sentence
+
+
+def test_minutes_count_from_when_the_program_began(tmp_path: Path) -> None:
+    made = found(Plain(), Guess, tmp_path / "out", began=time.monotonic() - 600)
+    assert [row["threat"] for row in made.report.threats] == ["none"] and made.page.exists()
+    assert made.choices.seconds is not None and made.choices.seconds > 600
 
 
 class Loaded(Narrow):

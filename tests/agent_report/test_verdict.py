@@ -75,6 +75,16 @@ def test_a_training_of_another_name_is_refused(folder: Path) -> None:
         said(folder, harden_by="radial; rm -r x")
 
 
+def test_the_sentence_says_how_few_episodes_it_rests_on_and_what_was_played(folder: Path) -> None:
+    import sqlite3
+
+    assert said(folder).sentence.endswith(" All of this rests on 3 episodes alone.")
+    with sqlite3.connect(folder / "rows.db") as connection:
+        connection.execute("DELETE FROM cells WHERE name NOT IN ('none', 'fgsm:eps=0.05', 'noise:eps=0.2')")
+    connection.close()
+    assert "(fgsm)" in said(folder).sentence or "(noise)" in said(folder).sentence
+
+
 def test_without_an_attack_there_is_little_to_say(folder: Path) -> None:
     import sqlite3
 

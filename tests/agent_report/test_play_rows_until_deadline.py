@@ -1,0 +1,43 @@
+"""Rows are played while there is time for them, and none goes on for long after that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adv_wrappers as adv
+from adv_wrappers.agent_report.play_rows_until_deadline import TrialPlayer
+from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.utils import deadline
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from tests.agent_report.planted import Guess, Plain, victim
+
+
+def test_a_row_that_takes_longer_than_it_seemed_ends_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program takes the machine: every step lasts a second, of a row that seemed to take none."""
+    now, each = [0.0], [0.0]
+    monkeypatch.setattr(deadline, "clock", lambda: now[0])
+
+    class Busy(Guess):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            now[0] += each[0]
+            return super().step(action)
+
+    agent = victim(Plain())
+    rows = TrialPlayer(agent, Environment.of(Busy, agent), Episodes(3, 0), Deadline(100.0), tmp_path)
+    rows.play_clean()
+    rows.play("noise", adv.Linf(0.1), "a test")
+    each[0], rows.deadline = 1.0, Deadline(10.0)
+    with pytest.raises(OutOfTime):
+        rows.play("noise", adv.Linf(0.2), "a test")
+    assert now[0] < 20 and [one.threat for one in rows.left_out] == ["noise"]
+    with pytest.raises(OutOfTime):
+        rows.play("fgsm", adv.Linf(0.2), "a test")
+    assert now[0] < 20, "what is not played any more is not timed either"
+    assert len(rows.report().threats) == 2
+    rows.close()
