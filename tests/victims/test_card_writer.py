@@ -18,6 +18,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
 from adv_wrappers.victims.card_reader import load_card
+from tests.agent_report.planted import agent_for
 from tests.victims.test_card_reader import CARDS, observations, write
 
 OBS, DISCRETE = spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Discrete(3)
@@ -351,3 +352,12 @@ def test_a_victim_that_moved_on_is_written_as_it_is_now(tmp_path):
     same(adv.from_module(net, OBS, DISCRETE, "q"), adv.save_card(tmp_path, live, environment="Any-v0"))
     same(frozen, adv.save_card(tmp_path, frozen, environment="Any-v0"))
     assert json.loads((tmp_path / "card.json").read_text())["network"]["hidden"] == [8]
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(4), spaces.Dict(goal=spaces.Box(-1, 1, (2,)), room=spaces.Discrete(3))], ids=repr
+)
+def test_the_refusal_of_other_observations_says_what_takes_them(space, tmp_path):
+    with pytest.raises(VictimError, match=r"sb3:FILE\.zip, is a reference that evaluate and report take"):
+        adv.save_card(tmp_path / "card", agent_for(space), environment="X-v0")
+    assert not (tmp_path / "card").exists()
