@@ -233,7 +233,8 @@ def add_attack(
         attack = as_threat(threat)
     else:
         attack = as_threat(parse_perturbation(threat), within=within)
-    if attack.on != "observation" or attack.budget != within:
+    # an adversary's card has the numbers of the victim's unit, not its name
+    if attack.on != "observation" or attack.budget.resolve(agent) != within.resolve(agent):
         raise ValueRangeError(f"attacks of the standing are on observations, within {within}, got {threat!r:.200}")
     with closing(opened.player(deadline, folder)) as player:
         player.play_clean()

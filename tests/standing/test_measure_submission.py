@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import adv_wrappers
+from adv_wrappers.adversaries import Director
 from adv_wrappers.agent_report.html_page import write_page
 from adv_wrappers.agent_report.what_the_report_chose_and_why import read_choices
+from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
     Submission,
@@ -116,6 +119,20 @@ def test_an_attack_of_ones_own_can_only_lower(measured):
         add_attack("zoo:cartpole-dqn", store / "dqn", "noise", label="pgd")
     with pytest.raises(ThreatError, match=r"go beside the text of max-diff, not in it: eps"):
         add_attack("zoo:cartpole-dqn", store / "dqn", "max-diff:steps=3,eps=0.3")
+
+
+def test_an_adversary_that_was_trained_in_the_victims_own_unit_is_in_the_budget(tmp_path):
+    agent = adv_wrappers.load_victim("zoo:hopper-ppo")
+    short = Submission("zoo:hopper-ppo", "hopper", env_kwargs=SHORT)
+    add_submission(short, tmp_path / "hopper", 0.02)
+    net = torch.nn.Sequential(torch.nn.Linear(11, 11))
+    adversary = adv_wrappers.Learned(Director(net, discrete=False, clip=True), adv_wrappers.SARL())
+    for eps, folder in ((0.075, tmp_path / "fits"), (0.1, tmp_path / "larger")):
+        adversary.save(folder, within=Linf(eps, "victim").resolve(agent))
+    entry = add_attack("zoo:hopper-ppo", tmp_path / "hopper", f"learned:card={tmp_path / 'fits'}", label="sa-rl")
+    assert entry.attacks["sa-rl"].threat == "learned:card=fits"
+    with pytest.raises(ValueRangeError, match="on observations, within"):
+        add_attack("zoo:hopper-ppo", tmp_path / "hopper", f"learned:card={tmp_path / 'larger'}", label="larger")
 
 
 def test_of_two_attacks_of_one_name_the_lower_one_stays(measured, tmp_path):
