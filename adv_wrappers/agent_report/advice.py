@@ -57,7 +57,9 @@ def hardening(agent: AgentSections, eps: float) -> list[NextStep]:
     again = ["adv-wrappers", "report", *_without_victim(same), "--victim", f"card:{hardened}"]
     again += ["--seed", str(agent.report.seed)] if agent.report.seed else []
     again += ["--minutes", f"{choices.minutes:g}"] if choices.minutes is not None else []
-    both = ["adv-wrappers", "report", str(out), str(report), "--out", str(page)]
+    both = ["adv-wrappers", "report", str(out), str(report)]
+    both += ["--make", make] if (make := option_of(same, "--make")) is not None else []
+    both += [*(["--trust"] if "--trust" in same else []), "--out", str(page)]
     return [
         NextStep(
             f"Harden the agent: go on training it {how}{before}; {_price(choices)} (--steps takes fewer)",

@@ -29,6 +29,7 @@ from adv_wrappers.agent_report.rows_by_section import (
 from adv_wrappers.agent_report.svg_charts import Chart, chart_limits, difference_chart, eps_text, two_agents_chart
 from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.environments import MakeEnv
 from adv_wrappers.evaluation.return_statistics import caveat, footnotes, summary
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.files import write
@@ -52,6 +53,7 @@ def compare_pages(
     minutes: float = 0.0,
     *,
     trust: bool = False,
+    make: MakeEnv | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write a page that compares two reports, of two agents or of two versions of one.
@@ -63,6 +65,7 @@ def compare_pages(
             the units of the first, and kept in a folder beside ``out``. What cannot be played again is said on the
             page. 0 plays nothing, and compares what both have.
         trust: whether files of victims may run code, as for :func:`adv_wrappers.load_victim`.
+        make: the function that makes the environment, where the reports were made with one: no file's is called.
         progress: called as ``progress(what, done, of how many)``.
 
     Returns:
@@ -82,7 +85,7 @@ def compare_pages(
     agents = _of_episodes(first, count), _of_episodes(second, count)
     if number("minutes", minutes, 0, 1e5):
         folder = path.with_name(f"{path.stem}-rows")
-        completed = play_missing_rows(agents, _key, minutes, folder, trust=trust, progress=progress)
+        completed = play_missing_rows(agents, _key, minutes, folder, trust=trust, make=make, progress=progress)
         agents, notes = completed.agents, [*notes, *completed.notes]
     write(path, _page(*agents, notes))
     return path

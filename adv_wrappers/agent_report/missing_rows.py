@@ -19,7 +19,7 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, VictimError
-from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.environments import Environment, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.format_threat_text import without_number
@@ -70,6 +70,7 @@ def play_missing_rows(
     folder: Path,
     *,
     trust: bool = False,
+    make: MakeEnv | None = None,
     progress: Progress | None = None,
 ) -> Completed:
     """Play what only one of two agents was played under on the other.
@@ -80,6 +81,7 @@ def play_missing_rows(
         minutes: of wall clock.
         folder: for the rows.
         trust: whether files may run code, as for :func:`adv_wrappers.load_victim`.
+        make: the function that makes the environment, where the reports were made with one.
         progress: called as ``progress(what, done, of how many)``.
     """
     first, second = agents
@@ -93,7 +95,7 @@ def play_missing_rows(
             about, victim, part = agent.report, _victim(agent, trust), folder / name
             episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
             part.mkdir(parents=True, exist_ok=True)
-            environment = _environment(agent, victim, trust)
+            environment = _environment(agent, victim, trust, make)
             players.append(TrialPlayer(victim, environment, episodes, deadline, part))
     except (AdvWrappersError, ImportError, OSError) as error:
         return Completed(agents, (f"What only one of them was played under cannot be played on the other: {error}.",))
@@ -146,11 +148,15 @@ def _victim(agent: AgentSections, trust: bool) -> Victim:
     return found
 
 
-def _environment(agent: AgentSections, victim: Victim, trust: bool) -> Environment:
-    """The environment of a report, made again; raises :class:`VictimError` where a function makes it."""
+def _environment(agent: AgentSections, victim: Victim, trust: bool, make: MakeEnv | None) -> Environment:
+    """The environment of a report, made again; raises :class:`VictimError` where another function would make it."""
     env = agent.report.env
-    if "make" in env:
-        raise VictimError(f"a function makes the environment {agent.environment}: evaluate both in Python")
+    if make is not None or "make" in env:
+        made = Environment(agent.environment, dict(env.get("kwargs") or {}), make)
+        if make is None or json_value(made.described) != env:
+            by = env.get("make") or "gymnasium.make"
+            raise VictimError(f"the environment {agent.environment} is made by {by}: give that as --make")
+        return made.for_victim(victim)
     found = Environment.of_file(agent.environment, dict(env.get("kwargs") or {}), "a report", trust)
     return found.for_victim(victim)
 

@@ -74,7 +74,7 @@ def report_(
     the page compares two agents, after what only one of them was played under was played on the other, for --minutes.
     """
     if victim is None:
-        _draw(sources, out, minutes, trust)
+        _draw(sources, out, minutes, trust, make)
         return
     if len(sources) != 1:
         raise click.UsageError(f"one ENV goes with --victim, got {' '.join(sources)}")
@@ -112,7 +112,7 @@ def report_(
     console.print(f"the page: {found.page}", markup=False, soft_wrap=True)
 
 
-def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: bool) -> None:
+def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: bool, make: MakeFunction | None) -> None:
     """The page of one store, or of two that are compared."""
     from adv_wrappers.agent_report.html_comparison import compare_pages
     from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
@@ -125,7 +125,7 @@ def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: boo
     if len(paths) == 2:
         page = out or Path("comparison.html")
         with resumable(page.with_name(f"{page.stem}-rows")), show_progress() as move:
-            compare_pages(paths[0], paths[1], page, minutes, trust=trust, progress=move)
+            compare_pages(paths[0], paths[1], page, minutes, trust=trust, make=make, progress=move)
     else:
         page = write_page(paths[0], out or (paths[0] if paths[0].is_dir() else paths[0].parent) / PAGE_FILE)
     make_console().print(f"the page: {page}", markup=False, soft_wrap=True)

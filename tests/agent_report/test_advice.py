@@ -49,7 +49,7 @@ def test_the_environment_and_the_file_of_the_agent_are_those_of_the_report(folde
     assert f"CartPole-v1 --victim sb3:a.zip --stats 'a b.pkl' {words} --robust radial --eps 0.125" in train
     assert "--stats" not in again and "--trust" not in again and "sb3" not in again
     assert "--make gymnasium:make --select sample --victim card:" in again and "--minutes 2" in again
-    assert both.startswith("adv-wrappers report x ")
+    assert both.startswith("adv-wrappers report x ") and "--make gymnasium:make --trust" in both
 
 
 def test_its_price_stands_in_the_advice(folder: Path) -> None:

@@ -95,7 +95,7 @@ def changed(folder: Path, to: Path, **report: object) -> Path:
         ({"victim_ref": None}, "has no reference to load it by"),
         ({"victim_ref": "card:nowhere"}, "nowhere"),
         ({"victim_fingerprint": "0"}, "holds other weights than those"),
-        ({"env_make": "lambda"}, "a function makes the environment CartPole-v1"),
+        ({"env_make": "lambda"}, "the environment CartPole-v1 is made by lambda: give that as --make"),
         ({"env_id": "os:CartPole-v1"}, "names an environment of a module"),
     ],
 )
@@ -131,3 +131,17 @@ def test_the_command_plays_what_is_missing(tmp_path: Path, monkeypatch: pytest.M
     assert (
         "<dt>Attacks of both</dt><dd>2</dd>" in text and (tmp_path / "comparison-rows" / "second" / "rows.db").exists()
     )
+
+
+def test_the_function_that_makes_the_environment_is_given_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make = ["--make", "gymnasium:make", "--env-kwargs", "max_episode_steps=60"]
+    for name, victim, attack in (("a", FIRST, "fgsm:eps=0.1"), ("b", SECOND, "noise:eps=0.1")):
+        words = ["evaluate", "CartPole-v1", "--victim", victim, "--threat", attack, "--episodes", "2", "--out", name]
+        done = CliRunner().invoke(main, [*words, *make])
+        assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(main, ["report", "a", "b", *make[:2], "--minutes", "1"])
+    assert done.exit_code == 0, done.output
+    assert "<dt>Attacks of both</dt><dd>2</dd>" in (tmp_path / "comparison.html").read_text(encoding="utf-8")
