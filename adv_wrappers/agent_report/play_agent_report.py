@@ -95,7 +95,7 @@ _CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "disc
 _RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
 _FIRST_WIDTH = 4  # of the search that goes first: an eighth of the price of the usual one
 _FIRST_SHARE = 0.6  # of the time for strong attacks, for that search
-_TRY_SHARE = 0.5  # of the time that is left for a narrow search, which ends there if it has not lost half before
+_TRY_SHARE = 0.8  # of the time that is left for a narrow search, which ends there if it has not lost half before
 _FEATURES_SHARE = 0.25  # of the time that is left, for searches of errors in single features
 _SEARCHED = 3  # eps at which whole episodes are searched, those around which the return falls first
 _SEARCH_SHARE = 0.5  # of the time that is left, for a search before an adversary is trained
