@@ -53,7 +53,7 @@ def need_gradient(attack: str, victim: object) -> None:
     """Raise :class:`VictimError` for a victim that is known to have no gradient; None is one that is still open."""
     if not getattr(victim, "differentiable", True):
         raise VictimError(
-            f"{attack} needs the victim's gradient, and this victim has none: its function works on numpy arrays, "
+            f"{attack} needs the victim's gradient, and this victim has none: it works on numpy arrays, is quantised, "
             f"detaches or runs under no_grad; {_INSTEAD}"
         )
 

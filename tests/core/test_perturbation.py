@@ -115,10 +115,17 @@ def test_a_victim_without_a_gradient_is_told_apart():
         adv.MinBest(adv.from_module(lambda x: net(x).detach(), *spaces, "q"))
 
     class Detached(torch.nn.Linear):
-        def forward(self, x):
-            return super().forward(x).detach()
+        cut = True
 
-    victim = adv.from_module(Detached(4, 2), *spaces, "q")
+        def forward(self, x):
+            return super().forward(x).detach() if self.cut else super().forward(x)
+
+    module = Detached(4, 2)
+    with pytest.raises(VictimError, match=r"detaches.*square"):  # and of a module
+        adv.MinBest(adv.from_module(module, *spaces, "q"))
+    module.cut = False
+    victim = adv.from_module(module, *spaces, "q", live=True)
+    module.cut = True
     env = adv.PerturbObservation(space, adv.MinBest(victim), within=adv.Linf(0.1))
     with pytest.raises(VictimError, match="carries no gradient"):
         env.reset(seed=0)
