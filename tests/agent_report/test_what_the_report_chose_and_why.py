@@ -22,7 +22,7 @@ def test_what_is_written_is_read(tmp_path):
         (0.0, 0.5), 0.25, ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
         (Untried("pgd", "no time", None),),
         (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),),
-        folder / "film.gif", "wocar", ("nothing else",), {"seed": 0}, ("goal",),
+        folder / "film.gif", "wocar", 0.0024, 0.05, ("sa",), ("nothing else",), {"seed": 0}, ("goal",),
     )  # fmt: skip
     write_choices(tmp_path, choices)
     assert read_choices(tmp_path) == replace(choices, played=True)
