@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.certification.action_search import ActionSearch, FollowedActions, SearchOrder
-from adv_wrappers.certification.certificate_of_all_starts import MOST_BOXES, StateBoxSearch
+from adv_wrappers.certification.certificate_of_all_starts import StateBoxSearch
 from adv_wrappers.certification.episodes_of_own_or_worst_actions import (
     PathDeadlines,
     own_action,
@@ -54,6 +54,7 @@ from adv_wrappers.victims.possible_actions_in_box import Method
 
 _PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most
 _BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known
+_NODES, _NODES_IN_TIME = 10_000, 1_000_000  # of an episode, where only counts limit its search, and where seconds do
 _SHARE = 0.5  # of the limits of a search that depth-first gets, before best-first goes on
 
 
@@ -191,7 +192,7 @@ def certify(
     episodes: int = 10,
     seed: int = 0,
     method: Method = "crown",
-    budget_s: float | None = 10.0,
+    budget_s: float | None = None,
     *,
     scale: Scale = None,
     within: Budget | None = None,
@@ -199,7 +200,7 @@ def certify(
     least_return: float | None = None,
     order: SearchOrder | None = None,
     max_sequences: int | None = 5000,
-    max_nodes: int | None = 1_000_000,
+    max_nodes: int | None = None,
     max_boxes: int | None = None,
     num_envs: int | None = None,
     env_kwargs: EnvKwargs | None = None,
@@ -223,11 +224,12 @@ def certify(
         episodes, seed: as for :func:`adv_wrappers.evaluate`, with the same seeds for the episodes.
         method: how the outputs of the network are bounded: ``"interval"``, ``"crown"``, ``"full-crown"``,
             ``"refined"`` or ``"bisect"``, from the fastest to the tightest.
-        budget_s: seconds for an episode, above 0, of the monotonic clock; None for no limit. All that the call does
-            together takes at most ``episodes`` times as many, but for one step: of the clean path or GWC, of all
-            episodes side by side, or of a search. The clean path with its ACR and GWC get up to a tenth each, and
-            the searches what is left. What is cut is NaN and named in ``cut``; lower bounds hold all the same. What is
-            reached in a time depends on the machine; ``max_nodes`` and ``max_boxes`` make it repeatable.
+        budget_s: seconds for an episode, above 0, of the monotonic clock; None for no limit of time: then the clean
+            path, ACR and GWC are whole, and the searches end by their counts, with the same figures on every machine,
+            however busy. All that a call with seconds does together takes at most ``episodes`` times as many, but for
+            one step: of the clean path or GWC, of all episodes side by side, or of a search. The clean path with its
+            ACR and GWC get up to a tenth each, and the searches what is left. What is cut is NaN and named in ``cut``;
+            lower bounds hold all the same.
         scale: the scale of ``Linf``.
         within: a budget instead of ``eps``: ``Linf``, ``Valid`` or one of these in ``Newest``.
         least_reward, least_return: the least reward of a step, and the least return of an episode, as the rules set
@@ -236,9 +238,9 @@ def certify(
         order: the order of the search: ``"depth-first"``, the paper's, or ``"best-first"``, which raises the lower
             bound. None takes depth-first for half of the time and steps, then best-first.
         max_sequences: after how many sequences depth-first stops; the paper's 5000. None for any number.
-        max_nodes: how many steps are simulated for an episode at most; None for any number, 0 for no search: then the
-            clean path, GWC and ACR are computed alone. States that are open are kept in memory, some kilobytes each; of
-            images a hundred.
+        max_nodes: how many steps are simulated for an episode at most; None is 10 000, or a million within
+            ``budget_s``; 0 for no search: then the clean path, GWC and ACR are computed alone. States that are open are
+            kept in memory, some kilobytes each; of images a hundred.
         max_boxes: how many boxes of states are stepped for an episode at most, where the environment is one of those
             that :func:`adv_wrappers.certification.certificate_of_all_starts.certify_all_starts` knows; a box takes far
             less time than a simulated step. None takes ten times ``max_nodes``.
@@ -328,7 +330,9 @@ def certify(
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Which searches of an episode there are, and how far they go; None stands for no limit, and for both orders.
+    """Which searches of an episode there are, and how far they go.
+
+    None stands for no limit of sequences or seconds, and for both orders.
 
     Attributes:
         order, sequences, nodes, seconds: ``order``, ``max_sequences``, ``max_nodes`` and ``budget_s`` of
@@ -338,7 +342,7 @@ class SearchLimits:
 
     order: SearchOrder | None
     sequences: int | None
-    nodes: int | None
+    nodes: int
     boxes: int
     seconds: float | None
 
@@ -357,9 +361,11 @@ class SearchLimits:
             ValueRangeError: for numbers out of range, and an unknown order.
         """
         check_budget_s(budget_s)
-        nodes = None if max_nodes is None else integer("max_nodes", max_nodes, 0, 2**63 - 1)
+        if max_nodes is None:
+            max_nodes = _NODES if budget_s is None else _NODES_IN_TIME
+        nodes = integer("max_nodes", max_nodes, 0, 2**63 - 1)
         if max_boxes is None:
-            max_boxes = MOST_BOXES if nodes is None else max(10 * nodes, 1)
+            max_boxes = max(10 * nodes, 1)
         boxes = integer("max_boxes", max_boxes, 1)
         sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
         if order not in (None, "depth-first", "best-first"):
@@ -459,7 +465,8 @@ class CertifyingSearch:
         nodes, images = self.limits.nodes, _are_images(self.played)
         share = 1.0 if order is not None else _SHARE
         if order != "best-first":
-            most = None if nodes is None else int(share * nodes)
-            search.run("depth-first", deadline.share(share), most, self.limits.sequences, 8 if images else 32)
+            search.run(
+                "depth-first", deadline.share(share), int(share * nodes), self.limits.sequences, 8 if images else 32
+            )
         if order != "depth-first":
             search.run("best-first", deadline, nodes, batch=8 if images else 256)

@@ -50,7 +50,7 @@ from adv_wrappers.victims import Victim, from_module, load_victim
 from adv_wrappers.victims.possible_actions_in_box import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.base_layer import AnyEnv
 
-MOST_BOXES = 10_000_000  # that a search steps by default
+_BOXES = 300_000  # that a search without seconds steps by default
 # boxes that the first round follows at once: so many, or these shares of the limits where they are less
 _FIRST, _OF_SECONDS, _OF_BOXES = 1000, 200, 0.01
 _POWER = 1.15  # the number of boxes that a round steps grows by about this power of how many it follows at once
@@ -105,8 +105,8 @@ def certify_all_starts(
     scale: Scale = None,
     within: Budget | None = None,
     method: Method = "crown",
-    budget_s: float | None = 10.0,
-    max_boxes: int | None = MOST_BOXES,
+    budget_s: float | None = None,
+    max_boxes: int | None = None,
     most_at_once: int = 100_000,
 ) -> StateBoxCertificate:
     """Bound from below the return of every episode, whatever its start and whatever is done to observations.
@@ -117,9 +117,10 @@ def certify_all_starts(
             (``g=``, ``sutton_barto_reward=``, ...) are read from it. It is not stepped.
         eps, scale, within: the budget, as for :func:`adv_wrappers.certify`.
         method: how the outputs of the network are bounded, as for :func:`adv_wrappers.certify`.
-        budget_s: seconds, of the monotonic clock; None for no limit. At least one step is followed.
-        max_boxes: how many boxes are stepped at most, in all rounds; None for no limit. With ``budget_s=None`` results
-            are those of every machine, up to rounding.
+        budget_s: seconds, of the monotonic clock; None for no limit: then results are those of every machine, up to
+            rounding. At least one step is followed.
+        max_boxes: how many boxes are stepped at most, in all rounds; None is 300 000, or any number within
+            ``budget_s``.
         most_at_once: how many boxes are followed at once at most, some hundred bytes each.
 
     Raises:
@@ -190,7 +191,7 @@ class StateBoxSearch:
 
     @full_precision()
     def run(
-        self, start_low: Floats, start_high: Floats, budget_s: float | None = 10.0, max_boxes: int | None = MOST_BOXES
+        self, start_low: Floats, start_high: Floats, budget_s: float | None = None, max_boxes: int | None = None
     ) -> StateBoxCertificate:
         """The certified return of all episodes from the states between ``start_low`` and ``start_high``.
 
@@ -212,6 +213,8 @@ class StateBoxSearch:
             raise ValueRangeError(f"expected two states {shape} with low <= high, got {start_low!r} and {start_high!r}")
         if budget_s is not None:
             check_number("budget_s", budget_s, 0)
+        elif max_boxes is None:
+            max_boxes = _BOXES
         deadline = Deadline(budget_s)
         # without a limit: the first step of the first round is always followed
         self.box_actions.method, self.box_actions.batches = self._methods[0], TimedBatches(Deadline(None), _ROWS)

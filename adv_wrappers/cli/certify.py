@@ -46,10 +46,16 @@ _BY_IMPORTANCE = ("eps", "certified", "attacked", "clean", "strongest", "searche
     "--method", default="crown", show_default=True, type=click.Choice(get_args(Method)),
     help="of the bounds on the network, from the fastest to the tightest",
 )  # fmt: skip
-@click.option("--budget-s", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True),
-              help="seconds for an episode, for all but the attacks")  # fmt: skip
-@click.option("--max-nodes", default=1_000_000, show_default=True, type=click.IntRange(0),
-              help="steps that a search simulates; 0 searches nothing")  # fmt: skip
+@click.option(
+    "--budget-s",
+    type=click.FloatRange(0, min_open=True),
+    help="seconds for an episode, for all but the attacks  [default: counts alone, the same on every machine]",
+)
+@click.option(
+    "--max-nodes",
+    type=click.IntRange(0),
+    help="steps that a search simulates; 0 searches nothing  [default: 10000; a million with --budget-s]",
+)
 @click.option("--max-boxes", type=POSITIVE, help="boxes of states that it steps  [default: ten times --max-nodes]")
 @click.option("--least-reward", type=float, help="of a step  [default: where it is known]")
 @click.option("--least-return", type=float, help="of an episode  [default: where it is known]")
@@ -75,8 +81,8 @@ def certify_(
     episodes: int,
     seed: int,
     method: str,
-    budget_s: float,
-    max_nodes: int,
+    budget_s: float | None,
+    max_nodes: int | None,
     max_boxes: int | None,
     least_reward: float | None,
     least_return: float | None,

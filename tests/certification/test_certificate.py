@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import gymnasium as gym
@@ -198,6 +199,20 @@ def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, epi
         assert found.to_dict()["cut"] == [["clean", "acr", "gwc", "search"]] * episodes
     if case == "walk" and budget_s == 1000:
         assert found.finished == 1 and not any(found.cut) and "cut" not in repr(found)
+
+
+def test_by_default_a_busy_machine_finds_the_same(monkeypatch):
+    short = {"env_kwargs": {"max_episode_steps": 40}, "max_nodes": 200}
+    idle = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 2, **short)
+    clock = Clock(monkeypatch, a_box=3600.0)
+    busy = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 2, **short)
+    assert busy.to_dict() == idle.to_dict() and clock.now > 3600
+    assert np.isfinite([busy.acr, busy.gwc, busy.lower]).all() and not any(busy.cut)
+
+
+@pytest.mark.parametrize("call", [certify, certified_ranges, certify_all_starts])
+def test_seconds_are_for_those_who_ask(call):
+    assert inspect.signature(call).parameters["budget_s"].default is None
 
 
 def test_the_clean_path_is_played_on_without_bounds(monkeypatch):
