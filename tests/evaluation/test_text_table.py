@@ -6,9 +6,10 @@ import html.parser
 import re
 
 import pytest
-from markdown_it import MarkdownIt
 
 from adv_wrappers.evaluation.text_table import TextTable, plain
+
+MarkdownIt = pytest.importorskip("markdown_it").MarkdownIt  # which rich brings, but for its oldest releases
 
 HOSTILE = (
     "a|b \\| c", "<script>alert('x')</script>", "`code` **bold** _em_ ~~no~~", "[x](javascript:y) ![i](u) &amp; &",
