@@ -17,6 +17,7 @@ from adv_wrappers.evaluation.environments import environment_text
 from adv_wrappers.evaluation.executor import Executor, Played
 from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.store import PlayedCell, Store
+from adv_wrappers.utils.pace import progress_lines
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim
 
@@ -75,7 +76,8 @@ def run(
         workers: the number of processes, or what plays cells, such as
             :class:`adv_wrappers.campaign.ray_cluster.RayActors`, which the caller closes.
         victims: victims that the plan calls by these names; they are pickled for other processes.
-        progress: called as ``progress(cells with a row, failed, cells)``.
+        progress: called as ``progress(cells with a row, failed, cells)``; None writes a line every ten seconds to
+            standard error.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is played, for a plan that cannot work;
@@ -86,10 +88,21 @@ def run(
     if not isinstance(workers, Executor):
         workers = check_workers(workers)
     cells = plan if isinstance(plan, Expansion) else expand(plan, victims)
-    if isinstance(workers, Executor):
+    with contextlib.ExitStack() as opened:
+        if progress is None:
+            move = opened.enter_context(progress_lines())
+
+            def progress(done: int, failed: int, total: int) -> None:
+                move("cells", done + failed, total, failed_text(failed))
+
+        if not isinstance(workers, Executor):
+            workers = opened.enter_context(opened_executor(workers, victims))
         return _Run(cells, store, workers, progress, began).play()
-    with opened_executor(workers, victims) as opened:
-        return _Run(cells, store, opened, progress, began).play()
+
+
+def failed_text(failed: int) -> str:
+    """What stands beside the number of cells that are done."""
+    return f"{failed} failed" if failed else ""
 
 
 def cells_of(cells: Expansion, store: Store) -> list[PlanCell]:
@@ -102,7 +115,7 @@ class _Run:
     """One call of :func:`run`."""
 
     def __init__(
-        self, cells: Expansion, store: Store, executor: CellExecutor, progress: RunProgress | None, began: float
+        self, cells: Expansion, store: Store, executor: CellExecutor, progress: RunProgress, began: float
     ) -> None:
         self.cells, self.store, self.executor, self.progress, self.began = cells, store, executor, progress, began
         store.place(cell.key for cell in cells.cells)
@@ -188,8 +201,7 @@ class _Run:
         return found
 
     def _report(self) -> None:
-        if self.progress is not None:
-            self.progress(self.played + self.known, len(self.failed), len(self.cells.cells))
+        self.progress(self.played + self.known, len(self.failed), len(self.cells.cells))
 
 
 def _played(one: Played[CellPlayer, PlayedCell]) -> PlayedCell:

@@ -110,11 +110,12 @@ def play(
     """Run a plan, and show how far it is."""
     from adv_wrappers.campaign import run
     from adv_wrappers.campaign.ray_cluster import RayActors
+    from adv_wrappers.campaign.run_plan import failed_text
 
     with show_progress() as move:
 
         def progress(done: int, failed: int, total: int) -> None:
-            move("cells", done + failed, total, f"{failed} failed" if failed else "")
+            move("cells", done + failed, total, failed_text(failed))
 
         if ray is None:
             return run(cells, store, workers, victims=victims, progress=progress)

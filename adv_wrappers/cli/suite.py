@@ -27,8 +27,9 @@ from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or
 from adv_wrappers.cli.interruption import kept_suite, resumable
 from adv_wrappers.cli.main import main, print_if_unwritten
 from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
-from adv_wrappers.cli.progress import EVERY_S, show_progress
+from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli_option_choices import SUITE_NAMES
+from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:
     from adv_wrappers.campaign import SuiteCost, SuiteReport

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -13,10 +15,11 @@ import gymnasium as gym
 import pytest
 
 import adv_wrappers
-from adv_wrappers.campaign import Plan, Store, expand, run
+from adv_wrappers.campaign import Plan, Store, expand, run, run_plan
 from adv_wrappers.campaign.plan_cell_player import CellPlayer, CellPlayerSetup, CellTask
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
 from adv_wrappers.evaluation.executor import Processes
+from adv_wrappers.utils.pace import progress_lines
 from tests.evaluation.agents import balancing
 from tests.executors import LastFirst
 from tests.processes import python
@@ -117,6 +120,28 @@ def test_cells_that_fail_have_the_order_of_the_plan():
         found = run(plan, store, LastFirst(player))
         assert [name.partition("how=")[2][:8] for name in found.failed] == ["'raises'", "'raises "]
         assert [*store.errors()] == [*found.failed]
+
+
+def test_a_long_run_says_how_far_it_is(monkeypatch, capsys):
+    class Slow(CellPlayer):
+        def play(self, cell):
+            end.wait(60)  # until a line came
+            return super().play(cell)
+
+    def write(line):
+        written.append(line)
+        end.set()
+
+    end, written = threading.Event(), []
+    monkeypatch.setattr(run_plan, "progress_lines", lambda: progress_lines(write, 0.0))
+    plan = Plan.of(victims=[DQN], environments=[SHORT], episodes=1)
+    with Store(":memory:") as store, closing(Slow()) as player:
+        run(plan, store, LastFirst(player))
+    assert written[0].startswith("cells: 0 of 1 after ")
+    assert inspect.signature(progress_lines).parameters["every"].default == 10
+    with Store(":memory:") as store:
+        run(plan, store, progress=lambda *_: None)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_two_runs_share_a_store(tmp_path):

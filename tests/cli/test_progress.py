@@ -1,4 +1,4 @@
-"""How far a command is: what a line says, and that lines come where no terminal is."""
+"""How far a command is: lines where no terminal is, and bars on one."""
 
 from __future__ import annotations
 
@@ -7,77 +7,10 @@ import re
 import threading
 
 import click
-import pytest
 from rich.console import Console
 
 from adv_wrappers.cli import progress
-from adv_wrappers.cli.progress import Pace, ProgressLines, show_progress
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def told():
-    """Lines, the clock, and what was written."""
-    written, clock = [], Clock()
-    return ProgressLines(written.append, clock), clock, written
-
-
-def test_a_line_says_what_runs_and_what_is_left(told):
-    lines, clock, written = told
-    lines.tell()
-    assert written == []
-    lines.move("beam", 0, 20)
-    clock.now += 30
-    lines.tell()
-    lines.move("beam", 5, 20)
-    clock.now += 10
-    lines.tell()
-    lines.move("beam", 5, 2000, "1 failed")
-    lines.tell()
-    assert written == [
-        "beam: 0 of 20 after 30 s",
-        "beam: 5 of 20 after 40 s, about 80 s left",
-        "beam: 5 of 2000, 1 failed after 40 s, about 3.3 h left",
-    ]
-
-
-def test_what_an_earlier_call_did_says_nothing_of_the_pace():
-    pace = Pace(100.0, 50, 100)
-    assert pace.left(110.0) is None
-    pace.move(110.0, 60, 100)
-    assert pace.left(110.0) == 40.0 and pace.left(112.0) == 38.0
-
-
-def test_parts_that_are_late_count_as_if_they_came_now_and_the_last_of_them_as_unknown():
-    pace = Pace(0.0, 0, 30)
-    pace.move(10.0, 10, 30)  # ten at once, in ten seconds
-    assert pace.left(20.0) == 10.0
-    assert pace.left(30.0) == 15.0
-    pace.move(30.0, 20, 30)
-    assert pace.left(30.0) == 15.0 and pace.left(46.0) is None
-    pace.move(50.0, 30, 30)
-    assert pace.left(50.0) is None
-
-
-def test_what_is_done_is_not_told_of(told):
-    lines, clock, written = told
-    lines.move("noise", 0, 3)
-    lines.move("pgd", 0, 3)
-    clock.now += 10
-    lines.tell()
-    lines.move("pgd", 3, 3)
-    lines.tell()
-    lines.move("noise", 3, 3)
-    lines.tell()
-    assert written == ["pgd: 0 of 3 after 10 s", "noise: 0 of 3 after 10 s"]
+from adv_wrappers.cli.progress import show_progress
 
 
 def test_lines_come_while_a_command_is_silent_and_end_with_it(monkeypatch):
