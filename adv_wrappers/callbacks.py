@@ -22,7 +22,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
 from adv_wrappers.core.schedules_over_training import Number
-from adv_wrappers.errors import Argument, Message, SpaceError, ValueRangeError
+from adv_wrappers.errors import Argument, Message, SpaceError, ValueRangeError, each_entry
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.evaluation.episodes import SEED_OFFSET, Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
@@ -149,7 +149,7 @@ class RobustnessCallback(BaseCallback):
         assert self._environment is not None
         name = f"{type(self.model).__name__}@{self.model.num_timesteps}"
         victim = from_sb3(self.model, select=self.select, ref=name)
-        stacks = [CLEAN_RUN, *(as_threat_stack(threat, victim) for threat in self.threats)]
+        stacks = [CLEAN_RUN, *each_entry(lambda threat: as_threat_stack(threat, victim), self.threats)]
         evaluator = Evaluator(victim, self._environment, stacks, self.episodes, self._player)
         evaluator.about["victim"]["training_steps"] = int(self.model.num_timesteps)
         return evaluator

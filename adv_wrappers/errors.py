@@ -7,10 +7,12 @@ message on can write the argument as its reader gives it: ``eps=0.1`` in Python,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from inspect import Parameter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,27 @@ class CertificateError(AdvWrappersError, RuntimeError):
     """
 
     counterexample: dict[str, object] | None = None
+
+
+@contextlib.contextmanager
+def entry_in_errors(items: Sequence[object], i: int) -> Iterator[None]:
+    """Say in errors which entry of a list of several threats they are about."""
+    try:
+        yield
+    except AdvWrappersError as error:
+        if len(items) > 1:
+            text = f", {items[i]:.60}" if isinstance(items[i], str) else ""
+            error.args = (Message(f"threat {i + 1} of {len(items)}{text}: ", error.message), *error.args[1:])
+        raise
+
+
+def each_entry(make: Callable[[Any], R], items: Sequence[Any]) -> list[R]:
+    """What is made of every threat of a list; an error says of which."""
+    made = []
+    for i, item in enumerate(items):
+        with entry_in_errors(items, i):
+            made.append(make(item))
+    return made
 
 
 class NotRobust(AdvWrappersError, AssertionError):  # a test fails, and nothing is broken

@@ -17,7 +17,7 @@ from adv_wrappers.atari.make_game_environments import ensure_registered
 from adv_wrappers.atari.preprocessed_atari_env import ThreatLike
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.env_ids_registered_on_import import register_threats
-from adv_wrappers.errors import ThreatError
+from adv_wrappers.errors import ThreatError, each_entry
 from adv_wrappers.presets import as_threat, threat
 from adv_wrappers.utils.torch_threads import one_thread_in_workers
 from adv_wrappers.wrappers.base_layer import AnyEnv, AnyVectorEnv
@@ -39,7 +39,7 @@ def _threats(preset: str | None, threats: Sequence[ThreatLike] | None, arguments
         if preset is not None:
             accepts = f"{preset} takes env, env_kwargs, timing and what its threat takes"
         raise unknown_arguments(accepts, arguments)
-    return [as_threat(item) for item in threats or ()]
+    return each_entry(as_threat, threats or ())
 
 
 def _perturbed(env: Any, made: list[ThreatModel], timing: float | None, options: Kwargs) -> Any:
@@ -150,12 +150,8 @@ def register(
     if isinstance(threats, (str, Mapping)):
         raise ThreatError(f"threats is a list, innermost first: [{threats!r}]")
     stored: list[Any] = []
-    for item in threats:
-        if isinstance(item, str):
-            as_threat(item)  # raises on what cannot be read
-            stored.append(item)
-        else:
-            stored.append(json.loads(json.dumps(as_threat(item).to_dict())))
+    for item, made in zip(threats, each_entry(as_threat, threats), strict=True):
+        stored.append(item if isinstance(item, str) else json.loads(json.dumps(made.to_dict())))
     kwargs: Kwargs = {"env": env, "threats": stored}
     if timing is not None:
         kwargs["timing"] = timing

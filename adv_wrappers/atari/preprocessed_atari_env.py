@@ -24,7 +24,7 @@ from adv_wrappers.atari.raw_screen_wrapper import RawFrames, ShrinkFrames
 from adv_wrappers.core.frame_stack_budget import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import OrderError, SpaceError, VictimError
+from adv_wrappers.errors import OrderError, SpaceError, VictimError, each_entry
 from adv_wrappers.presets import as_threat
 from adv_wrappers.utils.check_numbers import check_integer
 from adv_wrappers.victims import Victim, load_victim
@@ -167,7 +167,7 @@ def _threats_at(place: str, threats: Threats, victim: Victim | None) -> list[Thr
     """The threats for a place, checked as far as they can be before the emulator starts."""
     if isinstance(threats, (str, Mapping, ThreatModel, Perturbation)) or not isinstance(threats, Sequence):
         threats = [threats]
-    made = [as_threat(threat) for threat in threats]
+    made = each_entry(as_threat, threats)
     made = made if victim is None else [threat.against(victim) for threat in made]
     for threat in made if place != "stack" else ():
         open_victim = getattr(threat.how, "needs_victim", False) and not threat.victims

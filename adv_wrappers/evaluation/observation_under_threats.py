@@ -17,7 +17,7 @@ from gymnasium import spaces
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
-from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError, each_entry
 from adv_wrappers.evaluation import image_distances
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, MakeEnv
 from adv_wrappers.format_threat_text import caption, name_and_arguments
@@ -163,7 +163,7 @@ def daylight_threats(id: str) -> tuple[str, ...]:
 
 def _stack(item: object) -> list[ThreatModel]:
     parts = split_stack(item) if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
-    made = [as_threat(part) for part in parts]
+    made = each_entry(as_threat, parts)
     if not made:
         raise ThreatError("a stack needs at least one threat")
     for threat in made:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from adv_wrappers.attacks.planning_target_losses import Target
 from adv_wrappers.core.threat import fits
-from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.errors import ValueRangeError, entry_in_errors
 from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.evaluation.environments import Environment
@@ -143,7 +143,12 @@ class Player:
         first = cells[0]
         venv = self.open_environments(first.environment, first.episodes)
         fits(first.victim, venv.single_observation_space, venv.single_action_space, first.environment.name)
-        self._cells, self._runs = cells, [self._wrapped(cell) for cell in cells]
+        names = [cell.threats.name for cell in cells if cell.threats.layers]
+        runs = list[tuple[VectorActionRecorder, AnyVectorEnv]]()
+        for cell in cells:
+            with entry_in_errors(names, names.index(cell.threats.name) if cell.threats.layers else 0):
+                runs.append(self._wrapped(cell))
+        self._cells, self._runs = cells, runs
 
     def open_environments(self, environment: Environment, episodes: Episodes) -> EpisodesVectorEnv | DmcVectorEnv:
         """The vector environment for such episodes, which is used again by cells that are opened next.

@@ -11,7 +11,7 @@ from gymnasium.vector import SyncVectorEnv
 from adv_wrappers.actions.least_valued_action import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import ThreatError
+from adv_wrappers.errors import ThreatError, each_entry
 from adv_wrappers.format_threat_text import text_of, unique, without_number
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
 from adv_wrappers.timing import Always
@@ -51,7 +51,7 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     parts = item if isinstance(item, (list, tuple)) else [item]
     if not parts:
         raise ThreatError("a stack needs at least one threat")
-    made = [as_threat(part) for part in parts]
+    made = each_entry(as_threat, parts)
     for threat in made:
         if threat.on == "reward":
             raise ThreatError(
@@ -77,7 +77,7 @@ def as_threat_stacks(threats: object, victim: Victim) -> list[ThreatStack]:
         AdvWrappersError: one of its kinds, for what cannot be understood as a threat.
     """
     items = threats if isinstance(threats, (list, tuple)) else [threats]
-    return [CLEAN_RUN, *(as_threat_stack(item, victim) for item in items)]
+    return [CLEAN_RUN, *each_entry(lambda item: as_threat_stack(item, victim), items)]
 
 
 def threats_of_environment(venv: AnyVectorEnv, victim: Victim) -> list[str]:

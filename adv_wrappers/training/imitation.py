@@ -27,7 +27,7 @@ from safetensors.torch import save
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
-from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError, each_entry
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
@@ -235,7 +235,7 @@ class _Attacks:
         actions = np.stack([np.asarray(acted.sample())] * 2)
         some = Labels(np.zeros((2, *(observed.shape or ()))), actions, np.zeros(2, np.uint8))
         untrained = fit(some, observed, acted, [1], 1, 0, self.scale)
-        stacks = [as_threat_stack(item, untrained) for item in self.items]
+        stacks = each_entry(lambda item: as_threat_stack(item, untrained), self.items)
         for threat in (layer for stack in stacks for layer in stack.layers):
             threat.check(observed, acted)
         self.names = tuple(stack.name for stack in stacks)
