@@ -37,6 +37,7 @@ from adv_wrappers.cli_option_choices import SAMPLE_SHARE
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.return_statistics import t_quantile
 from adv_wrappers.evaluation.store import Store
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.check_numbers import check_number
 from adv_wrappers.utils.torch_threads import one_thread
@@ -112,7 +113,7 @@ class PlanCost:
 
     def table(self) -> Table:
         """A rich table, one row a kind."""
-        table = Table(box=box.SIMPLE_HEAD)
+        table = PrintedTable(box=box.SIMPLE_HEAD)
         for name in ("cells", "seconds each", "sampled", "seconds", "kind"):
             table.add_column(name, justify="left" if name == "kind" else "right", overflow="fold")
         for kind in sorted(self.kinds, key=lambda kind: -kind.cells * kind.seconds):

@@ -46,6 +46,7 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.training.train_critic import scan_critics
 from adv_wrappers.training.train_one_robust_sarsa_critic import CriticTraining, train_one_critic
 from adv_wrappers.utils.split_and_parse_text import duration, duration_between
@@ -141,7 +142,7 @@ class SuiteCost:
 
     def table(self) -> Table:
         """A rich table, one row an entry."""
-        table = Table(box=box.SIMPLE_HEAD)
+        table = PrintedTable(box=box.SIMPLE_HEAD)
         for name in ("seconds", "training", "searching", "playing", "entry"):
             table.add_column(name, justify="left" if name == "entry" else "right", overflow="fold")
         for entry in sorted(self.entries, key=lambda entry: -entry.seconds):

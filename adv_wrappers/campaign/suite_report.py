@@ -17,8 +17,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.least_return import described_range
 from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text
 from adv_wrappers.evaluation.return_statistics import caveat, footnotes, mean_interval, summary
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.utils.files import write
 
 _OTHER_BUDGET = "‡"
@@ -107,7 +109,8 @@ class SuiteReport:
         Optimistic for the attacker, who would have to know beforehand which attack an episode is weakest against.
         """
         lowest = self._returns().min(0)
-        return {**summary(lowest), "caveat": caveat(lowest), "episodes": len(lowest)}
+        known = described_range(self.report.env)
+        return {**summary(lowest, known), "caveat": caveat(lowest), "episodes": len(lowest)}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
@@ -162,7 +165,7 @@ class SuiteReport:
         about, strongest, shares = self.report, self.chosen["threat"], self.shares
         who = f"{about.victim.get('ref') or 'victim'} on {about.env['id']}"
         head = f"{self.suite} suite: {who}, {self.settings.get('budget')}, {about.episodes} episodes, seed {about.seed}"
-        table = Table(title=escape(head), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
+        table = PrintedTable(title=escape(head), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
         table.add_column("attack", overflow="fold", min_width=12)
         for name in ("return", "95% interval", "median", "regret", "impact", "changed", "share"):
             table.add_column(name, justify="right", no_wrap=True)

@@ -45,6 +45,7 @@ from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.rendering.certified_ranges_plot import RangePoint, plot_certified_ranges
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.float32_precision import full_precision
@@ -169,7 +170,7 @@ class CertifiedRanges:
 
     def table(self) -> Table:
         """A rich table, one row a radius."""
-        table = Table(title=escape(self.title), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
+        table = PrintedTable(title=escape(self.title), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
         rows = self.rows()
         for column in rows[0]:
             table.add_column(column, justify="left" if column == "strongest" else "right", overflow="fold")

@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.return_statistics import FEW, LEAST_EPISODES, Returns, caveat, mean_interval
+from adv_wrappers.evaluation.return_statistics import FEW, LEAST_EPISODES, Returns, caveat, cut, mean_interval
 
 Verdict: TypeAlias = Literal["shown", "not shown", "below"]
 
@@ -137,7 +137,8 @@ def interval_with_unseen(
         level: probability that the interval covers the mean.
         lowest, highest: of the returns that an episode can have, or None.
     """
-    low, high = mean_interval(returns, level)
+    mean = float(np.mean(np.asarray(returns, np.float64)))
+    low, high = cut(mean_interval(returns, level), mean, (lowest, highest))
     values, counts = np.unique(np.asarray(returns, np.float64), return_counts=True)
     common, others = float(values[counts.argmax()]), len(returns) - int(counts.max())
     if others > FEW:

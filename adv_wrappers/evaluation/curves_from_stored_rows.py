@@ -21,12 +21,23 @@ from rich.table import Table
 
 from adv_wrappers.cli_option_choices import CURVES_BY
 from adv_wrappers.errors import Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.least_return import described_lowest_return
+from adv_wrappers.evaluation.least_return import described_lowest_return, described_range
 from adv_wrappers.evaluation.read_rows_from_stores import RowSource, StoredRow, read_rows
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.return_statistics import MARK, ReportRow, caveat, footnotes, marked, mean_interval
+from adv_wrappers.evaluation.return_statistics import (
+    MARK,
+    KnownRange,
+    ReportRow,
+    caveat,
+    cut,
+    footnotes,
+    marked,
+    mean_interval,
+)
+from adv_wrappers.evaluation.text_table import Tabular, TextTable
 from adv_wrappers.evaluation.threat_columns import argument_of, attack_label
 from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.utils.check_numbers import finite_float
 
 _OF_EPISODES = {  # columns that a row has of every episode, by what they are asked for as
@@ -76,7 +87,7 @@ class LabelledCurve:
 
 
 @dataclass(frozen=True)
-class Curves:
+class Curves(Tabular):
     """What :func:`curves_of` found.
 
     Attributes:
@@ -104,21 +115,42 @@ class Curves:
 
     def table(self) -> Table:
         """A rich table, one row a point; below it are the notes, and what a mark means."""
-        table = Table(box=box.SIMPLE_HEAD)
+        table = PrintedTable(box=box.SIMPLE_HEAD)
         table.caption = escape("\n".join(self.explanations())) or None
         table.caption_style, table.caption_justify = "default", "left"
         for name in [*([self.col] if self.col else []), self.hue]:
             table.add_column(name, overflow="fold", min_width=8)
-        for name in (self.x, self.y, "95% interval", "over"):
+        for name in self._columns:
             table.add_column(escape(name), justify="right", no_wrap=True)
         for curve in self.curves:
             names = [*([curve.panel] if self.col else []), curve.label]
             for point in curve.points:
-                interval = "-" if point.low is None else f"{number_text(point.low)} .. {number_text(point.high)}"
-                over = point.of if point.count > 1 else point.of.removesuffix("s")
-                figures = f"{point.x:g}", number_text(point.mean), marked(interval, asdict(point))
-                table.add_row(*map(escape, names), *figures, f"{point.count} {over}")
+                table.add_row(*map(escape, names), *self._figures(point))
         return table
+
+    def text_table(self) -> TextTable:
+        """The table with the columns that its written forms have: the names of a curve are one."""
+        rows = []
+        for curve in self.curves:
+            name = f"{curve.panel}, {curve.label}" if self.col else curve.label
+            rows += [(name, *self._figures(point)) for point in curve.points]
+        columns = (f"{self.col}, {self.hue}" if self.col else self.hue, *self._columns)
+        return TextTable(f"{self.y} over {self.x}", columns, tuple(rows), tuple(self.explanations()))
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return self.x, self.y, "95% interval", "over"
+
+    def _figures(self, point: CurvePoint) -> tuple[str, ...]:
+        """What a table says of a point."""
+        interval = "-" if point.low is None else f"{number_text(point.low)} .. {number_text(point.high)}"
+        over = point.of if point.count > 1 else point.of.removesuffix("s")
+        return (
+            f"{point.x:g}", number_text(point.mean), marked(interval, asdict(point)), f"{point.count} {over}"
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return str(self.table())
 
     def explanations(self) -> list[str]:
         """What a mark means, and the notes."""
@@ -180,7 +212,7 @@ def curves_of(
         _check_alike([row for own in places.values() for row in own], label, x, {hue, col})
         if x == "eps" and 0.0 not in places:
             places[0.0] = _clean_rows(rows, [row for own in places.values() for row in own])
-        points = [_point(place, own, value_of) for place, own in sorted(places.items()) if own]
+        points = [_point(place, own, value_of, _known(y, own)) for place, own in sorted(places.items()) if own]
         made.append(LabelledCurve(panel, label, tuple(point for point in points if point is not None)))
     left = len(attacks) - len(found)
     notes = [f"{left} of {len(attacks)} attacked rows have no {x} and are left out"] if left else []
@@ -192,6 +224,12 @@ def _place(row: StoredRow, x: str) -> float | None:
     if x == "training_steps":
         return None if row.training_steps is None else float(row.training_steps)
     return row.eps if x == "eps" else float(row.seed) if x == "seed" else argument_of(row.row, x)
+
+
+def _known(y: str, rows: Sequence[StoredRow]) -> KnownRange:
+    """The range of returns, where it is returns of one environment that are asked for."""
+    several = len({row.env for row in rows}) > 1
+    return (None, None) if y not in ("return", "mean_return") or several else described_range(rows[0].described_env)
 
 
 def _ends(points: Sequence[CurvePoint]) -> tuple[list[float | None], list[float | None]]:
@@ -269,8 +307,8 @@ def _lost(row: StoredRow, share: bool) -> NDArray[np.float64] | None:
     return None if lowest is None or clean.mean() <= lowest else lost / (clean.mean() - lowest)
 
 
-def _point(x: float, rows: Sequence[StoredRow], value_of: ValueOfRow) -> CurvePoint | None:
-    """The point of some rows; None where none of them has a value."""
+def _point(x: float, rows: Sequence[StoredRow], value_of: ValueOfRow, known: KnownRange) -> CurvePoint | None:
+    """The point of some rows, with its interval cut at a range; None where none of them has a value."""
     by_victim: dict[str, list[tuple[NDArray[np.float64] | None, float]]] = {}
     episodes = 0
     for row in rows:
@@ -286,7 +324,9 @@ def _point(x: float, rows: Sequence[StoredRow], value_of: ValueOfRow) -> CurvePo
         numbers, of = [float(np.mean(_pooled(own))) for own in by_victim.values()], "victims"
     else:
         numbers, of = every, "episodes" if of_episodes else "rows"
-    low, high = mean_interval(numbers) if len(numbers) > 1 else (None, None)
+    low, high = None, None
+    if len(numbers) > 1:
+        low, high = cut(mean_interval(numbers), float(np.mean(numbers)), known)
     why = caveat(every) if of_episodes else None
     return CurvePoint(x, float(np.mean(numbers)), low, high, len(numbers), of, episodes, why)
 

@@ -13,11 +13,12 @@ from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.evaluation.environments import Environment, is_named, json_value
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
-from adv_wrappers.evaluation.least_return import LeastReturn
+from adv_wrappers.evaluation.least_return import LeastReturn, known_range
 from adv_wrappers.evaluation.player import Block, BlockResult, Cell, Player
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, compared, describe_minimum, measured_row
 from adv_wrappers.evaluation.report_warnings import find_warnings
+from adv_wrappers.evaluation.return_statistics import KnownRange
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.target_state_distance import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (
@@ -78,6 +79,7 @@ class Evaluator:
             self.under = threats_of_environment(venv, victim)
             self._on_rewards = threats_to_rewards(venv, victim)
             rows = getattr(venv, "envs", ())  # none where tasks of the DeepMind Control Suite are stepped directly
+            self._known: KnownRange = known_range(rows[0]) if rows and not self.under else (None, None)
             self._least = LeastReturn.of(rows[0]).lowest if rows else None
         except BaseException:
             self.close()
@@ -138,7 +140,7 @@ class Evaluator:
                 numbers = draws.send([measured for measured, _ in found])
             except StopIteration as end:
                 sample = ObservationSample.joined(samples) if samples else None
-                return measured_row(self.stacks[i], end.value, sample, self.sampled)
+                return measured_row(self.stacks[i], end.value, sample, self.sampled, self._known)
 
     def play(
         self,
@@ -249,7 +251,9 @@ class Evaluator:
             **self.about,
             warnings=tuple(warnings),
             minimum=describe_minimum(minimum, self.victim, lowest),
-            threats=compared([row for _, row in played], *((None, None) if self.under else (lowest, fixed))),
+            threats=compared(
+                [row for _, row in played], *((None, None) if self.under else (lowest, fixed)), self._known
+            ),
         )
 
     def close(self) -> None:

@@ -31,7 +31,9 @@ from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeE
 from adv_wrappers.evaluation.least_return import described_lowest_return
 from adv_wrappers.evaluation.read_rows_from_stores import RowSource, StoredRow, read_rows
 from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.text_table import Tabular, TextTable
 from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.utils.check_numbers import check_integer, check_number, finite_float
 
 Scores = Mapping[str, NDArray[np.float64]]  # by environment, those of its runs
@@ -124,7 +126,7 @@ class ScoreGroup:
 
 
 @dataclass(frozen=True)
-class Aggregates:
+class Aggregates(Tabular):
     """What :func:`adv_wrappers.aggregate` found.
 
     Attributes:
@@ -242,17 +244,29 @@ class Aggregates:
 
     def table(self) -> Table:
         """A rich table, one row a group; below it are the ranges and the notes."""
-        table = Table(title="normalised scores", box=box.SIMPLE_HEAD)
+        shown = self.text_table()
+        table = PrintedTable(title=shown.title, box=box.SIMPLE_HEAD)
         table.title_style, table.title_justify = "bold", "left"
         table.caption = escape("\n".join(self._explanations()))
         table.caption_style, table.caption_justify = "default", "left"
         table.add_column(escape(self.by), overflow="fold", min_width=12)
-        for name in ("IQM", f"{100 * self.level:g}% interval", "mean", "runs", "environments"):
+        for name in shown.columns[1:]:
             table.add_column(name, justify="right", no_wrap=True)
-        for group in self.groups:
-            row = number_text(group.iqm), _interval_text(group), number_text(group.mean)
-            table.add_row(escape(group.name), *row, str(group.runs), str(len(group.scores)))
+        for name, *figures in shown.rows:
+            table.add_row(escape(name), *figures)
         return table
+
+    def text_table(self) -> TextTable:
+        """The table with the columns that all of its forms have."""
+        columns = (self.by, "IQM", f"{100 * self.level:g}% interval", "mean", "runs", "environments")
+        rows = [
+            (g.name, number_text(g.iqm), _interval_text(g), number_text(g.mean), str(g.runs), str(len(g.scores)))
+            for g in self.groups
+        ]
+        return TextTable("normalised scores", columns, tuple(rows), tuple(self._explanations()))
+
+    def __str__(self) -> str:
+        return str(self.table())
 
     def plot(self, path: str | Path) -> None:
         """Write a figure of the performance profiles with their bands; the legend has the interquartile means.

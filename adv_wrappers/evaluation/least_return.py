@@ -30,6 +30,7 @@ from adv_wrappers.atari.make_game_environments import PressFire
 from adv_wrappers.atari.raw_screen_wrapper import RawFrames
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
 from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.return_statistics import KnownRange
 from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.untrusted_files import named_code
@@ -160,29 +161,59 @@ def lowest_return(environment: Environment) -> float | None:
         return LeastReturn.of(env).lowest
 
 
+def known_range(env: AnyEnv) -> KnownRange:
+    """The lowest and the highest return of an episode of an environment, each None where it is not known.
+
+    >>> import gymnasium as gym
+    >>> from adv_wrappers.evaluation.least_return import known_range
+    >>> known_range(gym.make("CartPole-v1")), known_range(gym.make("Acrobot-v1"))
+    ((0.0, 500.0), (-500.0, 0.0))
+    """
+    *wrappers, inner = wrappers_of(env)
+    known = LeastReturn.of(env)
+    plain = {type(wrapper).step for wrapper in wrappers} <= _KEEP_REWARDS and _known_rewards(inner)[0] is not None
+    reward = MOST_REWARDS.get(type(inner).__name__) if plain else None
+    if getattr(inner, "_sutton_barto_reward", False):
+        reward = None
+    if reward is None or (reward > 0 and known.limit is None):
+        return known.lowest, None
+    return known.lowest, reward * (known.limit or 1) if reward > 0 else reward
+
+
 def described_lowest_return(environment: Mapping[str, Any]) -> float | None:
-    """The same of an environment of which there is a report alone: its entry ``env``.
+    """The lowest return of :func:`described_range`."""
+    return described_range(environment)[0]
+
+
+def described_range(environment: Mapping[str, Any]) -> KnownRange:
+    """The :func:`known_range` of an environment of which there is a report alone: its entry ``env``.
 
     None where another function than Gymnasium's made it, where it cannot be made again from what the report says, and
     where that names a module: importing it would run code of whoever wrote the report.
     """
     if "make" in environment or named_code(str(environment["id"]), environment["kwargs"]) is not None:
-        return None
-    return _lowest_of_id(str(environment["id"]), json.dumps(environment["kwargs"], sort_keys=True))
+        return None, None
+    return _range_of_id(str(environment["id"]), json.dumps(environment["kwargs"], sort_keys=True))
 
 
 @lru_cache(maxsize=256)
-def _lowest_of_id(id: str, kwargs: str) -> float | None:
+def _range_of_id(id: str, kwargs: str) -> KnownRange:
     try:
-        return lowest_return(Environment(id, json.loads(kwargs)))
+        with closing(Environment(id, json.loads(kwargs)).make_one()) as env:
+            return known_range(env)
     except AdvWrappersError:
-        return None
+        return None, None
 
 
 # The least reward of a step, of environments of Gymnasium by the name of their class.
 LEAST_REWARDS: dict[str, float] = {
     "AcrobotEnv": -1.0, "CartPoleEnv": 1.0, "CliffWalkingEnv": -100.0, "InvertedPendulumEnv": 0.0,
     "MountainCarEnv": -1.0, "TaxiEnv": -10.0,
+}  # fmt: skip
+
+# The greatest one of those that are known; above 0 with every step of an episode.
+MOST_REWARDS: dict[str, float] = {
+    "AcrobotEnv": 0.0, "CartPoleEnv": 1.0, "CliffWalkingEnv": -1.0, "InvertedPendulumEnv": 1.0, "MountainCarEnv": -1.0,
 }  # fmt: skip
 
 # The lowest score that the rules of a game allow, by ALE's name of it.

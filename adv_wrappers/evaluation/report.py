@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -27,11 +25,11 @@ from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.distances_on_sampled_steps import Distance, ObservationSample
 from adv_wrappers.evaluation.report_formats import LONG_COLUMNS, long_rows, model_index, victim_name, write_tensorboard
 from adv_wrappers.evaluation.report_schema import REPORT_SCHEMA
-from adv_wrappers.evaluation.return_statistics import ReportRow, footnotes, marked
-from adv_wrappers.evaluation.text_table import TextTable
+from adv_wrappers.evaluation.return_statistics import KnownRange, ReportRow, footnotes, marked
+from adv_wrappers.evaluation.text_table import Tabular, TextTable
 from adv_wrappers.evaluation.threat_columns import row_label
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
-from adv_wrappers.rendering.fit_table_to_width import fit_table
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable, fit_table
 from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
 from adv_wrappers.utils.check_numbers import finite_float
 from adv_wrappers.utils.files import write
@@ -51,16 +49,28 @@ BY_IMPORTANCE = (
 
 
 def measured_row(
-    stack: ThreatStack, draws: EpisodeDraws, sample: ObservationSample | None, distances: Mapping[str, Distance]
+    stack: ThreatStack,
+    draws: EpisodeDraws,
+    sample: ObservationSample | None,
+    distances: Mapping[str, Distance],
+    known: KnownRange = (None, None),
 ) -> Row:
-    """The columns that one run decides; those that depend on other runs are None (see :func:`compared`)."""
+    """The columns that one run decides; those that depend on other runs are None (see :func:`compared`).
+
+    Args:
+        stack: the threats.
+        draws: what was played.
+        sample: the observations that were sampled.
+        distances: those that are measured of them.
+        known: the range of returns, at which the interval is cut.
+    """
     run, best = draws.run, draws.best
     returns, lengths = run.returns[best], run.lengths[best]
     fractions = run.attacked_steps[best] / lengths
     losses = None if run.losses is None else run.losses[best]
     return {
         "threat": stack.name,
-        **return_statistics.summary(returns),
+        **return_statistics.summary(returns, known),
         "caveat": return_statistics.caveat(returns),
         "regret": None,
         "impact": None,
@@ -108,23 +118,29 @@ def checked_row(stack: ThreatStack, row: Row) -> CheckedRow:
     return CheckedRow(stack.name, stack.layers, returns, transfer=stack.transfer, **row["checks"])
 
 
-def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> tuple[Row, ...]:
+def compared(
+    rows: Sequence[Row], lowest: float | None, fixed: float | None, known: KnownRange = (None, None)
+) -> tuple[Row, ...]:
     """The rows, the clean one first, with ``regret``, ``impact`` and ``general_impact``.
 
     Args:
         rows: the rows of :func:`measured_row`.
         lowest: the return that ``impact`` counts from; None where it is not known (yet).
         fixed: the one that ``general_impact`` counts from.
+        known: the range of returns, at which intervals are cut: rows of an older release are not.
     """
     clean = rows[0]["mean_return"] if rows else 0.0
+    ends = [return_statistics.cut((row["low"], row["high"]), row["mean_return"], known) for row in rows]
     return tuple(
         {
             **row,
+            "low": low,
+            "high": high,
             "regret": return_statistics.regret(clean, row["mean_return"]),
             "impact": return_statistics.impact(clean, row["mean_return"], lowest),
             "general_impact": return_statistics.impact(clean, row["mean_return"], fixed),
         }
-        for row in rows
+        for row, (low, high) in zip(rows, ends, strict=True)
     )
 
 
@@ -147,7 +163,7 @@ def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float 
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Tabular):
     """Results of :func:`adv_wrappers.evaluate`.
 
     Attributes:
@@ -284,7 +300,7 @@ class Report:
                 (:data:`BY_IMPORTANCE`) are left out. None has them all.
         """
         about = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
-        table = Table(title=escape(about), box=box.SIMPLE_HEAD)
+        table = PrintedTable(title=escape(about), box=box.SIMPLE_HEAD)
         table.caption = escape("\n".join([*self.footnotes(), *self.warnings])) or None
         table.title_style, table.title_justify = "bold", "left"
         table.caption_style, table.caption_justify = "yellow", "left"
@@ -310,22 +326,7 @@ class Report:
             fit_table(table, width, BY_IMPORTANCE)
         return table
 
-    def to_markdown(self) -> str:
-        """The table as GitHub shows it, with the intervals, what is marked, and the warnings."""
-        return self._text_table().markdown()
-
-    def to_latex(self) -> str:
-        """The table for a paper, with the package booktabs; special characters of names are escaped.
-
-        What marks mean is in the caption, and warnings are comments.
-        """
-        return self._text_table().latex()
-
-    def _repr_html_(self) -> str:
-        """The table as notebooks show it."""
-        return self._text_table().html()
-
-    def _text_table(self) -> TextTable:
+    def text_table(self) -> TextTable:
         """The table with the columns that its written forms have."""
         columns = ["threat", "return", "95% interval", "regret", "impact", "attacked", "changed"]
         columns += ["loss"] if self.measure is not None else []
@@ -383,10 +384,9 @@ class Report:
         """The table, its footnotes and the warnings as plain text."""
         table = self.table()
         table.caption = None
-        text = io.StringIO()
-        Console(file=text, width=160, color_system=None).print(table)
-        lines = [line.rstrip() for line in text.getvalue().splitlines()]
-        return "\n".join([*lines, *self.footnotes(), *(f"warning: {warning}" for warning in self.warnings)]).rstrip()
+        return "\n".join(
+            [str(table), *self.footnotes(), *(f"warning: {warning}" for warning in self.warnings)]
+        ).rstrip()
 
     def plot(self, path: str | Path) -> None:
         """Write a figure of the returns: means with their intervals, episodes behind them, the clean mean as a line.

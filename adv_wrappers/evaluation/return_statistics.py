@@ -19,6 +19,7 @@ _STEEPEST = 0.8  # skewness of the mean times the quantile: above it, lengths do
 _FREEDOM = 10_000  # from here on Student's quantiles differ from this one's by less than 0.02%
 Returns = Sequence[float] | NDArray[np.float64]
 ReportRow = Mapping[str, Any]  # a row of a report, or a part of it
+KnownRange = tuple[float | None, float | None]  # the lowest and the highest return of an episode, where they are known
 
 
 def mean_interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
@@ -190,10 +191,27 @@ def finite_returns(values: Returns) -> NDArray[np.float64]:
     return array
 
 
-def summary(values: Returns) -> dict[str, float]:
-    """``mean_return``, its :func:`mean_interval` ``low`` to ``high``, ``std``, ``median``, ``min`` and ``max``."""
+def cut(interval: tuple[float, float], mean: float, known: KnownRange) -> tuple[float, float]:
+    """An interval of a mean without what no return can be; the mean stays inside.
+
+    >>> cut((-2234.0, 2835.0), 300.0, (0.0, 500.0)), cut((-2234.0, 2835.0), 300.0, (None, 500.0))
+    ((0.0, 500.0), (-2234.0, 500.0))
+    """
+    (low, high), (lowest, highest) = interval, known
+    low = low if lowest is None else min(max(low, lowest), mean)
+    high = high if highest is None else max(min(high, highest), mean)
+    return low, high
+
+
+def summary(values: Returns, known: KnownRange = (None, None)) -> dict[str, float]:
+    """``mean_return``, its :func:`mean_interval` ``low`` to ``high``, ``std``, ``median``, ``min`` and ``max``.
+
+    Args:
+        values: the returns.
+        known: the lowest and the highest return that an episode can have, at which the interval is cut.
+    """
     array = finite_returns(values)
-    low, high = mean_interval(array)
+    low, high = cut(mean_interval(array), float(array.mean()), known)
     return {
         "mean_return": float(array.mean()),
         "low": low,

@@ -26,7 +26,7 @@ from typing import Any
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.evaluator import PERTURBED
-from adv_wrappers.evaluation.least_return import described_lowest_return
+from adv_wrappers.evaluation.least_return import described_range
 from adv_wrappers.evaluation.report import Report, Row, checked_row, compared
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
@@ -392,13 +392,14 @@ def _report(about: Mapping[str, Any], rows: Sequence[Row]) -> Report:
     names = unique(row["threat"] for row in rows)
     rows = [{**row, "threat": name} for row, name in zip(rows, names, strict=True)]
     under = _under(rows[0])
-    lowest = None if under else described_lowest_return(about["env"])
+    known = (None, None) if under else described_range(about["env"])
+    lowest = known[0]
     minimum = {"kind": "unknown" if lowest is None else "fixed", "value": lowest}
     made = Report(
         **{**about, "episode_seeds": tuple(about["episode_seeds"])},
         warnings=(),
         minimum=minimum,
-        threats=compared(rows, lowest, lowest),
+        threats=compared(rows, lowest, lowest, known),
     )
     return replace(made, warnings=tuple(_warnings(made, under)))
 

@@ -67,6 +67,29 @@ class TextTable:
         return "\n".join([*lines, *(f"<p>warning: {_html(warning)}</p>" for warning in self.warnings)])
 
 
+class Tabular:
+    """What can be written as a :class:`TextTable`."""
+
+    def text_table(self) -> TextTable:
+        """The table with the columns that its written forms have."""
+        raise NotImplementedError
+
+    def to_markdown(self) -> str:
+        """The table as GitHub shows it, with the intervals, what is marked, and the warnings."""
+        return self.text_table().markdown()
+
+    def to_latex(self) -> str:
+        """The table for a paper, with the package booktabs; special characters of names are escaped.
+
+        What marks mean is in the caption, and warnings are comments.
+        """
+        return self.text_table().latex()
+
+    def _repr_html_(self) -> str:
+        """The table as notebooks show it."""
+        return self.text_table().html()
+
+
 def plain(text: str) -> str:
     r"""A text on one line, without control characters and halves of surrogate pairs, which no file may hold.
 

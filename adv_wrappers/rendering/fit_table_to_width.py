@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -10,6 +11,15 @@ from rich.table import Column, Table
 
 LEAST_TEXT = 22  # columns of the terminal below which no text is folded, so that the text of a threat can be read
 _EMPTY = ("", "-")  # cells that say nothing
+
+
+class PrintedTable(Table):
+    """A rich table that ``print`` shows too, as plain text of at most 160 columns."""
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        Console(file=text, width=160, color_system=None).print(self)
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def fit_table(table: Table, width: int, by_importance: Sequence[str] = ()) -> list[str]:

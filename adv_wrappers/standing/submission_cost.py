@@ -19,6 +19,7 @@ from adv_wrappers.campaign.suite_attacks_without_training import beam
 from adv_wrappers.campaign.suite_cost import search_seconds, seconds_of
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.standing.measure_submission import (
     ATTACKS,
     CERTIFIED_SHARE,
@@ -79,7 +80,7 @@ class SubmissionCost:
 
     def table(self, minutes: float) -> Table:
         """A rich table of every attack of the standing: how long it takes, and whether it is played in a time."""
-        table, fitting = Table(box=box.SIMPLE_HEAD), self.fitting(minutes)
+        table, fitting = PrintedTable(box=box.SIMPLE_HEAD), self.fitting(minutes)
         for name in ("attack", "takes about", f"in {minutes:g} minutes"):
             table.add_column(name, justify="right" if name == "takes about" else "left", overflow="fold")
         for name in ATTACKS:

@@ -24,6 +24,7 @@ from rich.table import Table
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.rendering.resilience_plots import TrainingCurve, plot_histogram, plot_training
 from adv_wrappers.utils.files import write
 
@@ -309,7 +310,7 @@ class Resilience:
         one victim, the one with less is better.
         """
         about = f"{self.title()}, {len(self.test)} episodes"
-        table = Table(title=escape(about), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
+        table = PrintedTable(title=escape(about), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
         for name in TABLE_COLUMNS:
             table.add_column(name, justify="left" if name == TABLE_COLUMNS[0] else "right", overflow="fold")
         for row in self.rows():

@@ -27,6 +27,7 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.return_statistics import footnotes
+from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
 from adv_wrappers.training.train_one_robust_sarsa_critic import CriticTraining, check_setting
 from adv_wrappers.training.training_folder import check_chosen_folder
@@ -109,7 +110,7 @@ class CriticScan:
 
     def table(self) -> Table:
         """A rich table with one row a critic, the strongest marked."""
-        table = Table(title=self.protocol, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        table = PrintedTable(title=self.protocol, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         table.caption = "\n".join(footnotes(self.chosen.threats)) or None
         table.add_column("critic", overflow="fold")
         for name in ("return", "95% interval", "median"):

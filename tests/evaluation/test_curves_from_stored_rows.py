@@ -26,16 +26,21 @@ def test_a_curve_begins_with_the_clean_run_and_goes_to_the_right() -> None:
     assert [(curve.panel, curve.label) for curve in found.curves] == [("", "pgd"), ("", "noise")] and found.notes == ()
     pgd = found.curves[0].points
     assert [(point.x, point.mean) for point in pgd] == [(0.0, 450.0), (0.1, pytest.approx(216.6667)), (0.2, 20.0)]
-    assert (pgd[1].low, pgd[1].high) == mean_interval(WEAK) and (pgd[1].count, pgd[1].of) == (3, "episodes")
+    assert mean_interval(WEAK)[0] < 0  # which CartPole does not return
+    assert (pgd[1].low, pgd[1].high) == (0.0, mean_interval(WEAK)[1]) and (pgd[1].count, pgd[1].of) == (3, "episodes")
     assert pgd[1].caveat is not None and pgd[1].caveat.startswith("fewer than 10 episodes")
 
 
 def test_seeds_of_one_victim_are_pooled_and_victims_are_not() -> None:
     point = curves_of([ONE, FURTHER]).curves[0].points[1]
-    assert (point.low, point.high) == mean_interval([*WEAK, 290.0]) and (point.count, point.episodes) == (4, 4)
+    assert (point.low, point.high) == (0.0, mean_interval([*WEAK, 290.0])[1]) and (point.count, point.episodes) == (
+        4,
+        4,
+    )
     point = curves_of([ONE, FURTHER, OTHER]).curves[0].points[1]
     means = [sum([*WEAK, 290.0]) / 4, 50.0]
-    assert (point.low, point.high) == mean_interval(means) and (point.count, point.of, point.episodes) == (
+    assert mean_interval(means)[0] < 0 and mean_interval(means)[1] > 500  # which CartPole does not return
+    assert (point.low, point.high) == (0.0, 500.0) and (point.count, point.of, point.episodes) == (
         2,
         "victims",
         7,
@@ -109,3 +114,10 @@ def test_the_table_and_json_have_every_point(tmp_path: Path) -> None:
     }  # fmt: skip
     found.plot(tmp_path / "curves.svg")
     assert (tmp_path / "curves.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_the_table_is_written_and_printed() -> None:
+    found = curves_of(ONE, col="victim")
+    assert r"\toprule" in found.to_latex() and found.to_markdown().startswith("**return over eps**")
+    assert found.text_table().columns == ("victim, threat", "eps", "return", "95% interval", "over")
+    assert "pgd" in str(found) and "object at" not in str(found.table())

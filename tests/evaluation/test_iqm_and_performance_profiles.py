@@ -229,3 +229,11 @@ def test_tables_frames_and_figures(found, tmp_path: Path) -> None:
     assert text.startswith("<?xml") and "nan" not in text.lower().split("</metadata>")[-1]
     with pytest.raises(ValueRangeError, match="a picture is written as"):
         found.plot(tmp_path / "profiles.gif")
+
+
+def test_the_table_is_written_and_printed(found) -> None:
+    name = found.groups[0].name
+    assert r"\toprule" in found.to_latex() and found.to_markdown().startswith("**normalised scores**")
+    assert "<table>" in found._repr_html_()
+    for text in (str(found), str(found.table())):
+        assert name in text and "object at" not in text and "IQM" in text

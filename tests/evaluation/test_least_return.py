@@ -19,7 +19,7 @@ from gymnasium.wrappers import (
 import adv_wrappers as adv
 from adv_wrappers.atari import atari
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.least_return import LeastReturn, described_lowest_return
+from adv_wrappers.evaluation.least_return import LeastReturn, described_lowest_return, described_range, known_range
 from tests.certification.walks import Walk
 
 
@@ -145,3 +145,25 @@ def test_what_is_not_known():
         LeastReturn.create(Walk(), "Walk", float("nan"))
     with pytest.raises(ValueRangeError, match="least_return must be a finite number, got '1'"):
         LeastReturn.create(Walk(), "Walk", None, "1")
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs", "known"),
+    [
+        ("CartPole-v1", {}, (0.0, 500.0)),
+        ("CartPole-v1", {"max_episode_steps": 30}, (0.0, 30.0)),
+        ("CartPole-v1", {"sutton_barto_reward": True}, (-1.0, None)),
+        ("Acrobot-v1", {}, (-500.0, 0.0)),
+        ("MountainCar-v0", {}, (-200.0, -1.0)),
+        ("Pendulum-v1", {}, (None, None)),
+    ],
+)
+def test_the_range_of_returns(id, kwargs, known):
+    with closing(gym.make(id, **kwargs)) as env:
+        assert known_range(env) == known
+    assert described_range({"id": id, "kwargs": kwargs}) == known
+
+
+def test_changed_rewards_have_no_known_range():
+    with closing(TransformReward(gym.make("CartPole-v1"), lambda reward: 10 * reward)) as env:
+        assert known_range(env) == (None, None)

@@ -152,7 +152,7 @@ def test_negative_rewards():
 def test_a_search_that_misses_timings_is_found(mutant, monkeypatch):
     if mutant == "no way back":
         monkeypatch.setattr(tree_search.Snapshot, "restore", lambda snapshot, env: None)
-        monkeypatch.setattr(tree_search, "check_repeats", lambda env, action: None)
+        monkeypatch.setattr(tree_search, "check_repeats", lambda env, action, **more: None)
     else:
         monkeypatch.setattr(optimal_timing.TimingSearch, "_least_future", lambda search, t, rest: 1.0)
     with pytest.raises(AssertionError):

@@ -73,6 +73,16 @@ def test_reading_rows_imports_no_module(tmp_path, noted_module):  # noqa: F811
     assert not imported()
 
 
+def test_intervals_are_cut_at_the_range_of_returns(filled):
+    wide = [-2234.0, 2835.0]
+    with Store(":memory:") as store:
+        for n, (about, row) in enumerate(Store(filled, read_only=True).rows()):  # of a release that did not cut
+            ends = dict(zip(("low", "high"), wide, strict=True)) if row["layers"] else {}
+            store.add([PlayedCell(str(n), str(n), about, {**row, **ends}, None, 1.0, "")])
+        for report in store.reports():
+            assert [(row["low"], row["high"]) for row in report.threats] == [(500, 500), (0, 500), (0, 500)]
+
+
 def test_the_best_of_several_draws_is_in_the_report_of_its_run():
     plan = Plan.of(victims=[DQN], threats=["noise:eps=0.2"], episodes=2, best_of=3)
     with Store(":memory:") as store:

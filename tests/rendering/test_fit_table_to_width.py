@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from adv_wrappers.rendering.fit_table_to_width import LEAST_TEXT, fit_table, full_width
+from adv_wrappers.rendering.fit_table_to_width import LEAST_TEXT, PrintedTable, fit_table, full_width
 
 COLUMNS = ("threat", "return", "interval", "median", "impact", "ms/step")
 ROWS = [
@@ -65,3 +65,11 @@ def test_a_text_is_folded_before_a_column_goes_but_not_to_a_few_letters() -> Non
     assert fit_table(made, full_width(table()) - longest + LEAST_TEXT, ["threat"]) == []
     assert made.columns[0].width is None and made.columns[0].header == "threat"
     assert fit_table(made, full_width(table()) - longest + LEAST_TEXT - 1, ["threat"]) == ["impact"]
+
+
+def test_a_table_is_printed_as_text():
+    table = PrintedTable("threat", "return")
+    table.add_row("noise:eps=0.1", "436.2")
+    lines = str(table).splitlines()
+    assert any(line.split() == ["│", "noise:eps=0.1", "│", "436.2", "│"] for line in lines)
+    assert all(line == line.rstrip() for line in lines)
