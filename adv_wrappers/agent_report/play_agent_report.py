@@ -286,6 +286,7 @@ class _Sections:
         self.frames, self.film = folder.before.frames, folder.before.film
         self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
+        self._said = list[str]()  # of the environment, in its first steps
         self._attacked = set[At]()  # of the other parts of the observation
         self.advised = hardened_by(victim, environment, folder.path.parent)
         same = folder.before.harden_by == self.advised.by
@@ -315,7 +316,7 @@ class _Sections:
         self.rows.play_clean()
         for sentence in said_in(self.rows.clean).values():
             self.tell(f"WARNING: {sentence}")
-            self.reasons.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+            self._said.append(f"{sentence[:1].upper()}{sentence[1:]}.")
         self.not_tried += self.ranges.unfit
         self.sweep = self._sweep_of(self.ranges)
         if self.ranges.choices:
@@ -462,13 +463,14 @@ class _Sections:
         self.sweep.outwards(self._at(self.cheap, "the sweep of eps"))
 
     def _reasons(self) -> tuple[str, ...]:
-        """Why these budgets and this order."""
+        """What the environment's first steps said, and why these budgets and this order."""
         found = self.strongest
         if not found:
-            return ()
+            return tuple(self._said)
         clean, least = self.rows.clean["mean_return"], found[min(found)]
         at_least = "nothing is lost" if clean - least.mean <= NO_LOSS * abs(clean) else "something is lost already"
         return (
+            *self._said,
             f"eps goes from {min(found):.3g} to {max(found):.3g} {self._unit()}; at the smallest {at_least}.",
             "Noise is played first, then what is strongest for its price, at ever smaller eps while half is lost; then "
             "the other attacks, from the quickest to the slowest, first at the eps around which the return falls.",
@@ -511,7 +513,8 @@ class _Sections:
         self.tell(f"other values of {part.words}")
         why, clean, count = "other values of the observation", float(self.rows.clean["mean_return"]), len(part.choices)
         counts = [Valid()] if count == 1 else [*(L0(k) for k in (1, 2, 4, 8) if k < count), Valid()]
-        reasons = {attack: self.rows.fits(attack, Valid(), part.at) for attack in _CHANGES}
+        attacks = [attack for attack in _CHANGES if self.victim.kind == "q" or not attack.endswith("loss=q")]
+        reasons = {attack: self.rows.fits(attack, Valid(), part.at) for attack in attacks}
         self.not_tried += [f"{attack} does not apply: {reason}" for attack, reason in reasons.items() if reason]
         played = dict[str, float]()
         for attack in (attack for attack, reason in reasons.items() if reason is None):

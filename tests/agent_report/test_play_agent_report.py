@@ -180,6 +180,15 @@ def test_observations_of_every_space(
         assert any("bool" in sentence for sentence in made.choices.not_tried)
 
 
+def test_an_environment_that_does_not_repeat_is_said_on_the_page(tmp_path: Path) -> None:
+    class Unseeded(Guess):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset()
+
+    made = report(victim(Plain()), Unseeded, 0.1, out=tmp_path / "out", episodes=2, tell=None)
+    assert made.choices.reasons[0].startswith("The environment does not repeat")
+
+
 def test_episodes_of_a_single_step(tmp_path: Path) -> None:
     """Blackjack, and contextual bandits: there is no second step whose time tells the price of a row."""
 
