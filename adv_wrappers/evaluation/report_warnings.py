@@ -211,7 +211,8 @@ def random_answers(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str]:
     if unequal:
         found.append(
             f"the agent answers differently when it is asked twice about one observation ({unequal} of {asked}): there "
-            f"is noise, or dropout, in its forward pass, and an attack's gradient is that of one draw. Switch it off, "
+            f"is noise, or dropout, in its forward pass, or a state that runs on from call to call (give that by "
+            f"initial_state=), and an attack's gradient is that of one draw. Switch it off, "
             f"or aim the attacks at the expectation: a victim whose module averages many draws (as Smoothed does)"
         )
     if isinstance(victim, Smoothed) and victim.samples < 2 and any(o.layers for o in outcomes):
