@@ -72,6 +72,7 @@ def permitted(game: Game) -> int:
 
 
 THREATS = ["action-flip", "action-noise", "worst-action:by=policy", LARGEST, "action-delay:steps=1"]
+IDS = ["action-flip", "action-noise", "worst-action", "largest", "action-delay"]  # a function has its address in its text
 OVER_MASK = adv.ThreatModel("observation", adv.Noise(), adv.Valid(), at="action_mask")
 
 
@@ -79,7 +80,7 @@ def victim(game: Game) -> Any:
     return adv.from_module(policy, game.observation_space, game.action_space, "logits")
 
 
-@pytest.mark.parametrize("threat", THREATS, ids=str)
+@pytest.mark.parametrize("threat", THREATS, ids=IDS)
 @pytest.mark.parametrize("where", ["observation", "both", "info"])
 def test_single_environments(threat: Any, where: str) -> None:
     game = Game(where)
@@ -95,7 +96,7 @@ def test_single_environments(threat: Any, where: str) -> None:
     assert game.forbidden == 0
 
 
-@pytest.mark.parametrize("threat", THREATS[:4], ids=str)
+@pytest.mark.parametrize("threat", THREATS[:4], ids=IDS[:4])
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("lie", [False, True])
 def test_vectors(threat: Any, mode: AutoresetMode, lie: bool) -> None:
@@ -110,7 +111,7 @@ def test_vectors(threat: Any, mode: AutoresetMode, lie: bool) -> None:
     assert sum(game.forbidden for game in games) == 0
 
 
-@pytest.mark.parametrize("threat", THREATS[:4], ids=str)
+@pytest.mark.parametrize("threat", THREATS[:4], ids=IDS[:4])
 @pytest.mark.parametrize("where", ["observation", "info"])
 @pytest.mark.parametrize("lie", [False, True])
 def test_vectors_of_sb3(threat: Any, where: str, lie: bool) -> None:
