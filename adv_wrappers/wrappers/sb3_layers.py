@@ -126,10 +126,10 @@ class VecLayer(Layer, VecEnvWrapper):
         return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.field.paths)
 
     def _reset_infos_beneath(self) -> list[Info]:
-        """The infos of the newest resets, which SB3's own wrappers do not pass on."""
+        """The infos of the newest resets, which SB3's own wrappers do not pass on, nor vectors of other libraries."""
         beneath = layers(self.venv)
         nearest: Any = beneath[-1] if beneath else self.venv.unwrapped
-        return list(nearest.reset_infos)
+        return list(getattr(nearest, "reset_infos", ())) or [{} for _ in range(self.num_envs)]
 
     def _with_masks(self, obs: Any, infos: Sequence[Info]) -> list[Info]:
         """The infos of all rows, with the masks that lie in observations."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -71,9 +73,18 @@ class Foreign(vec_env.VecEnvWrapper):
         return obs, rewards, dones.astype(np.uint8), infos
 
 
+class NoVecEnvBeneath(Foreign):
+    """With a vector beneath that is none of SB3's, and knows of no infos of resets."""
+
+    @property
+    def unwrapped(self):
+        return types.SimpleNamespace(_seeds=self.venv._seeds)
+
+
 @pytest.mark.filterwarnings("ignore:The `render_mode` attribute is not defined:UserWarning")
-def test_vectors_of_other_libraries():
-    venv = adv.wrap(Foreign(vector("sb3", RIGS["q"], 2)), "noise:eps=0.5,when=window(1,9)", "noise:eps=0.1")
+@pytest.mark.parametrize("kind", [Foreign, NoVecEnvBeneath])
+def test_vectors_of_other_libraries(kind):
+    venv = adv.wrap(kind(vector("sb3", RIGS["q"], 2)), "noise:eps=0.5,when=window(1,9)", "noise:eps=0.1")
     venv.seed(2)  # two and four steps
     venv.reset()
     attacked = []
