@@ -72,7 +72,8 @@ def permitted(game: Game) -> int:
 
 
 THREATS = ["action-flip", "action-noise", "worst-action:by=policy", LARGEST, "action-delay:steps=1"]
-IDS = ["action-flip", "action-noise", "worst-action", "largest", "action-delay"]  # a function has its address in its text
+# a function has its address in its text
+IDS = ["action-flip", "action-noise", "worst-action", "largest", "action-delay"]
 OVER_MASK = adv.ThreatModel("observation", adv.Noise(), adv.Valid(), at="action_mask")
 
 
