@@ -109,6 +109,8 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
             and type(info) is dict
         ):
             check_step(self.env, answer)
+            if type(obs) is np.ndarray and self._shape is not None:
+                self._dtype = obs.dtype  # such as float64 where float32 is declared: as usual from now on
         self._steps += 1
         if self._steps >= self._notice:
             self._goes_on()
@@ -177,9 +179,10 @@ _WATCHDOG = Watchdog(
 
 def is_limited(env: Env) -> bool:
     """Whether an environment says after how many steps its episodes end."""
-    spec = env.spec
-    limits = ("max_num_frames", "max_num_frames_per_episode")  # of the Arcade Learning Environment
-    if spec is not None and (spec.max_episode_steps is not None or any(name in spec.kwargs for name in limits)):
+    if env.spec is not None and env.spec.max_episode_steps is not None:
+        return True
+    game: Any = getattr(env.unwrapped, "ale", None)  # of the Arcade Learning Environment, which counts frames
+    if hasattr(game, "getInt") and game.getInt("max_num_frames_per_episode") > 0:
         return True
     return any(isinstance(one, TimeLimit) or hasattr(one, "_max_episode_steps") for one in _inside(env))
 
@@ -299,6 +302,8 @@ def check_step(env: Env, answer: Any) -> None:
 
 def _is_number(value: Any) -> bool:
     """Whether this is one real number, no text and no array of one."""
+    if type(value) in _REWARDS or type(value) in _FLAGS:
+        return True
     if isinstance(value, (str, bytes, complex, np.complexfloating)) or getattr(value, "shape", ()) not in ((), None):
         return False
     return isinstance(value, SupportsFloat) and getattr(getattr(value, "dtype", None), "kind", "f") in "biuf"
@@ -367,7 +372,8 @@ def _name(env: Any) -> str:
 
 def _short(value: Any) -> str:
     if isinstance(value, (tuple, list)):
-        return f"{len(value)} ({', '.join(type(part).__name__ for part in value[:6])})"
+        kind = "" if isinstance(value, tuple) else "a list of "
+        return f"{kind}{len(value)} ({', '.join(type(part).__name__ for part in value[:6])})"
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} and shape {value.shape}"
     return f"{value!r:.60}"

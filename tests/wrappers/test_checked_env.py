@@ -204,6 +204,23 @@ def test_a_limit_that_is_known(make: Any) -> None:
     assert not is_limited(Walk())
 
 
+@pytest.mark.parametrize("env", ["adv-daylight/Pong-Shift-v0", "ALE/Pong-v5"])
+def test_the_limit_of_a_game_is_in_frames(env: str) -> None:
+    pytest.importorskip("ale_py")
+    assert is_limited(adv.Environment(env)())
+    game = gym.make("ALE/Pong-v5", max_num_frames_per_episode=0)
+    assert not is_limited(game)  # though its spec names a limit
+
+
+def test_what_was_looked_at_is_as_usual_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    env, looked = CheckedEnv(Walk(shown=np.zeros(2))), list[Any]()  # float64, which vectors cast
+    env.reset(seed=0)
+    monkeypatch.setattr(checked_env, "check_step", lambda _, given: looked.append(given))
+    for _ in range(3):
+        env.step(0)
+    assert len(looked) == 1
+
+
 def test_the_limit_of_a_function_is_that_of_gymnasium() -> None:
     env = adv.Environment(Walk, {"max_episode_steps": 3, "ends": None})()
     env.reset(seed=0)
