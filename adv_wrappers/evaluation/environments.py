@@ -64,7 +64,10 @@ class Environment:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.env, str) or callable(self.env)):
-            raise SpaceError(f"expected the id of an environment or a function that makes one, got {self.env!r}")
+            made = ": give what makes it, such as lambda: MyEnv(...)" if hasattr(self.env, "reset") else ""
+            raise SpaceError(
+                f"expected the id of an environment or a function that makes one, got {self.env!r:.200}{made}"
+            )
 
     @classmethod
     def of(

@@ -9,7 +9,7 @@ of.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -24,43 +24,67 @@ STEPS = 64  # of an episode that are played twice
 _ROUNDING = 1e-5  # by which two playings may differ, relative and absolute: bodies in contact are not exact
 
 
-def unrepeated(env: gym.Env[Any, Any], victim: Victim, seed: int, space: OutsideSpace | None = None) -> str:
+def unrepeated(
+    envs: Sequence[gym.Env[Any, Any]],
+    victim: Victim,
+    seed: int,
+    space: OutsideSpace | None = None,
+    on_step: Callable[[], None] | None = None,
+) -> str:
     """Play the first steps of an episode twice, with the same actions, and say where the second time differs.
 
+    What an environment does at its first reset alone, such as loading a scene that later resets put back, is not held
+    against it: all are reset once where a third time is like the second.
+
     Args:
-        env: the environment, which is reset.
+        envs: environments that are alike, the first of which is played; they are reset.
         victim: acts the first time.
         seed: of the episode.
         space: looks at the observations, or None.
+        on_step: called after every step.
 
     Returns:
         A sentence; "" where nothing differs.
     """
     runner, actions = PolicyRunner(victim, 1), list[Any]()
     runner.reset(None, [seed])
-    answers: list[list[tuple[Any, ...]]] = []
-    for again in (False, True):
-        obs, _ = env.reset(seed=seed)
+
+    def play(again: bool = True) -> list[tuple[Any, ...]]:
+        obs, _ = envs[0].reset(seed=seed)
         found: list[tuple[Any, ...]] = [(copy.deepcopy(obs),)]
         while len(found) <= STEPS:
             if not again:
                 actions.append(runner.act_one(obs))
             elif len(found) > len(actions):
                 break
-            obs, reward, terminated, truncated, _ = env.step(actions[len(found) - 1])
+            obs, reward, terminated, truncated, _ = envs[0].step(actions[len(found) - 1])
             found.append((copy.deepcopy(obs), float(reward), bool(terminated), bool(truncated)))
+            if on_step is not None:
+                on_step()
             if terminated or truncated:
                 break
-        answers.append(found)
+        return found
+
+    first, second = play(again=False), play()
     if space is not None:
-        for answer in answers[0]:
+        for answer in first:
             space.look(answer[0], 0)
-    for step, (one, two) in enumerate(zip(*answers, strict=False)):
-        for name, first, second in zip(("observation", "reward", "terminated", "truncated"), one, two, strict=False):
-            if _differ(first, second):
+    said = _difference(first, second)
+    if said and not _difference(second, play()):
+        for env in envs[1:]:
+            env.reset(seed=seed)
+        return ""
+    return said
+
+
+def _difference(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ...]]) -> str:
+    """A sentence about the first answer that differs between two playings; "" for none."""
+    for step, (one, two) in enumerate(zip(first, second, strict=False)):
+        for name, a, b in zip(("observation", "reward", "terminated", "truncated"), one, two, strict=False):
+            if _differ(a, b):
                 where = f"the {name} of step {step}" if step else "the first observation"
                 return (
-                    f"the environment does not repeat: {where} was {_short(first)}, and {_short(second)} when the "
+                    f"the environment does not repeat: {where} was {_short(a)}, and {_short(b)} when the "
                     f"episode of the same seed was played again with the same actions. So runs under attack are not "
                     f"paired with the clean run, and the same call gives other numbers. It keeps a state over its "
                     f"episodes, or draws from elsewhere than self.np_random, which super().reset(seed=seed) makes"
@@ -107,28 +131,34 @@ class OutsideSpace:
         """Look at an observation, or at a batch of them, which has one axis more."""
         if self.found:
             return
-        for path, low, high in self._leaves:
+        for path, low, high, slack in self._leaves:
             leaf = observation
             for key in path:
                 leaf = leaf[key]
             values: Array = np.asarray(leaf)
-            outside = (values < low) | (values > high)
+            outside = (values < low - slack) | (values > high + slack)
             if outside.any():
                 at = tuple(np.argwhere(outside)[0].tolist())
                 feature = at[axes:]
                 name = "".join(f"[{part!r}]" for part in (*path, *feature))
+                box = f"gymnasium.spaces.Box(-numpy.inf, numpy.inf, {low.shape}, {low.dtype.name!r})"
+                place = "".join(f"[{part!r}]" for part in path)
+                wide = f"gymnasium.wrappers.TransformObservation(env, lambda x: x, {box})"
                 self.found = (
                     f"observation{name} was {values[at]:.6g}, outside of the declared space ({low[feature]:.6g} to "
                     f"{high[feature]:.6g}). A budget is met with the space, widened to the true value, so an attack "
                     f"may move such a feature towards the space alone: half of its ball is missing. For the whole "
-                    f"ball, declare a space that holds the values: gymnasium.wrappers.TransformObservation(env, lambda "
-                    f"x: x, gymnasium.spaces.Box(-numpy.inf, numpy.inf, {low.shape}))"
+                    f"ball, declare a space that holds the values: "
+                    f"{f'{box} as observation_space{place}' if path else wide}"
                 )
                 return
 
 
 def _boxes(space: Space, path: tuple[Any, ...]) -> Any:
-    """Paths, lower and upper bounds of the Boxes in a space that values of their dtype can lie outside of."""
+    """Of the Boxes in a space that values of their dtype can lie outside of, path, bounds, and what counts as on them.
+
+    Floats that are clipped, scaled or normalised in another precision end just beside a bound.
+    """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         pairs: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, inner in pairs:
@@ -138,4 +168,6 @@ def _boxes(space: Space, path: tuple[Any, ...]) -> Any:
         if space.dtype.kind in "iu":
             ends = (np.iinfo(space.dtype).min, np.iinfo(space.dtype).max)
         if (space.low > ends[0]).any() or (space.high < ends[1]).any():
-            yield path, space.low, space.high
+            width = space.high.astype(np.float64) - space.low
+            near = np.where(np.isfinite(width), _ROUNDING * width, _ROUNDING) if space.dtype.kind == "f" else 0
+            yield path, space.low, space.high, near

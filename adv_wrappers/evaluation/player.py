@@ -182,7 +182,8 @@ class Player:
         cell, (recorder, env) = self._cells[block.cell], self._runs[block.cell]
         if self._unrepeated is None:
             rows = getattr(self.venv, "envs", ())  # none where MuJoCo is stepped directly
-            self._unrepeated = unrepeated(rows[0], cell.victim, cell.episodes.seeds[0], self._outside) if rows else ""
+            first = cell.victim, cell.episodes.seeds[0], self._outside, self._on_step
+            self._unrepeated = unrepeated(rows, *first) if rows else ""
         sample = ObservationSample(block.seeds) if block.sampled else None
         losses = None
         if block.target is not None:

@@ -113,6 +113,23 @@ def test_an_environment_that_does_not_follow_its_seed(env: Any, where: str) -> N
     assert where in sentence and "not paired" in sentence and "super().reset(seed=seed)" in sentence
 
 
+class OnlyAtFirst(Well):
+    """Its first reset is another one than all later ones, as of a scene that is loaded once."""
+
+    scale = np.float32(0.5)
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = super().reset(**given)
+        obs, self.scale = obs * self.scale, np.float32(1)
+        return obs, info
+
+
+def test_what_the_first_reset_alone_does() -> None:
+    assert not said(OnlyAtFirst, "does not repeat")
+    one, two = (adv.evaluate(agent(), OnlyAtFirst, episodes=4, num_envs=n).threats[0] for n in (1, 4))
+    assert one["returns"] == two["returns"]  # of all environments side by side it is over
+
+
 @pytest.mark.parametrize("env", [Well, "CartPole-v1", "LunarLander-v3"])
 def test_one_that_does(env: Any) -> None:
     victim = "zoo:cartpole-dqn" if env == "CartPole-v1" else agent()
@@ -170,7 +187,22 @@ def test_leaves_that_lie_outside() -> None:
     shown["b"][1][2, 0, 1] = 12
     look.look(shown)
     assert look.found.startswith("observation['b'][1][0][1] was 12, outside of the declared space (0 to 9)")
+    assert "gymnasium.spaces.Box(-numpy.inf, numpy.inf, (1, 2), 'uint8') as observation_space['b'][1]" in look.found
     assert OutsideSpace(spaces.Box(0, 255, (2, 2), np.uint8))._leaves == []  # nothing can lie outside
+
+
+@pytest.mark.parametrize(
+    ("space", "shown"),
+    [
+        (spaces.Box(np.float32(-0.7), np.float32(0.7), (2,)), np.array([0.7, -0.7])),  # float32 of 0.7 is below it
+        (BOX, np.array([1.0000001, 0, -1.0000002], np.float32)),
+        (spaces.Box(-3.4e38, 3.4e38, (1,)), np.array([3.4e38], np.float32)),
+    ],
+)
+def test_values_on_a_bound_in_another_precision(space: Any, shown: Any) -> None:
+    look = OutsideSpace(space)
+    look.look(shown, 0)
+    assert look.found == ""
 
 
 def test_reports_claims_and_plans_say_it(tmp_path: Any) -> None:
@@ -217,8 +249,24 @@ def test_a_simulator_of_which_only_one_can_run(tmp_path: Any) -> None:
     assert found.report.num_envs == 1 and OnlyOne.running == 0
 
 
+def test_the_first_error_is_told_where_closing_fails_too() -> None:
+    class BadlyClosed(OnlyOne):
+        def close(self) -> None:
+            super().close()
+            raise RuntimeError("it is not running")
+
+    with pytest.raises(SpaceError, match="the port is taken"):
+        adv.evaluate(agent(), BadlyClosed, episodes=2)
+
+
 def test_the_same_environment_is_not_played_side_by_side() -> None:
     shared = Well()
     with pytest.raises(SpaceError, match="the same environment was returned twice"):
         adv.evaluate(agent(), lambda: shared, episodes=2)
     adv.evaluate(agent(), lambda: shared, episodes=2, num_envs=1)
+
+
+def test_an_environment_itself_is_refused_with_what_makes_one() -> None:
+    for made in (Well(), gym.vector.SyncVectorEnv([Well])):
+        with pytest.raises(SpaceError, match=r"a function that makes one, got .*: give what makes it, such as lambda"):
+            adv.evaluate(agent(), made, episodes=1)  # type: ignore[arg-type]
