@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.agent_report.advice import option_of, words_of_agent
-from adv_wrappers.agent_report.play_rows_until_deadline import TrialPlayer
+from adv_wrappers.agent_report.play_rows_until_deadline import Progress, TrialPlayer
 from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow, sorted_report
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.frame_stack_budget import Newest
@@ -30,7 +30,6 @@ from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
 _RESERVE = 2.0  # seconds that are kept for the page
-Progress = Callable[[str, int, int], object]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from adv_wrappers.victims.victim import Victim
 
 _TIMED_STEPS, _TIMED_SECONDS = 20, 0.5  # of a threat that is timed before it is played
 ROOM = 1.25  # a row may take so much longer than estimated
+Progress = Callable[[str, int, int], object]  # a threat, its episodes that are finished, and all of them
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class TrialPlayer:
         deadline: Deadline,
         out: Path,
         workers: int = 1,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: Progress | None = None,
         at: At = None,
     ) -> None:
         self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
@@ -124,7 +125,7 @@ class TrialPlayer:
     def play_clean(self) -> Row:
         """The row without an attack."""
         with closing(self.evaluator([CLEAN_RUN])) as evaluator:
-            self._play(evaluator, [0])
+            self._play(evaluator, [0], self._progress)
         return self._rows[0]
 
     def fits(self, text: str, budget: Budget | None, at: At = None) -> str | None:
@@ -171,7 +172,7 @@ class TrialPlayer:
                 self.leave_out(text, why, seconds)
                 raise OutOfTime
             try:
-                row = self._play(evaluator, [1])[1]
+                row = self._play(evaluator, [1], self._progress if kept else self._told)[1]
             except OutOfTime:  # it takes longer than it seemed: another program uses the machine
                 self.leave_out(text, why, seconds)
                 raise
@@ -268,13 +269,13 @@ class TrialPlayer:
                 self._seconds[attack] = self.clean["ms_per_step"] / 1000
         return self._seconds[attack] * steps
 
-    def _play(self, evaluator: Evaluator, which: list[int]) -> dict[int, Row]:
+    def _play(self, evaluator: Evaluator, which: list[int], progress: Progress | None) -> dict[int, Row]:
         rows = {i: row for i, row in self._rows.items() if i == 0}
         play_missing(
             evaluator,
             rows,
             [0, *which],
-            progress=self._told,
+            progress=progress,
             out=self.out,
             resume=True,
             workers=self._workers,

@@ -413,7 +413,7 @@ class Field:
                 raise ValueRangeError(
                     f"{threat.label} got {got}, expected one of {self.leaves[0]}. Agents of Stable-Baselines3 "
                     "number actions from 0 whatever start is: give the layer the agent, as in "
-                    "PerturbAction(env, threat, victim=from_sb3(model)), or wrap the environment in "
+                    "PerturbAction(env, threat, victim=agent), or wrap the environment in "
                     f"gymnasium.wrappers.TransformAction(env, lambda action: action, {from_zero(self.leaves[0])})"
                 )
         if not self.grid:

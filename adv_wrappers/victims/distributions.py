@@ -382,7 +382,7 @@ def mode_of(distribution: Distribution) -> Tensor:
     except NotImplementedError as error:
         raise TypeError(
             f"{type(distribution).__name__} has no mode, which an agent could play: give a function of the action that "
-            f"it plays, with kind='mean'"
+            f"it plays, as 'mean'"
         ) from error
 
 

@@ -201,8 +201,8 @@ def from_module(
     if said == "action" and draws(victim, takes_rows):
         warnings.warn(
             "the module draws the actions that it returns (another one when it is asked again), so figures are those "
-            "of some draws, and an attack sees the noise. Give what it draws from, as in from_module(lambda x: "
-            "agent.actor(x), ..., 'logits', select='sample'), or its most likely action",
+            "of some draws, and an attack sees the noise. Give what it draws from, as in from_module(agent.actor, ..., "
+            "'logits', select='sample'), or its most likely action",
             UserWarning,
             stacklevel=2,
         )
@@ -352,7 +352,7 @@ class ModuleVictim(Victim):
         seen = "every row that the module returns lies in [0, 1] and sums to one: these are probabilities"
         if said == "q":
             warnings.warn(
-                f"{seen}, and no Q-values, and attacks on them are weak. Give kind='logits', and their logarithms are "
+                f"{seen}, and no Q-values, and attacks on them are weak. Give it as 'logits', and their logarithms are "
                 f"taken",
                 UserWarning,
                 stacklevel=3,

@@ -101,7 +101,7 @@ def input_form(
             return net(to_arrays(obs), *to_arrays(state)), False
         with torch.set_grad_enabled(gradient):
             out = net(_requiring_gradient(obs) if gradient else obs, *state)
-        return out, gradient and _differentiable(out, obs)
+            return out, gradient and _differentiable(out, obs)
 
     faults: list[Exception] = []
     with warnings.catch_warnings():
@@ -161,8 +161,10 @@ def _differentiable(out: object, obs: object) -> bool:
     if not isinstance(out, Tensor):
         return True
     seen = [leaf for leaf in tensors(obs) if leaf.requires_grad]
-    if not out.requires_grad or not seen:
-        return out.requires_grad
+    if not seen:  # choices, which no attack by gradients is for
+        return True
+    if not out.requires_grad:
+        return False
     return any(slope is not None for slope in torch.autograd.grad(out.sum(), seen, allow_unused=True))
 
 
@@ -268,7 +270,7 @@ def gives_probabilities(
     except Exception:  # of a function that takes no such observations: it has answered for zeros
         return False
     out = out[0] if start or form == "first" else out
-    if not isinstance(out, Tensor) or out.dim() != 2 or out.shape[1] != sum(sizes) or max(sizes) < 2:
+    if not isinstance(out, Tensor) or out.is_meta or out.dim() != 2 or out.shape[1] != sum(sizes) or max(sizes) < 2:
         return False
     slack = max(1e-4, 4 * torch.finfo(out.dtype).eps)
     sums = torch.stack([part.double().sum(1) for part in torch.split(out, sizes, 1)])

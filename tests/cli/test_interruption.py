@@ -97,22 +97,22 @@ def test_evaluate_counts_the_rows_that_are_kept_and_goes_on(tmp_path: Path) -> N
     words, path = [*EVALUATE, *THREATS, "--out", str(tmp_path / "o")], tmp_path / "o" / "report.json"
     assert said(invoke(*words, at=3)) == "no row was finished; the same command begins anew"
     assert not path.exists()
-    line = said(invoke(*words, at=15))  # two episodes of five steps a row
+    line = said(invoke(*words, at=25))  # the first five steps twice, and two episodes of five steps a row
     assert line == f"1 of 3 rows are in {path}; the same command with --resume plays only the others"
-    line = said(invoke(*words, "--resume", at=15))
+    line = said(invoke(*words, "--resume", at=25))
     assert line == f"2 of 3 rows are in {path}; the same command plays only the others"
     line = said(invoke(*words, at=3))
     assert line == f"no row was finished, and {path} is as it was; the same command begins anew"
     assert len(Report.from_json(path).threats) == 2
     done = invoke(*words, "--resume")
-    assert done.exit_code == 0 and Interrupt.steps == 10 and len(Report.from_json(path).threats) == 3
+    assert done.exit_code == 0 and Interrupt.steps == 20 and len(Report.from_json(path).threats) == 3
 
 
 def test_evaluate_counts_the_row_that_impact_counts_from(tmp_path: Path) -> None:
     words = [*EVALUATE, "--threat", "noise:eps=1", "--minimum", "worst-action", "--out", str(tmp_path)]
-    assert said(invoke(*words, at=15)).startswith("1 of 3 rows are in ")
+    assert said(invoke(*words, at=25)).startswith("1 of 3 rows are in ")
     words += ["--threat", "worst-action"]
-    assert said(invoke(*words, at=25)).startswith("2 of 3 rows are in ")
+    assert said(invoke(*words, at=35)).startswith("2 of 3 rows are in ")
 
 
 def test_an_interruption_while_the_figure_is_drawn_loses_nothing(tmp_path: Path) -> None:
@@ -133,10 +133,10 @@ def test_suite(tmp_path: Path) -> None:
     assert said(invoke(*words, "--num-envs", "1", at=15)).startswith("nothing is kept; with --out FOLDER")
     words += ["--num-envs", "1", "--out", str(tmp_path / "o")]
     assert said(invoke(*words, at=3)) == f"{tmp_path / 'o'} keeps nothing yet; the same command begins anew"
-    line = said(invoke(*words, at=25))
+    line = said(invoke(*words, at=45))  # the first steps of each run, and its episodes
     assert line == f"{tmp_path / 'o'} keeps 2 rows in evaluation/report.json; the same command goes on from there"
     done = invoke(*words)
-    assert done.exit_code == 0 and Interrupt.steps == 10 + 20, done.output  # one attack, and two fresh runs
+    assert done.exit_code == 0 and Interrupt.steps == 20 + 30, done.output  # one attack, and two fresh runs
 
 
 def test_certify(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_train_agent(tmp_path: Path) -> None:
     assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
     line = said(invoke(*words, at=100))  # a checkpoint at step 64, and its two episodes
     assert line == f"1 checkpoint, to step 64 of 128, is in {tmp_path / 'o'}; the same command goes on from there"
-    assert invoke(*words).exit_code == 0 and Interrupt.steps == 64 + 10
+    assert invoke(*words).exit_code == 0 and Interrupt.steps == 64 + 20  # first steps, and two episodes
 
 
 def test_train_dynamics_and_train_critic(tmp_path: Path) -> None:

@@ -475,7 +475,7 @@ def test_probabilities_are_no_logits(made):
                 v.gradient(lambda p: p.log_softmax(-1)[:, 0])(x) for v in (found, from_module(own, OBS, TWO, "q"))
             )
             torch.testing.assert_close(slope, wanted)
-    with pytest.warns(UserWarning, match=r"probabilities, and no Q-values.*kind='logits'"):
+    with pytest.warns(UserWarning, match=r"probabilities, and no Q-values.*as 'logits'"):
         assert from_module(module, OBS, TWO, "q").kind == "q"
 
 
