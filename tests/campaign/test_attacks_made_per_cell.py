@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import Plan, Store, expand, run
+from adv_wrappers.campaign import Plan, Store, attacks_made_per_cell, expand, run
 from adv_wrappers.campaign.attacks_made_per_cell import AttackRecipe, _turn
 from adv_wrappers.campaign.plan_cost import estimate
 from adv_wrappers.errors import ThreatError, ValueRangeError
@@ -129,8 +130,9 @@ def test_a_store_in_memory_trains_into_a_folder_that_goes():
         assert run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "seeds": [0]})), store).failed == {}
 
 
-def test_who_comes_second_waits(tmp_path):
-    order, begun, end = [], threading.Event(), threading.Event()
+def test_who_comes_second_waits(tmp_path, monkeypatch):
+    order, begun, waits, end = [], threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(attacks_made_per_cell, "time", SimpleNamespace(sleep=lambda _: (waits.set(), end.wait(60))))
 
     def first():
         with held(tmp_path / "training"):
@@ -146,8 +148,7 @@ def test_who_comes_second_waits(tmp_path):
     threads[0].start()
     assert begun.wait(60)
     threads[1].start()
-    threads[1].join(0.2)
-    assert order == []
+    assert waits.wait(60) and order == []
     end.set()
     for thread in threads:
         thread.join(60)
