@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from adv_wrappers.adversaries import Director
 from adv_wrappers.agent_report.html_page import write_page
 from adv_wrappers.agent_report.what_the_report_chose_and_why import read_choices
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError
+from adv_wrappers.errors import BudgetError, ThreatError, TrustError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
     Submission,
     _without_folders,
@@ -34,7 +35,7 @@ ZOO = Path(adv_wrappers.__file__).parent / "zoo"
 SHORT = {"max_episode_steps": 20}
 
 
-def add(folder, minutes=0.1, **more):
+def add(folder, minutes=10.0, **more):
     """A measured agent whose episodes are short; rows that the folder holds take no time."""
     return add_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT, **more), folder, minutes)
 
@@ -42,7 +43,7 @@ def add(folder, minutes=0.1, **more):
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
-    return store, add(store / "dqn", 0.5, claim="400")
+    return store, add(store / "dqn", claim="400")
 
 
 def test_an_entry_has_what_was_measured(measured):
@@ -199,3 +200,26 @@ def test_a_training_record_is_what_says_how_an_agent_was_trained():
 def test_no_folder_of_a_machine_is_told():
     said = "<ModuleVictim card:/home/me/agent, mode> and learned:card=/tmp/adversary"
     assert _without_folders(said) == "<ModuleVictim card:agent, mode> and learned:card=adversary"
+
+
+def test_modules_that_a_card_or_a_folder_names_are_imported_where_they_are_trusted(measured, tmp_path, monkeypatch):
+    store, entry = measured
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lab_games.py").write_text("")
+    env = {"id": "lab_games:CartPole-v1", "kwargs": SHORT}
+    card = shutil.copytree(ZOO / "cartpole-dqn", tmp_path / "card")
+    about = json.loads((card / "card.json").read_text())
+    (card / "card.json").write_text(json.dumps({**about, "environment": {**about["environment"], **env}}))
+    given = Submission(f"card:{card}", "dqn")
+    with pytest.raises(
+        TrustError, match=r"the card of card:.* names an environment of a module, 'lab_games:.*trust=True"
+    ):
+        add_submission(given, tmp_path / "new")
+    folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
+    replace(entry, environment=env).write(folder)
+    with pytest.raises(TrustError, match=r"dqn names an environment of a module, 'lab_games:.*trust=True"):
+        add_attack("zoo:cartpole-dqn", folder, "noise:steps=2")
+    assert "lab_games" not in sys.modules
+    add_submission(replace(given, trust=True, eps=0.05), tmp_path / "new", minutes=0.01)
+    assert "lab_games" in sys.modules
+    monkeypatch.delitem(sys.modules, "lab_games")
