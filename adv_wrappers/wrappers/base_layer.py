@@ -17,6 +17,7 @@ from adv_wrappers.core.engine import Autoreset, Engine
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On
 from adv_wrappers.core.spaces import Field, Path, leaf_at, with_leaf
+from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Flags, Info, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
@@ -153,6 +154,7 @@ class Layer:
         quantize: bool,
         keep_true: bool,
         autoreset: Autoreset = "disabled",
+        from_zero: bool = False,
     ) -> Any:
         """Make the engine.
 
@@ -165,6 +167,7 @@ class Layer:
             spaces: of the observations and actions of one row.
             quantize, keep_true: as for the wrapper.
             autoreset: of the environment.
+            from_zero: whether an agent that is not known numbers choices from 0, as those of Stable-Baselines3 do.
 
         Returns:
             The environment beneath; where the threat tries actions and there is no wrapper in between, in a recorder,
@@ -181,9 +184,12 @@ class Layer:
             env, parameters = self._parameters_beneath(env)
             simulators = EnvironmentBeneath(env)
             self.keep_true, self.quantize = keep_true, quantize
-            self.perturbed_space = spaces[0] if quantize else as_float(spaces[0], threat)
             agent = None if victim is None else load_victim(victim)
-            for seen in threat.resolve(agent).victims:  # the engine checks it too, and knows no names
+            known = threat.resolve(agent).victims
+            if from_zero and agent is None and not known:
+                spaces = numbered_from_zero(spaces[0]), numbered_from_zero(spaces[1])
+            self.perturbed_space = spaces[0] if quantize else as_float(spaces[0], threat)
+            for seen in known:  # the engine checks it too, and knows no names
                 fits(seen, self.perturbed_space, spaces[1], getattr(getattr(env, "spec", None), "id", None))
             self.engine = Engine(
                 threat,

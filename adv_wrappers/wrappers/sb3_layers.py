@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import How, On, When
-from adv_wrappers.core.spaces import MASK, At, from_zero, side_by_side_mask, with_mask
+from adv_wrappers.core.spaces import MASK, At, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
@@ -52,10 +52,11 @@ class VecLayer(Layer, VecEnvWrapper):
             threat,
             victim,
             venv.num_envs,
-            (from_zero(venv.observation_space), from_zero(venv.action_space)),
+            (venv.observation_space, venv.action_space),
             quantize,
             keep_true,
             autoreset="same step",
+            from_zero=True,
         )
         if not quantize:
             self.observation_space = self.perturbed_space
