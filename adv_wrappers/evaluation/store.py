@@ -217,9 +217,12 @@ class Store:
         return None if self._own_memory else str(self.path.absolute().with_name(f"{self.path.name}.trainings"))
 
     def place(self, keys: Iterable[str]) -> None:
-        """Give these cells their places, one after another behind all others, whoever plays them first, or has."""
+        """Give these cells their places, one after another before all others, whoever plays them first, or has."""
         with self._transaction():
-            self._connection.executemany("INSERT OR REPLACE INTO places (key) VALUES (?)", [(key,) for key in keys])
+            [least] = self._connection.execute("SELECT COALESCE(MIN(place), 0) FROM places").fetchone()
+            unplaced = list(dict.fromkeys(keys))
+            pairs = [(least - len(unplaced) + i, key) for i, key in enumerate(unplaced)]
+            self._connection.executemany("INSERT OR REPLACE INTO places (place, key) VALUES (?, ?)", pairs)
 
     def claim(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that have no row, and that no other living process has claimed; they are claimed now."""

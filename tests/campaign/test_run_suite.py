@@ -351,7 +351,7 @@ def test_a_longer_training_is_scored_again_and_nothing_else(tmp_path):
     assert second[:2] == first[:2] and second[2]["mean_return"] < first[2]["mean_return"]
     with Store(tmp_path / "evaluation" / "rows.db") as store:
         kept = [row["returns"] for _, row in store.rows()]
-    assert kept == [row["returns"] for row in (*first, second[2])]
+    assert kept == [row["returns"] for row in (*second, first[2])]
 
 
 def test_a_finished_suite_is_not_replaced_by_less(tmp_path):
