@@ -39,14 +39,12 @@ def hardening(agent: AgentSections, eps: float) -> list[NextStep]:
         return []
     out = report_folder(choices)
     hardened, report, page = _free_names(out.parent)
-    how = (
-        f"under attacks of this size, {choices.harden_by}"
-        if choices.harden_by in ADVERSARIES
-        else f"by a loss against every error of this size, {choices.harden_by}"
-    )
+    size = "this size"
     if choices.harden_most is not None and choices.harden_most < eps:
-        eps, how = choices.harden_most, how.replace("this size", "a smaller size")
-    before = f" ({', '.join(dict.fromkeys(choices.tried))} was tried before)" if choices.tried else ""
+        eps, size = choices.harden_most, "a smaller size"
+    how = "under attacks of" if choices.harden_by in ADVERSARIES else "by a loss against every error of"
+    tried = [*dict.fromkeys(choices.tried)]
+    before = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
     train = ["adv-wrappers", "train-agent", *same]
     train += ["--adversary" if choices.harden_by in ADVERSARIES else "--robust", choices.harden_by]
     train += ["--eps", f"{eps:.3g}"]
@@ -62,7 +60,8 @@ def hardening(agent: AgentSections, eps: float) -> list[NextStep]:
     both += [*(["--trust"] if "--trust" in same else []), "--out", str(page)]
     return [
         NextStep(
-            f"Harden the agent: go on training it {how}{before}; {_price(choices)} (--steps takes fewer)",
+            f"Harden the agent: go on training it {how} {size}, {choices.harden_by}{before}; {_price(choices)} "
+            "(fewer with --steps)",
             shlex.join(train),
         ),
         NextStep("Then make the report of the hardened agent", shlex.join([*again, "--out", str(report)])),
@@ -131,5 +130,5 @@ def _free_names(beside: Path) -> tuple[Path, Path, Path]:
 def _price(choices: ReportChoices) -> str:
     """What the training takes, as far as it is known."""
     if choices.harden_seconds is None:
-        return f"it takes {STEPS:,} steps, and says after the first how long"
+        return f"{STEPS:,} steps, and the command says after the first rollout how long they take"
     return f"{STEPS:,} steps take about {duration(STEPS * choices.harden_seconds)} on this machine"

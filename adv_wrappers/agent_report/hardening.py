@@ -50,11 +50,13 @@ class Advised:
         by: one of ``HARDENED_BY``, or "" where none can begin with the agent.
         tried: those before it, in their order.
         most: the largest eps that it should have, or None.
+        why_none: why none can begin with the agent, or "".
     """
 
     by: str = ""
     tried: tuple[str, ...] = ()
     most: float | None = None
+    why_none: str = ""
 
 
 def hardened_by(victim: Victim, environment: Environment | None = None, beside: Path | None = None) -> Advised:
@@ -62,7 +64,7 @@ def hardened_by(victim: Victim, environment: Environment | None = None, beside: 
 
     Of the losses for policies the one that keeps most comes first, and for DQN the one that keeps most in its worst
     seed (``docs/results/defences.md``). WocaR takes no images, and no loss a hidden state. Once all were tried they
-    come again, under half of the eps.
+    come again; where one of them left nothing to choose checkpoints by, under half of the eps that would have.
 
     Args:
         victim: the agent.
@@ -77,8 +79,8 @@ def hardened_by(victim: Victim, environment: Environment | None = None, beside: 
         networks_of_agent(victim)
         if environment is not None:
             check_spaces(environment, initial, algorithm)
-    except (AdvWrappersError, ImportError):
-        return Advised()
+    except (AdvWrappersError, ImportError) as error:
+        return Advised(why_none=str(error))
     image = len(victim.observation_space.shape or ()) > 1
     fitting = _RECURRENT if victim.recurrent else _Q if victim.kind == "q" else _IMAGES if image else _POLICIES
     before = [*_tried_before(victim), *([] if beside is None else _tried_beside(beside, victim))]
@@ -112,9 +114,8 @@ def training_step_seconds(
     def rollout(steps: int) -> None:
         deadline.check()
         told.append((steps, time.perf_counter()))
-        if (
-            steps >= (_ROLLOUTS - 1) * each * rows
-        ):  # the rest, and the episodes of its checkpoint, would tell nothing more
+        # the rest, and the episodes of its checkpoint, would tell nothing more
+        if steps >= (_ROLLOUTS - 1) * each * rows:
             raise OutOfTime
 
     try:

@@ -87,11 +87,12 @@ def play_missing_rows(
     deadline = Deadline(60 * minutes)
     players: list[TrialPlayer] = []
     try:
-        attacks = _attacks(agents, key, (_victim(first, trust), _victim(second, trust)))
+        victims = _victim(first, trust), _victim(second, trust)
+        attacks = _attacks(agents, key, victims)
         if all(None not in attack.rows or not attack.layers for attack in attacks):
             return Completed(agents, tuple(_not_again(attacks)))
-        for agent, name in zip(agents, ("first", "second"), strict=True):
-            about, victim, part = agent.report, _victim(agent, trust), folder / name
+        for agent, victim, name in zip(agents, victims, ("first", "second"), strict=True):
+            about, part = agent.report, folder / name
             episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
             part.mkdir(parents=True, exist_ok=True)
             environment = _environment(agent, victim, trust, make)
@@ -131,8 +132,9 @@ def play_missing_rows(
 
 def _played(count: int, left: int, seconds: float) -> list[str]:
     """What was played, and what there was no time for, about how many seconds."""
-    notes = [f"{count} rows that one of the two lacked were played on it, eps in the units of the first."]
-    late = f"{left} rows did not fit into the time, about {duration(seconds)}"
+    played = "row that one of the two lacked was" if count == 1 else "rows that one of the two lacked were"
+    notes = [f"{count} {played} played on it, eps in the units of the first."]
+    late = f"{left} row{'' if left == 1 else 's'} did not fit into the time, about {duration(seconds)}"
     return notes[: min(count, 1)] + ([f"{late}: the same call with more minutes goes on."] if left else [])
 
 

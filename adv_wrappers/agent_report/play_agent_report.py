@@ -287,7 +287,7 @@ class _Sections:
         self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
         self._said = list[str]()  # of the environment, in its first steps
-        self._attacked = set[At]()  # of the other parts of the observation
+        self._told_of = set[At]()  # of the other parts of the observation, by a row or a reason why there is none
         self.advised = hardened_by(victim, environment, folder.path.parent)
         same = folder.before.harden_by == self.advised.by
         self._harden_seconds = folder.before.harden_seconds if same else None
@@ -492,12 +492,13 @@ class _Sections:
         some = Linf(sweep.ladder[len(sweep.ladder) // 2], part.scale)
         attack = next((name for name in _CHEAP if self.rows.fits(name, some, part.at) is None), None)
         if attack is None:
-            self.not_tried.append(f"{part.words}: {self.rows.fits(_CHEAP[0], some, part.at)}")
+            self.not_tried.append(f"Nothing was tried on {part.words}: {self.rows.fits(_CHEAP[0], some, part.at)}")
+            self._told_of.add(part.at)
             return
 
         def play(eps: float, attack: str = attack) -> Trial:
             swept.append(self.rows.play(attack, Linf(eps, part.scale), f"errors of {part.words} alone", at=part.at))
-            self._attacked.add(part.at)
+            self._told_of.add(part.at)
             return swept[-1]
 
         sweep.outwards(play)
@@ -516,13 +517,15 @@ class _Sections:
         attacks = [attack for attack in _CHANGES if self.victim.kind == "q" or not attack.endswith("loss=q")]
         reasons = {attack: self.rows.fits(attack, Valid(), part.at) for attack in attacks}
         self.not_tried += [f"{attack} does not apply: {reason}" for attack, reason in reasons.items() if reason]
+        if all(reasons.values()):
+            self._told_of.add(part.at)
         played = dict[str, float]()
         for attack in (attack for attack, reason in reasons.items() if reason is None):
             for budget in counts:
                 with contextlib.suppress(OutOfTime):
                     trial = self.rows.play(attack, budget, why, at=part.at)
                     played[attack] = min(trial.mean, played.get(attack, clean))
-                    self._attacked.add(part.at)
+                    self._told_of.add(part.at)
         worst = min(played, key=lambda attack: played[attack], default="")
         if not worst or clean - played[worst] <= NO_LOSS * abs(clean):
             return
@@ -656,7 +659,7 @@ class _Sections:
         if isinstance(space, spaces.Box):
             width = np.asarray(space.high, np.float64) - np.asarray(space.low, np.float64)
             sizes = [Linf(share * float(np.min(width)) / 2) for share in (0.1, 0.3)] if np.isfinite(width).all() else []
-            tries = [(f"{name}", size, None) for name in ("action-noise", "worst-action") for size in sizes]
+            tries = [(name, size, None) for name in ("action-noise", "worst-action") for size in sizes]
         else:
             tries = [(name, None, f"bernoulli({p})") for name in ("action-noise", "worst-action") for p in (0.05, 0.2)]
         for attack, budget, when in tries:
@@ -760,6 +763,8 @@ class _Sections:
         focus, clean = self.focus, self.rows.clean["mean_return"]
         lost = focus is not None and clean - self.strongest[focus].mean > NO_LOSS * abs(clean)
         until = Deadline(min(max(_PRICE_SHARE * self.limit, _PRICE_SECONDS), self.deadline.left / 4))
+        if lost and self.advised.why_none:
+            self.not_tried.append(f"No training by train-agent is advised: {self.advised.why_none}.")
         if not lost or focus is None or not self.advised.by or self.victim.ref is None or until.left < _LEAST_PRICE:
             return
         if self._harden_seconds is None:
@@ -828,6 +833,9 @@ class _Sections:
         if focus is None:
             return
         seconds = 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds
+        if self.num_envs == 1:
+            self.not_tried.append("No adversary is trained: that takes more than one environment at a time.")
+            return
         self.more["pa-ad"] = TrialLeftOut("pa-ad", "an adversary that is trained", seconds)
         if self.deadline.left < _LEAST_TRAINING or importlib.util.find_spec("stable_baselines3") is None:
             return
@@ -862,7 +870,7 @@ class _Sections:
         return train_adversary(
             kind, self.environment, self.victim, steps=steps, within=budget, checks=1 if steps == _SAMPLE_STEPS else 5,
             episodes=min(self.rows.episodes.count, 10), seed=seed, out=self.folder.path / f"{kind}-{steps}-seed{seed}",
-            progress=until.check,
+            num_envs=self.num_envs, progress=until.check, on_episode=until.check,
         )  # fmt: skip
 
     def _let_go(self) -> None:
@@ -920,7 +928,7 @@ class _Sections:
         return GREY_LEVELS if self.ranges.levels == 255 else "in the unit of a pixel"
 
     def _not_attacked(self) -> list[str]:
-        parts = [part.words for part in self.ranges.others if part.at not in self._attacked]
+        parts = [part.words for part in self.ranges.others if part.at not in self._told_of]
         return [f"Nothing was tried on {words}: the time was over before." for words in parts]
 
     def write_what_is_known(self) -> None:

@@ -247,7 +247,7 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
                 f"{number_text(clean)} whatever it is shown{_played(agent)}.{below}"
             )
         what = "No attack that was tried" if lower is None else "No error of this kind"
-        up_to = "" if eps is None else f", up to {size}{_played(agent)}"
+        up_to = "" if eps is None else f", up to {size}{_played(agent, eps)}"
         return f"{what} takes anything from {number_text(clean)}{up_to}.{below}"
     one = _worst_feature(agent, eps)
     if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
@@ -319,10 +319,15 @@ def _unknown(agent: AgentSections) -> tuple[str, ...]:
         beyond = "There is no eps for which it is certified that the whole return is kept"
     else:
         beyond = "Nothing is certified"
+    known = (
+        "Body and world change by the factors alone that are shown; other"
+        if agent.dynamics
+        else "Other dynamics and other"
+    )
     return (
         f"{beyond}: another attack may take more than those that were tried.",
         f"Rare events: {unseen(agent.report.episodes)}.",
         "Attacks choose errors anew at every step, as bad as can be; sensors and channels fail in the sizes alone that "
-        "are shown. Other dynamics and other players are not tried.",
+        f"are shown. {known} players are not tried.",
         *agent.choices.not_tried,
     )

@@ -31,7 +31,7 @@ def played(folder: Path, victim: str, threats: Sequence[str], scale: Sequence[fl
     return folder
 
 
-def completed(a: Path, b: Path, out: Path, minutes: float = 1.0) -> tuple[Completed, list[tuple[str, ...]]]:
+def completed(a: Path, b: Path, out: Path, minutes: float = 1000.0) -> tuple[Completed, list[tuple[str, ...]]]:
     (first,), (second,) = read_reports(a).agents, read_reports(b).agents
     found = play_missing_rows((first, second), _key, minutes, out)
     return found, [tuple(sorted(row.name for row in agent.attacked)) for agent in found.agents]
@@ -61,20 +61,31 @@ def test_eps_is_counted_in_the_units_of_the_first(tmp_path: Path) -> None:
     assert {name.partition(":")[0] for name in first} == {"noise", "fgsm", "sensor-dropout", "action-flip"}
     scales = {name.partition("scale=")[2] for name in first if "scale=" in name}
     assert scales == {"1.0;2.0;0.5;0.0"} or scales == {"1;2;0.5;0"}, scales
-    text = compare_pages(a, b, tmp_path / "both.html", 1.0).read_text(encoding="utf-8")
+    text = compare_pages(a, b, tmp_path / "both.html", 1000.0).read_text(encoding="utf-8")
     assert "An eps is a share of the range" not in text and "in the units of the first" in text
 
 
 def test_the_time_is_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
     a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
     b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1", "max-diff:eps=0.2"])
-    found, (first, second) = completed(a, b, tmp_path / "rows", minutes=1e-4)
+    found, (first, second) = completed(a, b, tmp_path / "rows", minutes=1e-9)
     assert len(first) == len(second) == 2 and re.match(
         "2 rows did not fit into the time, about .* goes on", found.notes[0]
     )
     assert completed(a, b, tmp_path / "rows")[1] == [("fgsm:eps=0.1", "max-diff:eps=0.2", "pgd:eps=0.1")] * 2
-    kept = completed(a, b, tmp_path / "rows", minutes=1e-4)[0]
+    kept = completed(a, b, tmp_path / "rows", minutes=1e-9)[0]
     assert kept.notes[0].startswith("2 rows that one of the two lacked")
+
+
+def test_a_single_row_is_one_row(tmp_path: Path) -> None:
+    a, b = (
+        played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"]),
+        played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"]),
+    )
+    late = completed(a, b, tmp_path / "rows", minutes=1e-9)[0].notes
+    assert late[0].startswith("1 row did not fit into the time")
+    found = completed(a, b, tmp_path / "rows")[0].notes
+    assert found == ("1 row that one of the two lacked was played on it, eps in the units of the first.",)
 
 
 def changed(folder: Path, to: Path, **report: object) -> Path:
@@ -125,7 +136,7 @@ def test_the_command_plays_what_is_missing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
     played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"])
-    done = CliRunner().invoke(main, ["report", "a", "b", "--minutes", "1"])
+    done = CliRunner().invoke(main, ["report", "a", "b", "--minutes", "1000"])
     assert done.exit_code == 0, done.output
     text = (tmp_path / "comparison.html").read_text(encoding="utf-8")
     assert (
@@ -142,6 +153,6 @@ def test_the_function_that_makes_the_environment_is_given_with_the_command(
         words = ["evaluate", "CartPole-v1", "--victim", victim, "--threat", attack, "--episodes", "2", "--out", name]
         done = CliRunner().invoke(main, [*words, *make])
         assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(main, ["report", "a", "b", *make[:2], "--minutes", "1"])
+    done = CliRunner().invoke(main, ["report", "a", "b", *make[:2], "--minutes", "1000"])
     assert done.exit_code == 0, done.output
     assert "<dt>Attacks of both</dt><dd>2</dd>" in (tmp_path / "comparison.html").read_text(encoding="utf-8")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -18,11 +20,21 @@ from adv_wrappers.agent_report import play_agent_report
 from adv_wrappers.agent_report.hardening import hardened_by
 from adv_wrappers.agent_report.play_agent_report import report
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.store import Store
+from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import OutOfTime
 from tests.agent_report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
 
-MINUTES = 1.0  # never used up: what is tried ends before
+MINUTES = 1.0  # never used up: no time passes
+
+
+@pytest.fixture(autouse=True)
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a report plays does not depend on how fast the machine is: counts alone end what would end with its time."""
+    now = deadline.clock()
+    monkeypatch.setattr(deadline, "clock", lambda: now)
+    monkeypatch.setattr(play_agent_report, "certify", functools.partial(play_agent_report.certify, max_nodes=100))
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +73,8 @@ def test_an_agent_that_breaks_below_a_hundredth(tmp_path: Path) -> None:
     assert made.verdict.figure.eps < 0.01 and made.choices.halving_eps < 0.01
     assert made.verdict.feature == "feature 0"
     assert "feature 0 alone" in made.verdict.sentence
+    why = [text for text in made.verdict.cannot_tell if "train-agent" in text]
+    assert len(why) == 1 and why[0].startswith("No training by train-agent is advised: "), "it has no layers"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +226,47 @@ def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch:
     space = spaces.Dict(image=IMAGE, vector=VECTOR)
     made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
     assert "Nothing was tried on image: the time was over before." in made.verdict.cannot_tell
+
+
+def test_parts_that_no_attack_fits_are_named_with_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = play_agent_report.TrialPlayer.fits
+
+    def fits_no_image(self: Any, text: str, budget: Any, at: Any = None) -> str | None:
+        return "it is an image" if at == "image" else fits(self, text, budget, at)
+
+    monkeypatch.setattr(play_agent_report.TrialPlayer, "fits", fits_no_image)
+    space = spaces.Dict(image=IMAGE, vector=VECTOR)
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
+    assert "Nothing was tried on image: it is an image" in made.verdict.cannot_tell
+    assert not any("the time was over" in sentence for sentence in made.verdict.cannot_tell)
+
+
+def test_no_adversary_is_trained_where_there_is_one_environment_alone() -> None:
+    sections: Any = SimpleNamespace(focus=0.1, num_envs=1, ranges=SimpleNamespace(seconds=0.0), not_tried=[])
+    play_agent_report._Sections._train(sections)
+    assert sections.not_tried == ["No adversary is trained: that takes more than one environment at a time."]
+
+
+def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step takes a tenth of a second, and the next checkpoint is far away."""
+    pytest.importorskip("stable_baselines3")
+    now = [0.0]
+    monkeypatch.setattr(deadline, "clock", lambda: now[0])
+
+    class Slow(Guess):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            now[0] += 0.1
+            return super().step(action)
+
+    agent = victim(Plain())
+    folder = play_agent_report.ReportFolder(tmp_path, agent, adv.Environment.of(Slow, agent), 0)
+    rows = SimpleNamespace(episodes=Episodes(1, 0))
+    sections: Any = SimpleNamespace(
+        environment=adv.Environment.of(Slow, agent), victim=agent, rows=rows, folder=folder, num_envs=2
+    )
+    with pytest.raises(OutOfTime):
+        play_agent_report._Sections._trained(sections, "pa-ad", 10_000, 0, adv.Linf(0.1), deadline.Deadline(5.0))
+    assert 5.0 <= now[0] < 20.0
 
 
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:

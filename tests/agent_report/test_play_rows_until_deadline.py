@@ -41,3 +41,13 @@ def test_a_row_that_takes_longer_than_it_seemed_ends_with_its_time(
     assert now[0] < 20, "what is not played any more is not timed either"
     assert len(rows.report().threats) == 2
     rows.close()
+
+
+def test_rows_of_an_earlier_call_are_taken_over_after_the_time(tmp_path: Path) -> None:
+    agent = victim(Plain())
+    for seconds in (None, 0.0):
+        rows = TrialPlayer(agent, Environment.of(Guess, agent), Episodes(3, 0), Deadline(seconds), tmp_path)
+        rows.play_clean()
+        rows.play("noise", adv.Linf(0.1), "a test")
+        assert len(rows.report().threats) == 2 and not rows.left_out
+        rows.close()

@@ -85,6 +85,25 @@ def test_the_sentence_says_how_few_episodes_it_rests_on_and_what_was_played(fold
     assert "(fgsm)" in said(folder).sentence or "(noise)" in said(folder).sentence
 
 
+def test_only_what_was_played_at_an_eps_is_said_to_take_nothing_there(tmp_path: Path) -> None:
+    """An attack of a tenth of the size says nothing of the size that the sentence names."""
+    threats = ["noise:eps=0.01", "fgsm:eps=0.001"]
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
+    assert "up to eps 0.01 (noise)." in said(tmp_path).sentence
+
+
+def test_other_dynamics_are_untried_unless_they_were_tried(tmp_path: Path) -> None:
+    threats = ["noise:eps=0.01", "fixed-dynamics:values=1.3,at=length"]
+    for name, played, words in (
+        ("a", threats[:1], "Other dynamics and other"),
+        ("b", threats, "Body and world change"),
+    ):
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", played, episodes=1, out=tmp_path / name)
+        (text,) = [one for one in said(tmp_path / name).cannot_tell if "other players" in one or "and other" in one]
+        assert words in text and text.endswith("players are not tried.")
+        assert ("Other dynamics" in text) == (name == "a")
+
+
 def test_without_an_attack_there_is_little_to_say(folder: Path) -> None:
     import sqlite3
 
