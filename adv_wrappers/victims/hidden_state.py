@@ -300,9 +300,9 @@ class HiddenState:
         return _array([self.first] * rows)
 
     def __call__(self, obs: Any, state: Any = None) -> Any:
-        """The output, and with a state ``(output, new state)``; the state that is given stays what it is."""
+        """The output, or ``(output, new state)`` of one with a state; None is its first one, and none is written to."""
         rows = len(next(leaves(obs)))
-        states = [()] * rows if state is None else [*state]
+        states = self.start(rows) if state is None else state
         if self.axes is not None and rows > 1:
             try:
                 joined = [_join([each[i] for each in states], axis) for i, axis in enumerate(self.axes)]
@@ -311,10 +311,10 @@ class HiddenState:
             if joined is not None:
                 out, after = self._call(obs, joined)
                 parts = [_split(value, axis, rows) for value, axis in zip(after, self.axes, strict=True)]
-                return out, _array([*zip(*parts, strict=True)])
+                return (out, _array([*zip(*parts, strict=True)])) if self.recurrent else out
         answers = [self._call(select(obs, np.array([i])), states[i]) for i in range(rows)]
         out = joined_answers([answer for answer, _ in answers])
-        return out if state is None else (out, _array([after for _, after in answers]))
+        return (out, _array([after for _, after in answers])) if self.recurrent else out
 
     def _call(self, obs: Any, values: Sequence[object]) -> tuple[Any, tuple[Any, ...]]:
         """The function with some state, and the state that it leaves."""
@@ -424,6 +424,8 @@ def take_out_state(net: Callable[..., Any], given: Callable[[int, int], Any]) ->
             found = HiddenState(net, (), changed)
             if running:
                 found.says = _running(still, held)
+            else:  # what a batch leaves matters to none of its rows
+                found.axes = _axes(found, rows)
             return found
         if still:
             state.says = _running(still, held)
@@ -527,7 +529,7 @@ def _axes(state: HiddenState, rows: Callable[[int, int], Any]) -> tuple[int | No
     def played() -> list[object]:
         now, seen = start, list[object]()
         for each in obs:
-            out, now = state(each, now)
+            out, now = state(each, now) if state.recurrent else (state(each), now)
             seen += [out, *(list(row) for row in now)]
         return seen
 

@@ -18,7 +18,7 @@ from adv_wrappers.utils.trees import clone
 from adv_wrappers.victims.chosen_actions_as_logits import ChosenActions
 from adv_wrappers.victims.distributions import as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
-from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state
+from adv_wrappers.victims.hidden_state import HiddenState, answers, owners, take_out_state
 from adv_wrappers.victims.numpy_functions_as_victims import ArrayFunction, ArrayStart
 from adv_wrappers.victims.own_actions import draws, play_as_it_says
 from adv_wrappers.victims.probe_module_output import (
@@ -134,6 +134,13 @@ def from_module(
             raise VictimError(Message(Argument("kind", "action"), takes))
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
+    if not isinstance(own, nn.Module) and (training := _called_in_training(own, takes_rows)):
+        warnings.warn(
+            f"the function calls {training[0]} in training mode, so that its answers depend on chance or on the other "
+            f"observations of a batch: call .eval() on its module before",
+            UserWarning,
+            stacklevel=2,
+        )
     if initial_state is None:
         inner = take_out_state(module, takes_rows)
         if inner is not None:
@@ -141,14 +148,15 @@ def from_module(
             if inner.says is not None:
                 warnings.warn(inner.says, UserWarning, stacklevel=2)
     accepts = input_form(module, observation_space, initial_state, device, dtype)
-    if accepts == "arrays":
+    if accepts.startswith("arrays"):
         if free and takes_float64(module, observation_space, initial_state):
             dtype = torch.float64
         stateful = initial_state is not None
         initial_state = None if initial_state is None else ArrayStart(initial_state, device)
-        module = ArrayFunction(module, stateful, device, dtype)
+        of_tensors = accepts == "arrays of tensors"
+        module = ArrayFunction(module, stateful, device, dtype, of_tensors)
         value, critic, robust_sarsa = (
-            net if net is None or isinstance(net, nn.Module) else ArrayFunction(net, False, device, dtype)
+            net if net is None or isinstance(net, nn.Module) else ArrayFunction(net, False, device, dtype, of_tensors)
             for net in (value, critic, robust_sarsa)
         )
     output = inspect_output(module, observation_space, initial_state, device, dtype, kind)
@@ -232,6 +240,24 @@ def check_live(layers: Iterable[nn.Module]) -> None:
                 "a live victim must not hold dropout or batch normalisation in training mode, since attacking it would "
                 f"change it: call .eval() on it before it acts (found {layer})"
             )
+
+
+def _called_in_training(function: Net, rows: Callable[[int, int], Any]) -> list[nn.Module]:
+    """The layers of :func:`unstable_of` in training mode that a function calls."""
+    called = list[nn.Module]()
+
+    def note(layer: nn.Module, _: Any) -> None:
+        called.extend([layer] if layer.training else ())
+
+    reached = (owner for owner in owners(function) if isinstance(owner, nn.Module))
+    hooks = [layer.register_forward_pre_hook(note) for layer in dict.fromkeys(unstable_of(reached)) if layer.training]
+    try:
+        if hooks:
+            answers(function, rows)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return called
 
 
 def _some(net: Net | None) -> Net:

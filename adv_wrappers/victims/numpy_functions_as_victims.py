@@ -47,15 +47,26 @@ class ArrayFunction:
         function: takes and returns arrays; a recurrent one takes ``(obs, state)`` and returns ``(output, state)``.
         recurrent: whether it does.
         device, dtype: of the output. The leaves of a state keep their own dtype.
+        takes_tensors: whether the function is given tensors, and only returns arrays.
     """
 
     def __init__(
-        self, function: Callable[..., object], recurrent: bool, device: torch.device, dtype: torch.dtype
+        self,
+        function: Callable[..., object],
+        recurrent: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+        takes_tensors: bool = False,
     ) -> None:
         self.function, self.recurrent, self.device, self.dtype = function, recurrent, device, dtype
+        self.takes_tensors = takes_tensors
 
     def __call__(self, *inputs: object) -> Any:
-        answer = self.function(*map(to_arrays, inputs))
+        if self.takes_tensors:
+            with torch.no_grad():
+                answer = self.function(*inputs)
+        else:
+            answer = self.function(*map(to_arrays, inputs))
         if self.recurrent and isinstance(answer, tuple) and len(answer) == 2:
             return to_tensors(answer[0], self.device, self.dtype), to_tensors(answer[1], self.device)
         return to_tensors(answer, self.device, self.dtype)

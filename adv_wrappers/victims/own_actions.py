@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,17 +119,17 @@ def _compare(victim: Any, net: nn.Module, obs: Any, seen: Any, given: bool) -> N
     """Compare at ``obs``, which the module gets as ``seen``; ``given`` if no function is around it."""
     params = victim.params(obs, victim.initial_state(_ROWS))
     played = [each for name in own_methods(net) for each in _played(getattr(net, name), name, seen, victim)]
-    mine = _of(victim, params)
-    if any(_agree(draws, mine, victim) for _, _, draws in played):
+    mine, box = _of(victim, params), victim.action_space
+    squashed = _squashed(victim, params) if given and isinstance(box, spaces.Box) and box.is_bounded() else {}
+    fixed, drawn = ([each for each in played if (len(each[2]) == 1) == single] for single in (True, False))
+    # what is always played tells more than the range of draws, in which an action that is not squashed may lie too
+    ways = [_likeliest([draws for _, _, draws in some], {None: mine, **squashed}, victim) for some in (fixed, drawn)]
+    for squash in ways:
+        if squash in squashed:
+            victim.squash, victim.clip = squash, False
+            return
+    if ways[0] is not None or (ways[1] is not None and not _contradicts(victim, params, fixed)):
         return
-    box = victim.action_space
-    if isinstance(box, spaces.Box) and box.is_bounded() and victim.kind in ("mean", "gaussian") and given:
-        squash, clip = victim.squash, victim.clip
-        for victim.squash in _SQUASHES:
-            if any(_agree(draws, _of(victim, params), victim) for _, _, draws in played):
-                victim.clip = False
-                return
-        victim.squash, victim.clip = squash, clip
     if not played:
         if hasattr(net, "action_scale") and given and not _uses_scale(net, obs):
             warnings.warn(
@@ -142,12 +142,12 @@ def _compare(victim: Any, net: nn.Module, obs: Any, seen: Any, given: bool) -> N
         return
     name, part, draws = next((each for each in played if len(each[2]) == 1), played[0])
     row = int((draws.median(0).values - mine).abs().sum(-1).argmax())
-    fixed, kind = len(draws) == 1, "mean" if isinstance(box, spaces.Box) else "action"
-    own = _shown(draws[0, row]) if fixed else f"{_shown(draws[:, row].amin(0))} to {_shown(draws[:, row].amax(0))}"
+    always, kind = len(draws) == 1, "mean" if isinstance(box, spaces.Box) else "action"
+    own = _shown(draws[0, row]) if always else f"{_shown(draws[:, row].amin(0))} to {_shown(draws[:, row].amax(0))}"
     line = f"net.{name}(x){'' if part is None else f'[{part}]'}"
     helps = (
         f"from_module(lambda x: {line}, ..., {kind!r}) plays as it does"
-        if fixed
+        if always
         else "give a function of what it plays, as in from_module(lambda x: torch.tanh(net(x)[0]), ..., 'mean')"
     )
     raise VictimError(
@@ -158,6 +158,48 @@ def _compare(victim: Any, net: nn.Module, obs: Any, seen: Any, given: bool) -> N
             f"from_module(lambda x: net(x), ...) is taken as it is",
         )
     )
+
+
+def _squashed(victim: Any, params: Tensor) -> dict[str | None, Tensor]:
+    """The actions of a victim that squashes, by how it does; none of a victim whose output is no action."""
+    squash, found = victim.squash, dict[str | None, Tensor]()
+    if victim.kind in ("mean", "gaussian"):
+        for victim.squash in _SQUASHES:
+            found[victim.squash] = _of(victim, params)
+    victim.squash = squash
+    return found
+
+
+def _likeliest(played: Sequence[Tensor], ways: dict[str | None, Tensor], victim: Any) -> str | None:
+    """Which of several ``ways`` to act agrees best with what is played: ``"as it is"`` for the first, None for none.
+
+    Without a squash the action is kept unless another one is twice as near.
+    """
+    far = {}
+    for squash, mine in ways.items():
+        apart = [float((draws.median(0).values - mine).abs().mean()) for draws in played if _agree(draws, mine, victim)]
+        if apart:
+            far[squash] = min(apart)
+    if not far:
+        return None
+    best = min(far, key=lambda squash: far[squash])
+    return "as it is" if best is None or (None in far and far[best] > far[None] / 2) else best
+
+
+def _contradicts(victim: Any, params: Tensor, fixed: Sequence[Played]) -> bool:
+    """Whether what is always played cannot be the victim's: another choice, or its mean squashed and then scaled."""
+    if not isinstance(victim.action_space, spaces.Box):
+        return any(bool((draws[0] != draws[0, :1]).any()) for _, _, draws in fixed)
+    if victim.kind not in ("mean", "gaussian"):
+        return False
+    flat = torch.tanh(victim.mode(params).reshape(len(params), -1).double().cpu())
+    centred = flat - flat.mean(0)
+    for _, _, draws in fixed:
+        wanted = draws[0] - draws[0].mean(0)
+        slope = (centred * wanted).sum(0) / centred.square().sum(0).clamp_min(1e-12)
+        if bool((slope.abs() > 1e-2).all()) and torch.allclose(slope * centred, wanted, rtol=1e-3, atol=1e-4):
+            return True
+    return False
 
 
 def _shown(action: Tensor) -> str:
@@ -182,11 +224,13 @@ def _agree(draws: Tensor, mine: Tensor, victim: Victim) -> bool:
     if not isinstance(victim.action_space, spaces.Box):
         if len(draws) == 1:
             return float((draws[0] == mine).double().mean()) >= _OFTEN
+        if bool(draws.max() < mine.min()) or bool(draws.min() > mine.max()):  # numbered from elsewhere
+            return False
         often = draws.mode(0).values
         surely = ((draws == often).double().mean(0) >= _OFTEN) & (often != mine)
         return int(surely.sum()) <= 1
     least, most = draws.amin(0), draws.amax(0)
-    slack = 1e-3 * (1 + mine.abs())
+    slack = 1e-2 * (1 + mine.abs())  # of half precision
     inside = (mine >= least - slack) & (mine <= most + slack)
     return float(inside.double().mean()) >= (1.0 if len(draws) == 1 else 0.97)
 

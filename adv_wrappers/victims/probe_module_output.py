@@ -19,6 +19,7 @@ from adv_wrappers.utils.trees import map_leaves, tensors
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of
 from adv_wrappers.victims.hidden_state import unchanged_randomness
 from adv_wrappers.victims.numpy_functions_as_victims import answers_arrays, to_arrays
+from adv_wrappers.victims.own_actions import own_methods
 from adv_wrappers.victims.victim import RecurrentState
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
@@ -84,12 +85,12 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
 
 def input_form(
     net: Net, space: spaces.Space[object], start: InitialState | None, device: torch.device, dtype: torch.dtype
-) -> Literal["gradients", "tensors", "arrays"]:
+) -> Literal["gradients", "tensors", "arrays", "arrays of tensors"]:
     """Whether a module or function works on tensors, with or without gradients, or on numpy arrays.
 
-    A function is tried on tensors that require a gradient, then on arrays (NumPy's own functions take tensors too, and
-    return them without a gradient), then on plain tensors. A module is expected to take tensors; one that is quantised,
-    or runs without gradients, has none.
+    It is tried on tensors that require a gradient, then on arrays (NumPy's own functions take tensors too, and
+    return them without a gradient), then on plain tensors. One that is quantised, or runs without gradients, has none;
+    one that takes tensors alone may answer with arrays.
 
     Raises:
         VictimError: for a function that takes none of them.
@@ -106,20 +107,22 @@ def input_form(
     faults: list[Exception] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of NumPy, when it gets tensors
-        plain = isinstance(net, nn.Module)
-        for arrays, gradient in (
-            [(False, True), (False, False)] if plain else [(False, True), (True, False), (False, False)]
-        ):
+        converts = False
+        for arrays, gradient in [(False, True), (True, False), (False, False)]:
             try:
                 out, differentiable = call(arrays, gradient)
             except Exception as error:
                 faults.append(error)
                 continue
             if answers_arrays(out):
-                return "arrays"
-            if not arrays:
+                if arrays:
+                    return "arrays"
+                converts = True
+            elif not arrays:
                 return "gradients" if differentiable else "tensors"
-    if plain:
+    if converts:
+        return "arrays of tensors"
+    if isinstance(net, nn.Module):
         return "gradients"  # inspect_output says what is wrong with it
     raise VictimError(
         f"the module does not take observations of {space}: as tensors {faults[0]}; as numpy arrays {faults[1]}"
@@ -217,7 +220,8 @@ def inspect_output(
             out = net(*given)
             out = as_distribution(out[0] if start else out)
     except Exception as error:
-        raise VictimError(f"the module does not take observations of {space}: {error}") from error
+        what = f"{str(error) or type(error).__name__}{_by_method(net)}"
+        raise VictimError(f"the module does not take observations of {space}: {what}") from error
     writes = [leaf._version for leaf in tensors(given)] != before
     if isinstance(out, torch.distributions.Distribution):
         try:
@@ -322,6 +326,17 @@ def check_forward(module: Net) -> None:
     raise VictimError(
         f"{type(module).__name__} has no forward, by which a victim computes: give the part of it that maps "
         f"observations to logits, Q-values or means, as in from_module({given}); its parts are {parts}"
+        f"{_by_method(module)}"
+    )
+
+
+def _by_method(net: Net) -> str:
+    """What to give of a module with a method that says what it plays, or nothing."""
+    methods = own_methods(net) if isinstance(net, nn.Module) else []
+    return (
+        f". If its {methods[0]} takes observations, give that: from_module(net.{methods[0]}, ..., 'action')"
+        if methods
+        else ""
     )
 
 

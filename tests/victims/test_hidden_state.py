@@ -305,3 +305,29 @@ def test_nobody_elses_random_numbers_change():
             break
     else:
         pytest.fail("random numbers of NumPy come from elsewhere")
+
+
+def test_a_counter_is_no_state_and_all_rows_are_computed_at_once():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.actor = nn.Linear(6, 2)
+            self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+        def forward(self, x):
+            self.calls += len(x)
+            sizes.append(len(x))
+            return self.actor(x)
+
+    sizes = []
+    net = _seeded(Counts)
+    victim = adv.from_module(net, SEEN, BOX, "mean")
+    sizes.clear()
+    torch.testing.assert_close(victim.params(X[0]), net.actor(X[0]))
+    assert sizes == [len(X[0])] and not victim.recurrent
+
+
+@pytest.mark.parametrize("make", [Lstm, Queue])
+def test_without_a_state_it_is_that_of_a_start(make):
+    victim = adv.from_module(_seeded(make), SEEN, BOX, "mean")
+    assert torch.equal(victim.params(X[0]), victim.params(X[0], victim.initial_state(len(X[0]))))

@@ -493,3 +493,38 @@ def test_a_recurrent_victim_begins_where_episodes_do():
     x = torch.randn(3, 4)
     assert torch.equal(victim.act_on(x), victim.act_on(x, torch.ones(3, 5)))
     assert victim.act_on(x.numpy()).tolist() == victim.act_on(x).tolist()
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout()])
+def test_a_function_that_calls_layers_in_training_mode_is_warned_of(layer):
+    network = nn.Sequential(nn.Linear(4, 8), layer, nn.Linear(8, 2))
+    with pytest.warns(UserWarning, match=rf"calls {type(layer).__name__}\(.* in training mode.* call \.eval\(\)"):
+        from_module(lambda x: network(x), OBS, TWO, "q")
+    from_module(lambda x: network.eval()(x), OBS, TWO, "q")
+    from_module(lambda x: network(x), OBS, TWO, "q")
+
+
+class ActsOtherwise(nn.Module):
+    """As rsl_rl's ActorCritic, which has a forward of no use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.policy = net(3)
+
+    def forward(self):
+        raise NotImplementedError
+
+    def act_inference(self, x):
+        return self.policy(x)
+
+
+class Bare(ActsOtherwise):
+    forward = nn.Module.forward
+
+
+@pytest.mark.parametrize("agent", [ActsOtherwise(), Bare()])
+def test_agents_that_act_by_a_method_are_told_so(agent):
+    with pytest.raises(VictimError, match=r"from_module\(\w+\.act_inference, \.\.\., 'action'\)"):
+        from_module(agent, OBS, BOX, "mean")
+    obs = torch.randn(5, 4)
+    assert torch.equal(from_module(agent.act_inference, OBS, BOX, "action").params(obs), agent.policy(obs))

@@ -169,3 +169,21 @@ def test_copies_and_evaluation():
     assert all(threat in str(report) for threat in threats)
     with pytest.raises(VictimError, match="square"):
         adv.evaluate(victim, lambda: gym.make("CartPole-v1"), ["pgd:eps=0.1"], episodes=1)
+
+
+@pytest.mark.parametrize(
+    ("played", "space", "kind"),
+    [
+        (lambda net, x: torch.tanh(net(x)).detach().numpy(), BOX, "mean"),
+        (lambda net, x: net(x).argmax(-1).numpy(), spaces.Discrete(3), "action"),
+        (lambda net, x: (net(x).argmax(-1).numpy(), None), spaces.Discrete(3), "action"),
+    ],
+)
+def test_a_function_on_tensors_may_return_arrays(played, space, kind):
+    """As ``act`` of Spinning Up."""
+    net = nn.Linear(4, 3)
+    victim = from_module(lambda x: played(net, x), OBS, space, kind)
+    expected = played(net, X)
+    expected = torch.as_tensor(expected[0] if isinstance(expected, tuple) else expected)
+    torch.testing.assert_close(victim.mode(victim.params(X)), expected)
+    assert not victim.differentiable

@@ -44,6 +44,22 @@ class Sac(nn.Module):
         return self._played(drawn), Normal(mean, log_std.exp()).log_prob(drawn).sum(1, keepdim=True), self._played(mean)
 
 
+class Wide(Sac):
+    """One that has hardly been trained."""
+
+    def forward(self, x):
+        mean, log_std = super().forward(x)
+        return mean / 3, log_std + 2
+
+
+class MeanBeside(Sac):
+    """It returns the mean before the tanh beside the action."""
+
+    def get_action(self, x):
+        action, log_prob, _ = super().get_action(x)
+        return action, log_prob, self(x)[0]
+
+
 class Sample(Sac):
     """As pytorch-soft-actor-critic."""
 
@@ -76,7 +92,7 @@ def _truth(actor):
 
 
 @pytest.mark.parametrize("box", [BOX, ONE])
-@pytest.mark.parametrize("actor", [Sac, Drawn, OneRow, Sample])
+@pytest.mark.parametrize("actor", [Sac, Wide, MeanBeside, Drawn, OneRow, Sample])
 @pytest.mark.parametrize("kind", [None, "gaussian", "mean"])
 def test_an_actor_before_its_tanh_plays_what_it_says(actor, kind, box):
     net = actor(box)
@@ -185,3 +201,39 @@ def test_what_is_given_stays_as_it_is():
     adv.from_module(net, SEEN, TWO, "logits", live=True)
     adv.from_module(lambda x: net(x), SEEN, TWO, "logits")
     assert net.seen == 0 and net.actions == []
+
+
+class UnscaledTanh(Wide):
+    """One whose actions lie in [-1, 1] whatever the box is."""
+
+    def _played(self, x):
+        return torch.tanh(x)
+
+
+@pytest.mark.parametrize("box", [BOX, spaces.Box(-np.inf, np.inf, (3,), np.float32)])
+def test_a_mean_within_the_range_of_what_is_drawn_is_no_proof(box):
+    """With a wide policy the mean before the tanh is among its draws, too: the mean that it says is another one."""
+    net = UnscaledTanh()
+    with pytest.raises(VictimError, match=r"UnscaledTanh\.get_action plays .*net\.get_action\(x\)\[2\]"):
+        adv.from_module(net, SEEN, box)
+
+
+class Low(Ppo):
+    """It acts in half precision."""
+
+    def act(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self(x).float()
+
+    get_action_and_value = None
+
+
+def test_rounding_of_half_precision_is_no_other_action():
+    net = Low(3)
+    assert torch.equal(adv.from_module(net, SEEN, BOX, "mean").params(X), net(X))
+
+
+@pytest.mark.parametrize("net", [Greedy(3), Ppo(3)])
+def test_choices_that_are_numbered_otherwise_are_an_error(net):
+    with pytest.raises(VictimError, match=r"plays .* where the victim, .* would play \[[567]\.0\]"):
+        adv.from_module(net, SEEN, spaces.Discrete(3, start=5), "logits")
