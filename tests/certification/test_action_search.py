@@ -105,7 +105,7 @@ def test_an_unsound_search_is_found(mutant, monkeypatch):
     elif mutant == "a bound that is too high":
         monkeypatch.setattr(LeastReturn, "after", lambda self, total, steps: total + 0.5)
     elif mutant == "no way back":
-        monkeypatch.setattr(tree_search, "check_repeats", lambda env, action: None)
+        monkeypatch.setattr(tree_search, "check_repeats", lambda env, action, **more: None)
         monkeypatch.setattr(tree_search.Snapshot, "restore", lambda self, env: None)
     elif mutant == "states met with more":
         monkeypatch.setattr(action_search.ActionSearch, "_met_before", lambda self, state: _met(self, state))
