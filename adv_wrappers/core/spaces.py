@@ -212,8 +212,8 @@ def with_mask(obs: Any, info: Info) -> Info:
 
 
 def side_by_side_mask(mask: Any) -> Any:
-    """A mask as one array: Gymnasium's of a MultiDiscrete is a tuple, with an array for every entry."""
-    if isinstance(mask, (tuple, list)) and mask and isinstance(mask[0], np.ndarray):
+    """A mask as one array: Gymnasium's of a MultiDiscrete is a tuple, with an array or a list for every entry."""
+    if isinstance(mask, (tuple, list)) and mask and np.ndim(mask[0]) > 0:
         return np.concatenate([np.asarray(part) for part in mask], -1)
     return mask
 

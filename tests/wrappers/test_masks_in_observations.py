@@ -150,12 +150,13 @@ def test_an_agent_that_is_shown_another_mask_is_not_forbidden_anything_by_the_la
     assert int(sent) == 2
 
 
-def test_a_mask_of_several_actions_may_be_a_tuple() -> None:
+@pytest.mark.parametrize("kind", [np.array, list, torch.tensor])
+def test_a_mask_of_several_actions_may_be_a_tuple(kind: Any) -> None:
     class Several(Game):
         action_space = spaces.MultiDiscrete([2, 3])
 
         def show(self) -> Any:
-            return super().show()[0], {"action_mask": (np.array([1, 0]), np.array([0, 1, 0]))}
+            return super().show()[0], {"action_mask": (kind([1, 0]), kind([0, 1, 0]))}
 
         def step(self, action: Any) -> Any:
             self.got = action.tolist()
