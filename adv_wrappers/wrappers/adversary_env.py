@@ -88,7 +88,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         engine, mode = self.engine, self.mode
         dummy: Any = self._finished if mode == AutoresetMode.NEXT_STEP else False
         shown = self._attack(actions, self.num_envs, True if dummy is False else ~dummy)
-        obs, rewards, terminated, truncated, info = self.env.step(engine.act(self.runner.act(shown)))
+        obs, rewards, terminated, truncated, info = self._answer(engine.act(self.runner.act(shown)))
         attacked = self._rows(self._attacked())
         self._victim_returns += rewards
         reward = self.config.adversary_reward(

@@ -32,6 +32,7 @@ from adv_wrappers.snapshots.save_and_restore_python_objects import KeepsItself, 
 from adv_wrappers.wrappers.watchdog import Key, Watchdog
 
 NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits
+CHECKED_STEPS = 3  # of the environment beneath the innermost layer
 LIMIT = Argument("env_kwargs", {"max_episode_steps": 1000})  # which helps there
 _RESET = "def reset(self, *, seed=None, options=None): super().reset(seed=seed); ...; return observation, {}"
 _STEP = "return observation, float(reward), terminated, truncated, {}"
@@ -260,15 +261,7 @@ def checked_reset(env: Env, seed: int | None, options: Info | None) -> tuple[Any
         SpaceError: for one that does not take these arguments, or returns something else than an observation of its
             space and a dictionary.
     """
-    try:
-        answer: Any = env.reset(seed=seed, options=options)
-    except TypeError as error:
-        for one in _inside(env):
-            if lacking := [name for name in ("seed", "options") if not takes(one.reset, name)]:
-                raise SpaceError(
-                    f"reset of {type(one).__name__} takes no {' and no '.join(lacking)}: expected {_RESET}"
-                ) from error
-        raise
+    answer = _reset(env, seed, options)
     if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
         raise SpaceError(
             f"reset of {_name(env)} must return two values, an observation and a dictionary, got {_short(answer)}: "
@@ -276,6 +269,46 @@ def checked_reset(env: Env, seed: int | None, options: Info | None) -> tuple[Any
         )
     _check_observation(env, "reset", answer[0])
     return answer
+
+
+def _reset(env: Any, seed: Any, options: Info | None) -> Any:
+    """What a reset returns, of an environment or a vector; where it takes other arguments, whose does is said."""
+    try:
+        return env.reset(seed=seed, options=options)
+    except TypeError as error:
+        inside = [*_inside(env)]
+        inside += [one for each in getattr(inside[-1], "envs", ()) for one in _inside(each)]
+        for one in inside:
+            if lacking := [name for name in ("seed", "options") if not takes(one.reset, name)]:
+                raise SpaceError(
+                    f"reset of {type(one).__name__} takes no {' and no '.join(lacking)}: expected {_RESET}"
+                ) from error
+        raise
+
+
+def checked_reset_of_vector(env: VectorEnv[Any, Any, Any], seed: Any, options: Info | None) -> tuple[Any, Info]:
+    """``env.reset(seed=seed, options=options)`` of a vector, whose answer is looked at as :func:`checked_reset` does.
+
+    What its observations must be, layers check themselves, on any device.
+    """
+    answer = _reset(env, seed, options)
+    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+        raise SpaceError(
+            f"reset of {_name(env)} must return two values, observations and a dictionary, got {_short(answer)}: "
+            f"return observations, {{}}"
+        )
+    return answer
+
+
+def check_step_of_vector(env: VectorEnv[Any, Any, Any], answer: Any) -> None:
+    """Raise :class:`SpaceError` unless this is what ``step`` of a vector returns, with one reward and flag a row."""
+    of, rows = f"step of {_name(env)}", (env.num_envs,)
+    helps = "return observations, rewards, terminated, truncated, {}"
+    if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[4], Mapping):
+        raise SpaceError(f"{of} must return five values, the last a dictionary, got {_short(answer)}: {helps}")
+    for name, values in zip(("rewards", "terminated", "truncated"), answer[1:4], strict=True):
+        if tuple(getattr(values, "shape", ())) != rows:
+            raise SpaceError(f"{of} must return {name} as an array of shape {rows}, got {_short(values)}: {helps}")
 
 
 def check_step(env: Env, answer: Any) -> None:
@@ -366,7 +399,7 @@ def takes(function: Callable[..., object], name: str) -> bool:
 def _name(env: Any) -> str:
     """The class of an environment, with its id."""
     spec = getattr(env, "spec", None)
-    base = type(getattr(env, "unwrapped", env) if isinstance(env, gym.Env) and spec is not None else env).__name__
+    base = type(getattr(env, "unwrapped", env) if isinstance(env, (gym.Env, VectorEnv)) and spec else env).__name__
     return f"{base} ({spec.id})" if spec is not None else base
 
 

@@ -18,9 +18,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, Layer, floated, layers, recorded
-from adv_wrappers.wrappers.checked_env import check_one, check_step, checked_reset
-
-_CHECKED_STEPS = 3  # of the environment beneath the innermost layer
+from adv_wrappers.wrappers.checked_env import CHECKED_STEPS, check_one, check_step, checked_reset
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -54,7 +52,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             self.observation_space = self.perturbed_space
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
-        self._unchecked = 0 if layers(env) else _CHECKED_STEPS
+        self._unchecked = 0 if layers(env) else CHECKED_STEPS
         self._masked = isinstance(env.observation_space, spaces.Dict) and MASK in env.observation_space.spaces
         self._action_mask: torch.Tensor | None = None
         self._takes = self.on == "action" or not quantize

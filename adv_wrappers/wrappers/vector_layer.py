@@ -21,7 +21,8 @@ from adv_wrappers.core.types import Array, Batch, Flags, Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base_layer import LAYERS, AnyVectorEnv, Layer, autoreset_mode, floated, understood
+from adv_wrappers.wrappers.base_layer import LAYERS, AnyVectorEnv, Layer, autoreset_mode, floated, layers, understood
+from adv_wrappers.wrappers.checked_env import CHECKED_STEPS, check_step_of_vector, checked_reset_of_vector
 
 _AUTORESET: dict[AutoresetMode, Autoreset] = {
     AutoresetMode.DISABLED: "disabled",
@@ -78,6 +79,7 @@ class VectorLayer(Layer, VectorWrapper):
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         space = env.single_observation_space
         self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+        self._unchecked = 0 if layers(env) else CHECKED_STEPS
         self._action_mask: torch.Tensor | None = None
         self._every: Flags = np.ones(env.num_envs, bool)
 
@@ -108,7 +110,7 @@ class VectorLayer(Layer, VectorWrapper):
                 mask = np.array(mask, dtype=bool)
             options = {**options, "reset_mask": trees.copy(mask)}
         seeds = row_seeds(seed, self.num_envs, mask)
-        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        obs, info = checked_reset_of_vector(self.env, seed, options)
         self._find_device(obs)
         if mask is not None and not self.engine.on_host:
             mask = torch.as_tensor(mask, dtype=torch.bool, device=self.engine.clock.device)
@@ -127,12 +129,20 @@ class VectorLayer(Layer, VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
         """One step of every row under attack."""
         actions = self._send(actions, self._action_mask)
-        obs, rewards, terminated, truncated, info = self.env.step(actions)
+        obs, rewards, terminated, truncated, info = self._answer(actions)
         rewards = self._pay(rewards)
         info = self._end_step(obs, terminated | truncated, self._with_mask(obs, info))
         self._action_mask = self._allowed(info, None)
         obs, info = self._receive(obs, info)
         return obs, rewards, terminated, truncated, info
+
+    def _answer(self, actions: Any) -> Any:
+        """What the environment returns to actions; its first answers are checked."""
+        answer = self.env.step(actions)
+        if self._unchecked:
+            check_step_of_vector(self.env, answer)
+            self._unchecked -= 1
+        return answer
 
     def _end_step(self, obs: Any, done: Batch, info: Info) -> Info:
         """End the engine's step; ``info`` with SAME_STEP's last observations as the agent gets them."""
