@@ -438,7 +438,8 @@ _MISSING = object()
 
 def _takes(net: Callable[..., Any], rows: Callable[[int, int], Any], count: int) -> bool:
     """Whether a module answers for so many observations at once; what it changes then is put back."""
-    with put_back(net):
+    with put_back(net), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             net(rows(0, count))
         except Exception:

@@ -86,6 +86,13 @@ def _seed(seed: int) -> None:
     random.seed(seed)
 
 
+def _quietly(function: Callable[[Any], Any], obs: Any) -> Any:
+    """The function at ``obs``, without warnings, such as NumPy's when it gets tensors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(obs)
+
+
 def _called(function: Callable[..., Any], obs: Any) -> list[tuple[nn.Module, Tensor]]:
     """The modules that say what they play and that a function calls once, and what it calls them with."""
     known = [it for it in owners(function) if isinstance(it, nn.Module) and not isinstance(it, torch.jit.ScriptModule)]
@@ -97,11 +104,11 @@ def _called(function: Callable[..., Any], obs: Any) -> list[tuple[nn.Module, Ten
 
     hooks = [module.register_forward_pre_hook(note) for module in known]
     try:
-        function(obs)
+        _quietly(function, obs)
     except Exception:  # of a function on arrays, whose modules see tensors all the same
         seen.clear()
         try:
-            function(to_arrays(obs))
+            _quietly(function, to_arrays(obs))
         except Exception:
             return []
     finally:
@@ -269,7 +276,7 @@ def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | No
 
             def call(seed: int, run: Callable[[Any], Any] = run, given: Any = given) -> Any:
                 _seed(seed)
-                return run(given)
+                return _quietly(run, given)
 
             try:
                 call(0)

@@ -237,3 +237,22 @@ def test_rounding_of_half_precision_is_no_other_action():
 def test_choices_that_are_numbered_otherwise_are_an_error(net):
     with pytest.raises(VictimError, match=r"plays .* where the victim, .* would play \[[567]\.0\]"):
         adv.from_module(net, SEEN, spaces.Discrete(3, start=5), "logits")
+
+
+def test_asking_is_quiet():
+    class Converts(Ppo):
+        """As SB3's ``predict``, which takes arrays and is asked by tensors, too."""
+
+        def act(self, x):
+            if isinstance(x, torch.Tensor):
+                warnings.warn("a copy", DeprecationWarning, stacklevel=1)
+            return self(torch.as_tensor(x))
+
+        get_action_and_value = None
+
+    net = Converts(3)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        adv.from_module(net, SEEN, BOX, "mean")
+        adv.from_module(lambda x: net(x), SEEN, BOX, "mean")
+    assert not found
