@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.utils.trees import leaves, select
+from adv_wrappers.victims.frozen_copy import TorchScriptNet
 from adv_wrappers.victims.hidden_state import joined_answers, owners, put_back, unchanged_randomness
 from adv_wrappers.victims.numpy_functions_as_victims import to_arrays
 from adv_wrappers.victims.victim import Victim
@@ -56,6 +57,7 @@ def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Callable[[int, i
     Warns:
         UserWarning: the same, for a module that a function calls.
     """
+    net = net.program if isinstance(net, TorchScriptNet) else net  # whose methods are those of the program
     if isinstance(net, nn.Module) and not own_methods(net) and not hasattr(net, "action_scale"):
         return
     obs = rows(300, _ROWS)
@@ -157,9 +159,10 @@ def _compare(victim: Any, net: nn.Module, obs: Any, seen: Any, given: bool) -> N
         if always
         else "give a function of what it plays, as in from_module(lambda x: torch.tanh(net(x)[0]), ..., 'mean')"
     )
+    owner = getattr(net, "original_name", type(net).__name__)  # of a program its class
     raise VictimError(
         Message(
-            f"{type(net).__name__}.{name} plays {own} where the victim, which reads the output as ",
+            f"{owner}.{name} plays {own} where the victim, which reads the output as ",
             Argument("kind", victim.kind),
             f", would play {_shown(mine[row])}: {helps}; if the agent does play what forward returns, "
             f"from_module(lambda x: net(x), ...) is taken as it is",

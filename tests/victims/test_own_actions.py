@@ -256,3 +256,29 @@ def test_asking_is_quiet():
         adv.from_module(net, SEEN, BOX, "mean")
         adv.from_module(lambda x: net(x), SEEN, BOX, "mean")
     assert not found
+
+
+class Program(nn.Module):
+    """An actor to be exported with the method that plays it."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.mean, self.factor = nn.Linear(4, 1), factor
+
+    def forward(self, x):
+        return self.mean(x)
+
+    @torch.jit.export
+    def get_action(self, x):
+        return torch.tanh(self.mean(x)) * self.factor
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("live", [False, True])
+def test_programs_play_what_they_say(live):
+    net = Program(2.0)
+    victim = adv.from_module(torch.jit.script(net), SEEN, ONE, "mean", live=live)
+    torch.testing.assert_close(victim.act_on(X), net.get_action(X))
+    with pytest.raises(VictimError, match=r"Program\.get_action plays"):
+        adv.from_module(torch.jit.script(Program(1.0)), SEEN, ONE, "mean", live=live)
