@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -97,8 +97,7 @@ def side_by_side(environment: Environment, rows: int) -> EpisodesVectorEnv | Dmc
         return EpisodesVectorEnv(make, rows)
     except Exception as error:  # whatever a user's function, or the environment that it makes, may raise
         for one in made:
-            with suppress(Exception):  # the first error is the one to tell
-                one.close()
+            one.close()
         if not made and isinstance(error, AdvWrappersError):
             raise
         only = (". Where only one can be at a time: ", Argument("num_envs", 1)) if made and rows > 1 else ()

@@ -118,9 +118,15 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
         return answer
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the environment; what it raises there is a warning, since what was played is worth no less."""
         _ALIVE.discard(self)
-        super().close()
+        try:
+            super().close()
+        except Exception as error:
+            found = _raised(self.env, "close", error)
+            if found is error:
+                raise
+            warnings.warn(str(found), stacklevel=2)
 
     def keep(self, walk: Walk) -> None:
         """Keep the contents of the environment in a snapshot, and the number of steps."""
@@ -201,7 +207,8 @@ def _raised(env: Env, call: str, error: Exception) -> Exception:
     if isinstance(error, AdvWrappersError) or (at.filename, at.name) in _signal_handlers():
         return error  # an interruption is none of the environment's
     where = f"{os.path.basename(at.filename)}, line {at.lineno}"
-    found = SpaceError(f"{call} of {_name(env)} raised {type(error).__name__}: {error} ({where})")
+    what = f"{type(error).__name__}: {error}".removesuffix(": ")
+    found = SpaceError(f"{call} of {_name(env)} raised {what} ({where})")
     found.__cause__ = error
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.errors import SpaceError
+from adv_wrappers.evaluation import first_steps
 from adv_wrappers.evaluation.first_steps import OutsideSpace
 
 BOX = spaces.Box(-1, 1, (3,))
@@ -255,8 +257,32 @@ def test_the_first_error_is_told_where_closing_fails_too() -> None:
             super().close()
             raise RuntimeError("it is not running")
 
-    with pytest.raises(SpaceError, match="the port is taken"):
+    with (
+        pytest.raises(SpaceError, match="the port is taken"),
+        pytest.warns(UserWarning, match=r"close of BadlyClosed raised RuntimeError: it is not running \("),
+    ):
         adv.evaluate(agent(), BadlyClosed, episodes=2)
+    OnlyOne.running = 0
+    with pytest.warns(UserWarning, match="it is not running"):
+        assert adv.evaluate(agent(), BadlyClosed, episodes=1, num_envs=1).episodes == 1  # what was played is kept
+
+
+class Slow(Well):
+    """Whose steps take long."""
+
+    played = 0
+
+    def step(self, action: Any) -> Any:
+        Slow.played += 1
+        obs, reward, *rest = super().step(action)
+        return obs, reward, self.t >= 60, *rest[1:]
+
+
+def test_of_slow_environments_fewer_steps_are_played_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(first_steps, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    assert first_steps.unrepeated([Slow()], agent(), 0) == ""
+    assert Slow.played == 2 * (1 + first_steps.MOST_SECONDS)
 
 
 def test_the_same_environment_is_not_played_side_by_side() -> None:
