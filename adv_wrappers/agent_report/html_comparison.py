@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.agent_report.html_page import Figures, check_target, protocol_of, render
-from adv_wrappers.agent_report.missing_rows import Progress, play_missing_rows
+from adv_wrappers.agent_report.missing_rows import play_missing_rows
+from adv_wrappers.agent_report.play_rows_until_deadline import Progress
 from adv_wrappers.agent_report.rows_by_section import (
     AgentSections,
     AttackRow,

@@ -28,7 +28,7 @@ from adv_wrappers.victims.victim import Victim
 
 _TIMED_STEPS, _TIMED_SECONDS = 20, 0.5  # of a threat that is timed before it is played
 ROOM = 1.25  # a row may take so much longer than estimated
-Progress = Callable[[str, int, int], object]  # a threat, its episodes that are finished, and all of them
+Progress = Callable[[str, int, int], None]  # a threat, its episodes that are finished, and all of them
 
 
 @dataclass(frozen=True)
