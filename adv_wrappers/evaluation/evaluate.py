@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +238,8 @@ class _KeptRows:
 
     def place(self) -> None:
         """Rows have the order of the threats, whichever is played first."""
-        self._store.place(self._stored_keys)
+        with suppress(OutputError):  # the rows go to the same file, and then it is told
+            self._store.place(self._stored_keys)
 
     def __exit__(self, *_: object) -> None:
         self._store.close()

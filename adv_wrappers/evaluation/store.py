@@ -217,12 +217,18 @@ class Store:
         return None if self._own_memory else str(self.path.absolute().with_name(f"{self.path.name}.trainings"))
 
     def place(self, keys: Iterable[str]) -> None:
-        """Give these cells their places, one after another before all others, whoever plays them first, or has."""
+        """Give these cells their places, one after another, whoever plays them first, or has.
+
+        They begin where the first of them stood before, or else behind all others.
+        """
+        block = dict.fromkeys(keys)
         with self._transaction():
-            [least] = self._connection.execute("SELECT COALESCE(MIN(place), 0) FROM places").fetchone()
-            unplaced = list(dict.fromkeys(keys))
-            pairs = [(least - len(unplaced) + i, key) for i, key in enumerate(unplaced)]
-            self._connection.executemany("INSERT OR REPLACE INTO places (place, key) VALUES (?, ?)", pairs)
+            placed = [key for (key,) in self._connection.execute("SELECT key FROM places ORDER BY place")]
+            first = next((i for i, key in enumerate(placed) if key in block), len(placed))
+            order = [*placed[:first], *block, *(key for key in placed[first:] if key not in block)]
+            if order != placed:
+                self._connection.execute("DELETE FROM places")
+                self._connection.executemany("INSERT INTO places (key) VALUES (?)", [(key,) for key in order])
 
     def claim(self, keys: Sequence[str]) -> list[str]:
         """Those of the keys that have no row, and that no other living process has claimed; they are claimed now."""
