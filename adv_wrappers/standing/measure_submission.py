@@ -293,8 +293,8 @@ def _figures(row: Mapping[str, Any]) -> AttackedMean:
 
 
 def _without_folders(text: str) -> str:
-    """A text without the folders in which cards lie on one machine."""
-    return re.sub(r"(card[:=])\S*/", r"\1", text)
+    """A text without the folders in which cards and critics lie on one machine."""
+    return re.sub(r"(card[:=]|critic=)\S*/", r"\1", text)
 
 
 def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[OpenedAgent, StandingEntry]:

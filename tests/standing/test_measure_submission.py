@@ -200,6 +200,7 @@ def test_a_training_record_is_what_says_how_an_agent_was_trained():
 def test_no_folder_of_a_machine_is_told():
     said = "<ModuleVictim card:/home/me/agent, mode> and learned:card=/tmp/adversary"
     assert _without_folders(said) == "<ModuleVictim card:agent, mode> and learned:card=adversary"
+    assert _without_folders("robust-sarsa:critic=/a/b/mine,eps=0.1") == "robust-sarsa:critic=mine,eps=0.1"
 
 
 def test_modules_that_a_card_or_a_folder_names_are_imported_where_they_are_trusted(measured, tmp_path, monkeypatch):
