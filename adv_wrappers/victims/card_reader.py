@@ -204,12 +204,14 @@ def _normaliser(observation: Section, where: str) -> tuple[Tensor | None, Tensor
     if mean is None:
         return None, None
     center, spread = _numbers(mean, "observation.mean", where), _numbers(std, "observation.std", where)
-    divisor = spread + _numbers(observation.get("epsilon", 0.0), "observation.epsilon", where)
-    if center.shape != spread.shape or bool((spread < 0).any()) or bool((divisor <= 0).any()):
+    epsilon = _numbers(observation.get("epsilon", 0.0), "observation.epsilon", where)
+    long = center.shape == spread.shape and epsilon.numel() in (1, spread.numel())
+    if not long or bool((spread < 0).any()) or bool((spread + epsilon <= 0).any()):
         raise CardError(
-            f"{where}: observation.std must be as long as mean ({center.numel()}), at least 0, and above 0 with epsilon"
+            f"{where}: observation.std must be as long as mean ({center.numel()}), at least 0, and above 0 with "
+            f"epsilon, one number or as many"
         )
-    return center, divisor
+    return center, spread + epsilon
 
 
 def _entry(card: Section, what: str, where: str) -> Section:

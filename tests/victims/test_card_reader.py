@@ -360,6 +360,7 @@ def drop(section):
         (put("observation", "std", [1.0, 1, 1, 1, float("nan")]), "all finite"),
         (put("observation", "std", [1.0, 1, 1, 1, -1]), "at least 0"),
         (put("observation", "epsilon", 0.0), "above 0 with epsilon"),
+        (put("observation", "epsilon", [1e-8, 1e-8]), "epsilon, one number or as many"),
         (put("observation", "std", "wide"), "list of numbers"),
         (put("observation", "clip", -1), "clip must be"),
         (put("action", "select", "best"), "select must be"),
