@@ -279,7 +279,8 @@ def checked_reset(env: Env, seed: int | None, options: Info | None) -> tuple[Any
         )
     _check_observation(env, "reset", answer[0])
     _check_mask(env, "reset", answer[1])
-    return answer[0], answer[1]
+    found: tuple[Any, Info] = tuple(answer)
+    return found
 
 
 def _reset(env: Any, seed: Any, options: Info | None) -> Any:
@@ -308,7 +309,8 @@ def checked_reset_of_vector(env: VectorEnv[Any, Any, Any], seed: Any, options: I
             f"reset of {_name(env)} must return two values, observations and a dictionary, got {_short(answer)}: "
             f"return observations, {{}}"
         )
-    return answer[0], answer[1]
+    found: tuple[Any, Info] = tuple(answer)
+    return found
 
 
 def check_step_of_vector(env: VectorEnv[Any, Any, Any], answer: Any) -> None:
@@ -363,7 +365,7 @@ def _check_observation(env: Env, call: str, value: Any) -> None:
         raise SpaceError(f"{call} of {_name(env)} must return {wrong}: it is what observation_space declares")
 
 
-def _check_mask(env: Env, call: str, info: Info) -> None:
+def _check_mask(env: Env, call: str, info: Mapping[str, Any]) -> None:
     try:
         side_by_side_mask(info.get(MASK), env.action_space)
     except SpaceError as error:
