@@ -205,12 +205,12 @@ class Choices(nn.Module):
 
     def __init__(self, counts: tuple[int, ...], outputs: int) -> None:
         super().__init__()
-        self.embed, self.counts = nn.Embedding(sum(counts), 4), counts
+        self.embed = nn.Embedding(sum(counts), 4)
         self.net = MLP(4 * len(counts), outputs)
+        self.register_buffer("first", torch.tensor([sum(counts[:i]) for i in range(len(counts))]))
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        first = torch.tensor([sum(self.counts[:i]) for i in range(len(self.counts))], device=obs.device)
-        return self.net(self.embed(obs.reshape(-1, len(self.counts)) + first).flatten(1))
+        return self.net(self.embed(obs.reshape(-1, len(self.first)) + self.first).flatten(1))
 
 
 class Bits(nn.Module):
