@@ -11,10 +11,9 @@ interleaved run: wall-clock time, and on CUDA that of the device's events.
 
 from __future__ import annotations
 
-import argparse
+import statistics
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import torch
 from gpu import clocked, duration, gpu
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from timing import command, machine, medians, save, table, write
+from timing import Data, Page, Results, medians, prose, table
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -92,50 +91,68 @@ def steps(env: Any, device: str) -> Callable[[], object]:
     return lambda: env.step(actions)
 
 
-def main() -> int:
-    """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--num-envs", type=int, default=ROWS)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--least", type=float, default=0.1, help="seconds a timing lasts at least")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    arguments = parser.parse_args()
-    device, rows = arguments.device, arguments.num_envs
+def measure_all(results: Results) -> None:
+    """The layers on one device, beside what was measured on another.
+
+    Raises:
+        SystemExit: with 2, for CUDA where there is none.
+    """
+    given = results.given
+    device, rows = given.device, given.num_envs
     if device == "cuda" and not torch.cuda.is_available():
         print("--device cuda needs CUDA, and torch finds none here", file=sys.stderr)
-        return 2
+        raise SystemExit(2)
     attacked = victim(device)
     calls = {BARE: steps(TensorCartPole(rows, device), device)}
     for name, text in LAYERS.items():
         calls[name] = steps(adv.wrap(TensorCartPole(rows, device), text, victim=attacked), device)
-    seconds = clocked(calls, arguments.rounds, arguments.least, torch.device(device))
-    ratios = medians(seconds, BARE)
-    bare = float(np.median(seconds[BARE]))
-    data = {
-        "command": command(sys.argv[1:]),
-        "machine": machine(),
-        "device": gpu() if device == "cuda" else {"gpu": "none"},
+    seconds = clocked(calls, given.rounds, given.least, torch.device(device))
+    results.part("devices")[device] = {
+        **results.made,
+        "device": gpu() if device == "cuda" else {},
         "num_envs": rows,
-        "bare_seconds": bare,
-        "ratios": ratios,
+        "bare_seconds": statistics.median(seconds[BARE]),
+        "ratios": medians(seconds, BARE),
     }
-    save(arguments.out / f"tensors_{device}.json", data)
-    body = [(name, LAYERS.get(name, ""), f"{ratio:.2f}") for name, ratio in ratios.items()]
-    where = (
-        ", ".join(f"{key} {value}" for key, value in data["device"].items()) if device == "cuda" else "the processor"
-    )
-    page = [
-        f"# Layers on environments of tensors, on {'a GPU' if device == 'cuda' else 'the processor'}",
-        f"Made by `{data['command']}` on {where}; {data['machine']}.",
-        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
-        f"{rows} rows; a step of the bare environment takes {duration(bare)}.",
-        table(["layer", "threat", "steps of the bare environment"], body),
+    results.keep()
+
+
+def head(data: Data) -> str:
+    """What the rows of each device were made by."""
+    parts = []
+    for device, found in data["devices"].items():
+        machine = "; ".join([*(f"{key} {value}" for key, value in found["device"].items()), found["machine"]])
+        bare = f"{found['num_envs']} rows, a step of the bare environment takes {duration(found['bare_seconds'])}"
+        parts.append(f"{device}: made by `{found['command']}` on {machine}; {bare}.")
+    return "\n\n".join(parts)
+
+
+def body(data: Data) -> Iterable[str]:
+    """The table of layers."""
+    devices = data["devices"]
+    yield from prose(__doc__)
+    names = [name for name in LAYERS if any(name in found["ratios"] for found in devices.values())]
+    lines = [
+        (name, f"`{LAYERS[name]}`", *(f"{found['ratios'][name]:.2f}" for found in devices.values())) for name in names
     ]
-    write(arguments.out / f"tensors_{device}.md", "\n\n".join(page) + "\n")
-    print(page[-1])
-    return 0
+    yield table(["layer", "threat", *(f"{device}, bare steps" for device in devices)], lines)
+
+
+PAGE = Page(
+    "tensors",
+    "Layers on environments of tensors",
+    __doc__,
+    measure_all,
+    body,
+    options={
+        "--device": {"default": "cpu", "choices": ["cpu", "cuda"]},
+        "--num-envs": {"type": int, "default": ROWS},
+        "--rounds": {"type": int, "default": 9},
+        "--least": {"type": float, "default": 0.1, "help": "seconds a timing lasts at least"},
+    },
+    head=head,
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.main()

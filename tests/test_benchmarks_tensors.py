@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import torch
 
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+from tests.result_scripts import result_script
 
 
-def test_the_page_has_every_layer(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    tensors = importlib.import_module("tensors")
-    quick = ["--num-envs", "3", "--rounds", "1", "--least", "0", "--out", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", ["tensors.py", *quick])
-    assert tensors.main() == 0
-    data, page = json.loads((tmp_path / "tensors_cpu.json").read_text()), (tmp_path / "tensors_cpu.md").read_text()
-    assert list(data["ratios"]) == ["bare", *tensors.LAYERS] and min(data["ratios"].values()) > 0
-    assert all(f"| {name} |" in page for name in data["ratios"]) and "3 rows" in page
+def test_the_page_has_every_layer(tmp_path):
+    with result_script("tensors") as tensors:
+        tensors.PAGE.main(["--num-envs", "3", "--rounds", "1", "--least", "0", "--out", str(tmp_path)])
+        data, page = json.loads((tmp_path / "tensors.json").read_text()), (tmp_path / "tensors.md").read_text()
+        ratios = data["devices"]["cpu"]["ratios"]
+        assert list(ratios) == ["bare", *tensors.LAYERS] and min(ratios.values()) > 0
+        assert all(f"| {name} |" in page for name in tensors.LAYERS) and "3 rows" in page
 
 
-def test_its_physics_are_those_of_gymnasium(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    env, theirs = importlib.import_module("tensors").TensorCartPole(2, "cpu"), gym.make("CartPole-v1")
+def test_its_physics_are_those_of_gymnasium():
+    with result_script("tensors") as tensors:
+        env, theirs = tensors.TensorCartPole(2, "cpu"), gym.make("CartPole-v1")
     obs, _ = env.reset(seed=0)
     theirs.reset(seed=0)
     theirs.unwrapped.state = tuple(obs[0].double().tolist())
