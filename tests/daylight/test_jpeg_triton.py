@@ -5,6 +5,8 @@ Interpreted programs are given more lanes than on a device, since the interprete
 
 from __future__ import annotations
 
+import pytest
+
 from tests.triton_tools import compiled, interpreted, needs_triton
 
 pytestmark = needs_triton
@@ -141,11 +143,11 @@ def check(kernel, memory, integers, **constants):
     print(kernel.__name__, constants, registers)
     assert registers <= 96 and stack == local == 0, use.stdout
 
-for inner in (1, 4):
+for inner in INNER:
     check(blocks_kernel, "x out table", "count height width", INNER=inner, LANES=128)
 tile = dict(ROWS=16, COLUMNS=32)
-for pixel in (1, 3):
-    for down, across in ((2, 2), (1, 2), (1, 1)):
+for pixel in PIXEL:
+    for down, across in SAMPLING:
         factors = dict(PIXEL=pixel, DOWN=down, ACROSS=across)
         check(to_ycc_kernel, "x luma chroma", "height width rows columns red green blue", **factors, **tile)
         for smooth in {False, across == 2}:
@@ -171,5 +173,14 @@ def test_every_quotient_is_rounded_half_away_from_zero(tmp_path):
     interpreted(_EVERY_QUOTIENT.format(folder=str(tmp_path)))
 
 
-def test_every_variant_compiles_without_spills():
-    assert compiled(_CUBINS).count("\n") == 2 + 6 + 10
+@pytest.mark.parametrize(
+    ("inner", "pixel", "sampling", "variants"),
+    [
+        ([4], [3], [(2, 2)], 1 + 1 + 2),
+        pytest.param([1, 4], [1, 3], [(2, 2), (1, 2), (1, 1)], 2 + 6 + 10, marks=pytest.mark.slow),
+    ],
+    ids=["one of each", "all"],
+)
+def test_variants_compile_without_spills(inner, pixel, sampling, variants):
+    chosen = f"INNER, PIXEL, SAMPLING = {inner}, {pixel}, {sampling}\n"
+    assert compiled(chosen + _CUBINS).count("\n") == variants

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import shutil
 
@@ -30,7 +31,10 @@ def victim(**more):
 # what the compiler itself deprecates is not ours
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler")
-def test_compiled_is_autograd(monkeypatch):
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_is_autograd(backend, monkeypatch):
+    """The C++ compiler takes half a minute; the graph that it is given is the same, and is executed here."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
     made = []
     plain = autograd_or_written_out_gradient._gradient_of
     monkeypatch.setattr(autograd_or_written_out_gradient, "_gradient_of", lambda v: made.append(v) or plain(v))
