@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +19,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.agent_report import play_agent_report
+from adv_wrappers.agent_report import eps_sweep, html_page, play_agent_report
 from adv_wrappers.agent_report.hardening import hardened_by
 from adv_wrappers.agent_report.play_agent_report import report
 from adv_wrappers.errors import ValueRangeError, VictimError
@@ -40,9 +43,44 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each kind of trial, no search and no training."""
-    short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=100",), "_THOROUGH_POINTS": 2, "_WINDOWS": 2}
-    for name, value in {**short, "_FEW": (1, 5), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1}.items():
+    short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=20",), "_THOROUGH_POINTS": 1, "_WINDOWS": 2}
+    few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("min-best", "max-diff")}
+    for name, value in {**short, **few, "_FAULTS": play_agent_report._FAULTS[:1]}.items():
         monkeypatch.setattr(play_agent_report, name, value)
+    monkeypatch.setattr(eps_sweep, "_CLOSE", 2.0)
+
+
+@pytest.fixture(autouse=True)
+def no_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are without charts, which take longer than the rows, but where a test says that it reads them."""
+    if "charts" not in request.fixturenames:
+        monkeypatch.setattr(html_page, "_charts", lambda *given: defaultdict(list))
+
+
+@pytest.fixture
+def charts() -> None:
+    """Asked for by tests whose pages have charts."""
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[type, Any]:
+    """By environment, the report of :class:`Plain` there, whose folder is not to be written to."""
+    return {}
+
+
+@pytest.fixture
+def plain_report(
+    reports: dict[type, Any], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> Callable[[type], Any]:
+    """Makes the report of :class:`Plain` in an environment, once for all tests, and a copy of its folder."""
+
+    def made(env: type) -> Any:
+        if env not in reports:
+            reports[env] = found(Plain(), env, tmp_path_factory.mktemp("plain") / "out")
+        shutil.copytree(reports[env].folder, tmp_path / "out")
+        return reports[env]
+
+    return made
 
 
 class Deaf4(torch.nn.Module):
@@ -68,8 +106,8 @@ def test_an_agent_that_ignores_what_it_sees(tmp_path: Path) -> None:
     assert made.choices.halving_eps is None and not any(step.command for step in made.verdict.next)
 
 
-def test_an_agent_that_breaks_below_a_hundredth(tmp_path: Path) -> None:
-    made = found(Plain(), Narrow, tmp_path / "out")
+def test_an_agent_that_breaks_below_a_hundredth(plain_report: Callable[[type], Any]) -> None:
+    made = plain_report(Narrow)
     assert made.verdict.figure.eps < 0.01 and made.choices.halving_eps < 0.01
     assert made.verdict.feature == "feature 0"
     assert "feature 0 alone" in made.verdict.sentence
@@ -144,15 +182,15 @@ class Loaded(Narrow):
         return obs, reward if self.m <= 2.0 else 0.0, *rest  # type: ignore[return-value]
 
 
-def test_an_agent_that_breaks_under_a_load(tmp_path: Path) -> None:
+def test_an_agent_that_breaks_under_a_load(tmp_path: Path, plain_report: Callable[[type], Any]) -> None:
     """Each kind of parameter that has factors is made smaller and larger; an environment without any says so."""
-    made = found(Plain(), Loaded, tmp_path / "out")
-    with Store(tmp_path / "out" / "rows.db") as store:
+    made = found(Plain(), Loaded, tmp_path / "loaded")
+    with Store(tmp_path / "loaded" / "rows.db") as store:
         rows = {row["threat"]: row["mean_return"] for _, row in store.rows()}
     assert rows["fixed-dynamics:values=1.3,at=mass"] == 0.0 < rows["fixed-dynamics:values=0.7,at=mass"]
     assert not any("stiffness" in text for text in rows)
     assert made.verdict.dynamics is not None and made.verdict.dynamics.startswith("mass times 1.3")
-    left = found(Plain(), Narrow, tmp_path / "other")
+    left = plain_report(Narrow)
     assert left.verdict.dynamics is None
     assert any("Its body and its world were left as they are" in text for text in left.choices.not_tried)
 
@@ -176,7 +214,7 @@ IMAGE, ROOM = spaces.Box(0, 255, (12, 12, 1), np.uint8), spaces.Discrete(3)
     ids=["discrete", "multidiscrete", "multibinary", "scalar", "integers", "goals", "mixed", "tuple"],
 )
 def test_observations_of_every_space(
-    space: Any, at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    space: Any, at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, charts: None
 ) -> None:
     """There is a page, and what was attacked of the observation stands beside every row."""
     for name in ("_FAULTS", "_CHANNEL"):
@@ -286,8 +324,10 @@ def test_a_certified_agent(tmp_path: Path) -> None:
     assert "proved" in made.verdict.sentence
 
 
-def test_another_call_goes_on_and_is_never_weaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = found(Plain(), Guess, tmp_path / "out")
+def test_another_call_goes_on_and_is_never_weaker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_report: Callable[[type], Any]
+) -> None:
+    first = plain_report(Guess)
     monkeypatch.setattr(play_agent_report, "_QUICK", ("noise", "max-diff"))
     again = report(victim(Plain()), Guess, MINUTES, out=tmp_path / "out")
     assert again.choices.episodes == 5, "rows are of the episodes of the first call"
@@ -296,8 +336,8 @@ def test_another_call_goes_on_and_is_never_weaker(tmp_path: Path, monkeypatch: p
     assert min(after.values()) <= min(before.values()) and len(after) > len(before)
 
 
-def test_the_folder_of_another_agent_is_left_alone(tmp_path: Path) -> None:
-    found(Plain(), Guess, tmp_path / "out")
+def test_the_folder_of_another_agent_is_left_alone(tmp_path: Path, plain_report: Callable[[type], Any]) -> None:
+    plain_report(Guess)
     kept = (tmp_path / "out" / "choices.json").read_bytes()
     with pytest.raises(ValueRangeError, match="holds the report of"):
         found(Deaf(), Guess, tmp_path / "out")
