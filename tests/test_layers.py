@@ -6,6 +6,7 @@ The order of the floors, and what each may import from outside, is written here 
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from pathlib import Path
 
@@ -53,11 +54,19 @@ LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isin
 SIBLINGS = {"attacks", "daylight", "sensors", "actions", "dynamics", "rewards"}
 SB3 = ("victims/sb3", "wrappers/sb3", "training/", "callbacks.py")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
+KNOWN = frozenset(FILES)
+
+
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """The imports and the classes of a file, wherever in it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef))]
 
 
 def imports(path: Path):
     """Names of the modules that a file imports, those under TYPE_CHECKING and inside functions included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -115,13 +124,13 @@ def targets(path: Path) -> set[Path]:
         place = ROOT.parent.joinpath(*module.split("."))
         inner = place / item
         for file in (inner.with_suffix(".py"), inner / "__init__.py", place.with_suffix(".py"), place / "__init__.py"):
-            if file in FILES:
+            if file in KNOWN:
                 found.add(file)
                 break
     return found - {path}
 
 
-def circles(arrows: dict[Path, set[Path]]) -> list[set[Path]]:
+def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
     """Sets of files each of which reaches every other (Tarjan's strongly connected components, by closure)."""
     reached = {path: set(near) for path, near in arrows.items()}
     for middle in reached:
@@ -133,13 +142,13 @@ def circles(arrows: dict[Path, set[Path]]) -> list[set[Path]]:
 
 
 def test_imports_run_in_no_circles():
-    found = {tuple(sorted(map(named, circle))) for circle in circles({path: targets(path) for path in FILES})}
+    found = {tuple(sorted(circle)) for circle in circles({named(path): {*map(named, targets(path))} for path in FILES})}
     print(f"circles of imports: {sorted(found) or 'none'}")
     assert not found
 
 
 def test_a_circle_is_found():
-    a, b, c = Path("a"), Path("b"), Path("c")
+    a, b, c = "a", "b", "c"
     assert circles({a: {b}, b: {c}, c: set()}) == []
     assert circles({a: {b}, b: {a, c}, c: set()}) == [{a, b}]
     assert circles({a: {b}, b: {c}, c: {a}}) == [{a, b, c}]
@@ -148,7 +157,7 @@ def test_a_circle_is_found():
 def test_class_names_are_unique():
     found = defaultdict(list)
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(named(path))
     double = {name: where for name, where in found.items() if len(where) > 1}
