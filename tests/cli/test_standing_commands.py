@@ -12,7 +12,7 @@ def call(*words: object) -> Result:
 
 
 def test_an_agent_is_added_and_the_table_is_built(tmp_path):
-    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--minutes", 0.5,
+    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--minutes", 0.05,
                 "--env-kwargs", "max_episode_steps=20")  # fmt: skip
     assert done.exit_code == 0 and "cartpole-dqn: 20 without an attack" in done.output
     done = call("attack", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--threat", "max-diff:steps=2")

