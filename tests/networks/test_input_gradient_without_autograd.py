@@ -224,7 +224,7 @@ def test_what_is_watched_or_made_for_inference_alone_has_memory_of_its_own():
             gradient(x)
         del gradient
         assert torch.equal(one(graph, x), expected)
-    assert graph._idle == {(None, None): [kept]}
+    assert graph._idle == {None: [kept]}
 
 
 def test_threads_share_a_victim():
