@@ -5,9 +5,9 @@ take uint8 or float tensors ``[B, *S]`` (see :func:`adv_wrappers.core.spaces.lay
 equal to OpenCV to the bit on the host, and to themselves on every device.
 """
 
+from adv_wrappers.daylight.base_transform import compose
 from adv_wrappers.daylight.blur import MedianBlur, median_blur
 from adv_wrappers.daylight.brightness import Brightness, brightness
-from adv_wrappers.daylight.compose import compose
 from adv_wrappers.daylight.game_specific_transform import Daylight
 from adv_wrappers.daylight.jpeg import JPEG, jpeg
 from adv_wrappers.daylight.paper_parameter_tables import PROBABILITIES, SETTINGS

@@ -23,8 +23,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.daylight.fused_transforms import KernelStep
-from adv_wrappers.daylight.observations_as_images import Limits, choice
+from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of
 from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.frozen_dataclasses import set_fields
@@ -49,7 +48,6 @@ class Transform(NativePerturbation):
 
     ranged: ClassVar[tuple[str, ...]] = ()  # the parameters that may be ranges
     stride: ClassVar[float] = 0.0  # drawn values lie this far apart, from the low end on; 0 for any number
-    fusible: ClassVar[bool] = False  # whether ``kernel_steps`` are known, for ``compose``
 
     layout: str | None = field(default=None, kw_only=True)
     per: str = field(default="episode", kw_only=True)
@@ -98,10 +96,6 @@ class Transform(NativePerturbation):
     def numbers(self) -> Parameters:
         """The parameters of ``ranged``, for :meth:`change`."""
         return {name: getattr(self, name) for name in self.ranged}
-
-    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
-        """The kernel steps that make up this transform on pictures of this size."""
-        raise NotImplementedError
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
         """The transform of uint8 by a kernel that takes drawn parameters row by row; None where there is none."""
@@ -191,3 +185,37 @@ class Transform(NativePerturbation):
                 value = low + (u * (span // self.stride + 1) // 1 * self.stride if self.stride else u * span)
             columns.append(value)
         return columns
+
+
+def compose(x: Tensor, *steps: Transform, layout: str | None = None, limits: Limits | None = None) -> Tensor:
+    """``x`` after all steps, in their order.
+
+    Args:
+        x: uint8 or float images ``[B, *S]``, or one image with a given layout.
+        steps: transforms such as ``Brightness(1.2, 40)`` and ``Rotation(3)``, all parameters numbers: ranges are drawn
+            for episodes and steps, which a function has none of.
+        layout: which axis is what, for the steps that do not say it themselves; None infers.
+        limits: darkest and brightest value of float images, by default 0 and 1.
+
+    Returns:
+        New images of the same shape and dtype.
+
+    Raises:
+        ValueRangeError: for a step that is no transform, or whose parameters have to be drawn.
+        SpaceError: for a shape that is no image.
+
+    >>> from adv_wrappers.daylight import Brightness, Shift
+    >>> compose(torch.tensor([[[1, 2, 3]]], dtype=torch.uint8), Brightness(2, 0), Shift(1), layout="HW")
+    tensor([[[2, 2, 4]]], dtype=torch.uint8)
+    """
+    for step in steps:
+        if not isinstance(step, Transform):
+            raise ValueRangeError(f"steps must be transforms such as Rotation(3), got {step!r}")
+    steps = tuple(step.without_ranges() for step in steps)
+    x, layout, single = batched(x, layout or next((step.layout for step in steps if step.layout), None))
+    limits_of(x, limits)
+    y = x
+    for step in steps:
+        y = step.change(y, layout_of(tuple(x.shape[1:]), step.layout or layout), limits, **step.numbers())
+    y = y.clone() if y is x else y
+    return y[0] if single else y

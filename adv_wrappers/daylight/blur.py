@@ -16,7 +16,6 @@ from torch import Tensor
 
 from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.daylight.base_transform import Transform, WholeRange
-from adv_wrappers.daylight.fused_transforms import KernelStep, MedianWindow
 from adv_wrappers.daylight.observations_as_images import Limits, batched, on_host, split
 from adv_wrappers.daylight.opencv_image_by_image import HostImages, each
 from adv_wrappers.errors import ValueRangeError
@@ -107,7 +106,6 @@ class MedianBlur(Transform):
     name: ClassVar[str] = "median-blur"
     ranged: ClassVar[tuple[str, ...]] = ("k",)
     stride: ClassVar[float] = 2
-    fusible: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
     k: WholeRange = 3
 
@@ -119,6 +117,3 @@ class MedianBlur(Transform):
 
     def change_array(self, x: HostImages, layout: str, **parameters: int) -> HostImages:
         return median_of(x, layout, int(parameters["k"]))
-
-    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
-        return (MedianWindow(_size(self.k)),)

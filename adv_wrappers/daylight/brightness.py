@@ -20,7 +20,6 @@ from torch import Tensor
 from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.base_transform import Range, Transform
-from adv_wrappers.daylight.fused_transforms import KernelStep, LevelTable
 from adv_wrappers.daylight.observations_as_images import Limits, check_images, choice, limits_of, on_host
 from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.utils.check_numbers import number
@@ -136,7 +135,6 @@ class Brightness(Transform):
 
     name: ClassVar[str] = "brightness"
     ranged: ClassVar[tuple[str, ...]] = ("alpha", "beta")
-    fusible: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
     alpha: Range = 1.0
     beta: Range = 40.0
@@ -155,10 +153,6 @@ class Brightness(Transform):
 
     def change_array(self, x: HostImages, layout: str, **parameters: float) -> HostImages:
         return brightness_of(x, float(parameters["alpha"]), float(parameters["beta"]), self.rule)
-
-    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
-        alpha, beta = self.numbers().values()
-        return (LevelTable(table(float(alpha), float(beta), self.rule)),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
         fast = load_triton_kernels.twin("daylight.kernels.brightness", x) if self.drawn else None

@@ -27,7 +27,6 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.base_transform import Parameters, Range, Transform
 from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
-from adv_wrappers.daylight.fused_transforms import KernelStep, warp_step
 from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, size_of, split
 from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.errors import ValueRangeError
@@ -226,7 +225,6 @@ class Perspective(Transform):
 
     name: ClassVar[str] = "perspective"
     ranged: ClassVar[tuple[str, ...]] = ("distance",)
-    fusible: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
     distance: Range = 1.0
     pattern: str = "top"
@@ -296,14 +294,6 @@ class Perspective(Transform):
         if self.random:
             raise ValueRangeError("pattern must be a side of the picture outside episodes, got random of perspective")
         return super().without_ranges()
-
-    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
-        (distance,) = self.numbers().values()
-        corners = _moves(distance, self.pattern, self.corners)
-        if not any(map(any, corners)):
-            return ()
-        at = _map(corners, height, width, self.interpolation)
-        return (warp_step(at, self.border, self.interpolation),)
 
     def draw(self, context: Context) -> list[Parameters] | None:
         """As every transform does; the random pattern also draws corners."""

@@ -27,7 +27,6 @@ from adv_wrappers.daylight.fixed_point_warp import (
     warp,
     warp_of,
 )
-from adv_wrappers.daylight.fused_transforms import KernelStep, warp_step
 from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, size_of, split
 from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.utils.check_numbers import number
@@ -109,7 +108,6 @@ class Rotation(Transform):
 
     name: ClassVar[str] = "rotation"
     ranged: ClassVar[tuple[str, ...]] = ("degrees",)
-    fusible: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
     degrees: Range = 3.0
     border: str = "replicate"
@@ -131,11 +129,6 @@ class Rotation(Transform):
     def change_array(self, x: HostImages, layout: str, **parameters: float) -> HostImages:
         at = _map(float(parameters["degrees"]), None, *size_of(x.shape[1:], layout), self.interpolation)
         return warp_of(x, layout, at, self.border, self.interpolation)
-
-    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
-        (degrees,) = self.numbers().values()
-        at = _map(float(degrees), None, height, width, self.interpolation)
-        return (warp_step(at, self.border, self.interpolation),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
         fast = load_triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None

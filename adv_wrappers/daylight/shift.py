@@ -19,7 +19,6 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.base_transform import Transform, WholeRange
 from adv_wrappers.daylight.fixed_point_warp import BORDERS, border_index
-from adv_wrappers.daylight.fused_transforms import KernelStep, shift_step
 from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, on_host, split
 from adv_wrappers.daylight.opencv_image_by_image import HostImages
 from adv_wrappers.utils.check_numbers import integer
@@ -184,7 +183,6 @@ class Shift(Transform):
     name: ClassVar[str] = "shift"
     ranged: ClassVar[tuple[str, ...]] = ("dx", "dy")
     stride: ClassVar[float] = 1
-    fusible: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
     dx: WholeRange = 1
     dy: WholeRange = 0
@@ -203,10 +201,6 @@ class Shift(Transform):
 
     def change_array(self, x: HostImages, layout: str, **parameters: int) -> HostImages:
         return shift_of(x, layout, int(parameters["dx"]), int(parameters["dy"]), self.border)
-
-    def kernel_steps(self, height: int, width: int) -> tuple[KernelStep, ...]:
-        dx, dy = (integer(name, value, -_FAR, _FAR, floats=True) for name, value in self.numbers().items())
-        return (shift_step(dx, dy, self.border, height, width),)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
         fast = load_triton_kernels.twin("daylight.kernels.shift", x) if self.drawn else None

@@ -1,4 +1,4 @@
-"""Stacks of transforms on the host; what kernels make of them is in ``test_triton``."""
+"""Several transforms one after the other."""
 
 from __future__ import annotations
 

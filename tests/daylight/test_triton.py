@@ -15,7 +15,7 @@ import torch
 
 from adv_wrappers import daylight
 from adv_wrappers.accel import load_triton_kernels
-from adv_wrappers.daylight import JPEG, Brightness, Daylight, MedianBlur, Perspective, Rotation, Shift
+from adv_wrappers.daylight import Brightness, Perspective, Rotation, Shift
 from adv_wrappers.daylight.brightness import table
 from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS, affine_map, perspective_map, warp
 from adv_wrappers.daylight.observations_as_images import _plan
@@ -157,54 +157,13 @@ def check_drawn():
         load_triton_kernels.check_equal("wide", how.by_row(wide, "HWF", at_step(2)), how(wide, at_step(2)))
 
 
-STACKS = [
-    ((Brightness(1.7, 40), Shift(2, 1), Rotation(20), Brightness(-1, 250)), ["warp"]),
-    ((Shift(2, 1, "zero"), Brightness(1, 30), Shift(-1, 0, "zero"), Brightness(1.2, 9)), ["warp"]),
-    ((Shift(1, 0, "zero"), Brightness(1, 9), Rotation(9, "zero"), Shift(0, 3, "zero"), Brightness(-1, 200)), ["warp"]),
-    ((Rotation(15, "reflect", "nearest"), Perspective(1, "left"), Rotation(-9, interpolation="nearest")), ["warp"]),
-    ((Rotation(15), Brightness(1, 9), Perspective(1, "top", border="wrap")), ["warp", "warp"]),
-    ((Brightness(1.7, 40), Brightness(-1, 220, "abs")), ["brightness"]),
-    ((Brightness(-1, 220), MedianBlur(3), Brightness(2, 0)), ["blur"]),
-    ((Brightness(1, 9), Shift(2, 1, "zero"), Brightness(1, 9), MedianBlur(3), Shift(1)), ["blur", "warp"]),
-    ((MedianBlur(3), MedianBlur(5), Rotation(5)), ["blur", "blur", "warp"]),
-    ((Brightness(1, 9), MedianBlur(7), Brightness(1, -9)), ["brightness", "blur"]),
-    ((Perspective(0.0), Shift(0, 0)), ["warp"]),
-    ((Perspective(0.0),), []),
-    ((), []),
-]  # fmt: skip
-
-
-def check_stacks():
-    x = pictures(2, 9, 8, 4)
-    for steps, expected in STACKS:
-        for layout in ("HWF", "FHW") if len(expected) == 1 else ("HWF",):
-            y = x if layout == "HWF" else x.permute(0, 3, 1, 2)
-            kept = y.clone()
-            with kernels() as asked:
-                got = daylight.compose(y, *steps, layout=layout)
-            assert asked == [f"daylight.kernels.{name}" for name in ("brightness", *expected)]
-            load_triton_kernels.check_equal(str(steps), got, one_by_one(y, steps, layout))
-            assert torch.equal(y, kept) and got.data_ptr() != y.data_ptr()
-    steps = (Brightness(1, 9), JPEG(50), Daylight("Pong", "rotation"), Shift(1, layout="HWF"))
-    with kernels() as asked:
-        got = daylight.compose(x[0], *steps, layout="HWF")
-    load_triton_kernels.check_equal("JPEG between", got, one_by_one(x[:1], steps, "HWF")[0])
-    assert asked == [f"daylight.kernels.{name}" for name in ("brightness", "brightness", "jpeg", "warp")]
-
-
-def one_by_one(x, steps, layout):
-    for step in steps:
-        x = type(step)(**{**vars(step), "layout": layout})(x, at_step(len(x)))
-    return x
-
-
 def code_of(check: str, module: str = __name__) -> str:
     root = str(Path(__file__).parents[2])
     return f"import sys; sys.path.insert(0, {root!r})\nfrom {module} import *\n{check}"
 
 
 @needs_triton
-@pytest.mark.parametrize("part", ["warps", "shifts_and_tables", "medians", "functions", "drawn", "stacks", "trials"])
+@pytest.mark.parametrize("part", ["warps", "shifts_and_tables", "medians", "functions", "drawn", "trials"])
 def test_interpreted(part):
     interpreted(code_of(f"check_{part}()"))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adv_wrappers.accel import load_triton_kernels
 from adv_wrappers.daylight import blur as plain
-from adv_wrappers.daylight.sorting_networks import MEDIAN, MIDDLE, SORTED
+from adv_wrappers.daylight.kernels.sorting_networks import MEDIAN, MIDDLE, SORTED
 
 _BLOCK = 128
 _ROWS, _THREADS = 12, 1 << 18  # so many rows a thread, where that leaves a large GPU so many threads
@@ -38,8 +38,6 @@ def _exchanged(values, NETWORK: tl.constexpr, COUNT: tl.constexpr):
 @triton.jit
 def _sorted_row(
     x,
-    codes,
-    table,
     row,
     column,
     channel,
@@ -49,24 +47,13 @@ def _sorted_row(
     SIZE: tl.constexpr,
     SORT: tl.constexpr,
     SORTS: tl.constexpr,
-    CODED: tl.constexpr,
-    TABLED: tl.constexpr,
 ):
-    """``SIZE`` levels around a column, in ascending order: where codes and a table say (see ``warp_triton``)."""
+    """``SIZE`` levels around a column, in ascending order."""
     row = tl.minimum(tl.maximum(row, 0), height - 1)
     levels = ()
     for c in tl.static_range(SIZE):
         pixel = row * WIDTH + tl.minimum(tl.maximum(column + c - SIZE // 2, 0), WIDTH - 1)
-        if CODED:
-            code = tl.load(codes + pixel)
-            level = tl.load(x + tl.maximum(code, 0) * CHANNELS + channel).to(tl.int32)
-        else:
-            level = tl.load(x + pixel * CHANNELS + channel).to(tl.int32)
-        if TABLED:
-            level = tl.load(table + level).to(tl.int32)
-        if CODED:
-            level = tl.where(code < 0, -1 - code, level)
-        levels += (level,)
+        levels += (tl.load(x + pixel * CHANNELS + channel).to(tl.int32),)
     return _exchanged(levels, SORT, SORTS)
 
 
@@ -74,9 +61,6 @@ def _sorted_row(
 def _median(
     x,
     out,
-    codes,
-    before,
-    after,
     height,
     WIDTH: tl.constexpr,
     CHANNELS: tl.constexpr,
@@ -86,9 +70,6 @@ def _median(
     PICK: tl.constexpr,
     PICKS: tl.constexpr,
     MIDDLE: tl.constexpr,
-    CODED: tl.constexpr,
-    BEFORE: tl.constexpr,
-    AFTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -102,63 +83,21 @@ def _median(
     column, channel = at % line // CHANNELS, at % CHANNELS
     window = ()
     for r in tl.static_range(SIZE - 1):
-        window += _sorted_row(
-            x,
-            codes,
-            before,
-            top + r - SIZE // 2,
-            column,
-            channel,
-            height,
-            WIDTH,
-            CHANNELS,
-            SIZE,
-            SORT,
-            SORTS,
-            CODED,
-            BEFORE,
-        )
+        window += _sorted_row(x, top + r - SIZE // 2, column, channel, height, WIDTH, CHANNELS, SIZE, SORT, SORTS)
     for r in range(ROWS):
         row = top + r
-        lowest = _sorted_row(
-            x,
-            codes,
-            before,
-            row + SIZE // 2,
-            column,
-            channel,
-            height,
-            WIDTH,
-            CHANNELS,
-            SIZE,
-            SORT,
-            SORTS,
-            CODED,
-            BEFORE,
-        )
+        lowest = _sorted_row(x, row + SIZE // 2, column, channel, height, WIDTH, CHANNELS, SIZE, SORT, SORTS)
         level = _exchanged(window + lowest, PICK, PICKS)[MIDDLE]
-        if AFTER:
-            level = tl.load(after + level)
         tl.store(out + row * line + at % line, level.to(tl.uint8), row < height)
         window = window[SIZE:] + lowest
 
 
-def median(
-    images: Tensor,
-    k: int,
-    codes: Tensor | None = None,
-    before: Tensor | None = None,
-    after: Tensor | None = None,
-    rows: int | None = None,
-) -> Tensor:
+def median(images: Tensor, k: int, rows: int | None = None) -> Tensor:
     """The median of ``k`` x ``k`` pixels of uint8 images ``[N, H, W, K]``, borders replicated.
 
     Args:
         images: uint8 ``[N, H, W, K]``.
         k: 3, 5 or 7.
-        codes: int32 ``[H * W]``, the pixels that stand there when the median is taken; None for the images' own.
-        before: table of 256 levels that every value is looked up in as it is read, uint8; None for none.
-        after: the same for medians.
         rows: of the result that a thread computes; None for what suits their number.
     """
     images = images.contiguous()
@@ -171,9 +110,6 @@ def median(
             _median[(count * blocks,)](
                 images,
                 out,
-                codes,
-                before,
-                after,
                 height,
                 width,
                 channels,
@@ -183,9 +119,6 @@ def median(
                 MEDIAN[k],
                 len(MEDIAN[k]),
                 MIDDLE[k],
-                codes is not None,
-                before is not None,
-                after is not None,
                 rows,
                 _BLOCK,
                 enable_fp_fusion=False,
@@ -196,13 +129,8 @@ def median(
 def trial(device: torch.device) -> None:
     """Raise unless these are the plain version's medians."""
     rng = np.random.default_rng(0)
-    table = torch.from_numpy(rng.integers(0, 256, 256, np.uint8))
     for k, channels, rows in ((3, 1, 2), (3, 4, _ROWS), (5, 1, _ROWS), (7, 1, _ROWS)):
         x = torch.from_numpy(rng.integers(0, 256, (2, 13, 10, channels), np.uint8))
         load_triton_kernels.check_equal(
             f"median {k}", median(x.to(device), k, rows=rows).cpu(), plain.median_blur(x, k, layout="HWF")
         )
-    there = torch.arange(130, dtype=torch.int32, device=device).flip(0)
-    turned = median(x.to(device), 3, there, table.to(device), table.to(device)).cpu()
-    expected = table[plain.median_blur(table[x.flip(1, 2).long()], 3, layout="HWF").long()]
-    load_triton_kernels.check_equal("median of codes", turned, expected)

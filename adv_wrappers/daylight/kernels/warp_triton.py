@@ -1,8 +1,7 @@
 # mypy: allow-untyped-decorators, disable-error-code="no-untyped-def"
-"""Warps by Triton: values gathered through what a map names, with tables before and after, in one reading and writing.
+"""Warps by Triton: every pixel of the result is one of the image's, or a mean of four, as a map names them.
 
-Every pixel of the result has one code, or four and fractions. A code is the flat index of a pixel, or -1 - v for the
-level v, which is how the dark outside is written. Codes depend on no image: a program reads them once for several.
+Indices depend on no image: a program reads them once for several images.
 """
 
 from __future__ import annotations
@@ -24,28 +23,21 @@ _IMAGES, _PROGRAMS = 8, 1 << 12  # so many images a program, where that leaves a
 
 
 @triton.jit
-def _level(word, code, table, LANE: tl.constexpr, TABLED: tl.constexpr):
-    level = (word >> (8 * LANE)) & 255
-    if TABLED:
-        level = tl.load(table + level).to(tl.int32)
-    return tl.where(code < 0, -1 - code, level)
+def _level(word, LANE: tl.constexpr):
+    return (word >> (8 * LANE)) & 255
 
 
 @triton.jit
 def _gather(
     x,
     out,
-    codes,
+    indices,
     fractions,
-    before,
-    after,
     images,
     pixels,
     CHANNELS: tl.constexpr,
     LANES: tl.constexpr,
     BLENDED: tl.constexpr,
-    BEFORE: tl.constexpr,
-    AFTER: tl.constexpr,
     PER: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -54,54 +46,42 @@ def _gather(
     at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = at < pixels * CHANNELS
     pixel, channel = at // CHANNELS, at % CHANNELS
-    code = tl.load(codes + pixel, inside, other=-1)
+    index = tl.load(indices + pixel, inside, other=-1)
     if BLENDED:
-        code_1 = tl.load(codes + pixels + pixel, inside, other=-1)
-        code_2 = tl.load(codes + 2 * pixels + pixel, inside, other=-1)
-        code_3 = tl.load(codes + 3 * pixels + pixel, inside, other=-1)
-        fraction = tl.load(fractions + pixel, inside, other=-1).to(tl.int32)
-        f, g = fraction & 31, (fraction >> 5) & 31
+        index_1 = tl.load(indices + pixels + pixel, inside, other=-1)
+        index_2 = tl.load(indices + 2 * pixels + pixel, inside, other=-1)
+        index_3 = tl.load(indices + 3 * pixels + pixel, inside, other=-1)
+        fraction = tl.load(fractions + pixel, inside, other=0).to(tl.int32)
+        f, g = fraction & 31, fraction >> 5
     first = tl.program_id(0) // blocks * PER
     for i in range(PER):
         if first + i < images:
             base = (first + i).to(tl.int64) * pixels * CHANNELS
             source = x + base + channel
-            word = tl.load(source + code * CHANNELS, code >= 0, other=0).to(tl.int32)
+            word = tl.load(source + index * CHANNELS, index >= 0, other=0).to(tl.int32)  # outside it is dark
             if BLENDED:
-                word_1 = tl.load(source + code_1 * CHANNELS, code_1 >= 0, other=0).to(tl.int32)
-                word_2 = tl.load(source + code_2 * CHANNELS, code_2 >= 0, other=0).to(tl.int32)
-                word_3 = tl.load(source + code_3 * CHANNELS, code_3 >= 0, other=0).to(tl.int32)
+                word_1 = tl.load(source + index_1 * CHANNELS, index_1 >= 0, other=0).to(tl.int32)
+                word_2 = tl.load(source + index_2 * CHANNELS, index_2 >= 0, other=0).to(tl.int32)
+                word_3 = tl.load(source + index_3 * CHANNELS, index_3 >= 0, other=0).to(tl.int32)
             result = tl.zeros([BLOCK], tl.int32)
             for lane in tl.static_range(LANES):
-                level = _level(word, code, before, lane, BEFORE)
+                level = _level(word, lane)
                 if BLENDED:
-                    upper = level * (32 - f) + _level(word_1, code_1, before, lane, BEFORE) * f
-                    lower = _level(word_2, code_2, before, lane, BEFORE) * (32 - f)
-                    lower += _level(word_3, code_3, before, lane, BEFORE) * f
+                    upper = level * (32 - f) + _level(word_1, lane) * f
+                    lower = _level(word_2, lane) * (32 - f) + _level(word_3, lane) * f
                     level = (upper * (32 - g) + lower * g + 512) >> 10  # all weights hold a factor of 32
-                    if AFTER:
-                        level = tl.load(after + level).to(tl.int32)
-                    level = tl.where(fraction < 0, -1 - fraction, level)
                 result |= level << (8 * lane)
             tl.store(out + base + at, result.to(out.dtype.element_ty), inside)
 
 
-def gather(
-    images: Tensor,
-    codes: Tensor,
-    fractions: Tensor | None,
-    before: Tensor | None = None,
-    after: Tensor | None = None,
-    per: int | None = None,
-) -> Tensor:
+def gather(images: Tensor, indices: Tensor, fractions: Tensor | None, per: int | None = None) -> Tensor:
     """New images, uint8 ``[N, H, W, K]``, of these.
 
     Args:
         images: uint8 ``[N, H, W, K]``.
-        codes: int32 ``[1, H * W]``, or ``[4, H * W]`` for the four neighbours.
-        fractions: int16 ``[H * W]``, the row's times 32 plus the column's; or -1 - v for a pixel of the level v.
-        before: table of 256 levels that every value is looked up in as it is read, uint8; None for none.
-        after: the same for what is blended.
+        indices: flat indices of pixels, int32 ``[1, H * W]``, or ``[4, H * W]`` for the four neighbours; -1 is the
+            dark outside.
+        fractions: int16 ``[H * W]``, the row's times 32 plus the column's; None for one neighbour.
         per: images a program; None for what suits their number.
     """
     images = images.contiguous()
@@ -117,17 +97,13 @@ def gather(
             _gather[(blocks * triton.cdiv(count, per),)](
                 x,
                 target,
-                codes,
+                indices,
                 fractions,
-                before,
-                after,
                 count,
                 height * width,
                 channels,
                 lanes,
                 fractions is not None,
-                before is not None,
-                after is not None,
                 per,
                 _BLOCK,
                 enable_fp_fusion=False,
@@ -136,22 +112,21 @@ def gather(
 
 
 @functools.lru_cache(maxsize=64)
-def _codes(at: plain.Map, border: str, interpolation: str, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    codes = torch.from_numpy(plain.neighbours(at, border, interpolation).astype(np.int32)).to(device)
+def _gathered(at: plain.Map, border: str, interpolation: str, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    indices = torch.from_numpy(plain.neighbours(at, border, interpolation).astype(np.int32)).to(device)
     if interpolation == "nearest":
-        return codes, None
-    return codes, torch.from_numpy(at.fraction.reshape(-1).astype(np.int16)).to(device)
+        return indices, None
+    return indices, torch.from_numpy(at.fraction.reshape(-1).astype(np.int16)).to(device)
 
 
 def warp(images: Tensor, at: plain.Map, border: str, interpolation: str) -> Tensor:
     """As :func:`adv_wrappers.daylight.fixed_point_warp.warp`, of uint8 images."""
-    return gather(images, *_codes(at, border, interpolation, images.device))
+    return gather(images, *_gathered(at, border, interpolation, images.device))
 
 
 def trial(device: torch.device) -> None:
     """Raise unless these are the plain version's warps."""
     rng = np.random.default_rng(0)
-    table = torch.from_numpy(rng.integers(0, 256, 256, np.uint8))
     matrix = (0.9, 0.3, -2.0, -0.2, 1.1, 1.5)
     for channels in (1, 3, 4):
         x = torch.from_numpy(rng.integers(0, 256, (3, 9, 34, channels), np.uint8))
@@ -160,8 +135,5 @@ def trial(device: torch.device) -> None:
             expected = plain.warp(x, at, border, interpolation)
             load_triton_kernels.check_equal("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
         at = plain.affine_map(matrix, 9, 34, "bilinear")
-        codes, fractions = _codes(at, "wrap", "bilinear", device)
-        lit = gather(x.to(device), codes, fractions, table.to(device), table.to(device), _IMAGES).cpu()
-        load_triton_kernels.check_equal(
-            "gather", lit, table[plain.warp(table[x.long()], at, "wrap", "bilinear").long()]
-        )
+        several = gather(x.to(device), *_gathered(at, "wrap", "bilinear", device), _IMAGES).cpu()
+        load_triton_kernels.check_equal("several images", several, plain.warp(x, at, "wrap", "bilinear"))
