@@ -23,13 +23,12 @@ import argparse
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from gpu_rows import OURS, ROWS, SIZES, TORCH, TRANSFORMS, Call, Row, inputs, ours, peers, plain
-from timing import command, interleave, machine, save, table, write
+from timing import Data, Page, Results, interleave, prose, table
 
 CLOSE = 0.99  # share of elements at which an attack counts as the same
 FEW = 64
@@ -195,75 +194,65 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """The whole page."""
+def head(data: Data) -> str:
+    """Which command made the page, and on what."""
+    device = ", ".join(f"{key} {value}" for key, value in data["device"].items())
+    made = f"Made by `{data['command']}`\n\non {device}; {data['machine']}."
+    dry = "**A dry run on a processor: these are no figures of a GPU, and the goals do not apply.**"
+    return f"{dry}\n\n{made}" if data["dry"] else made
+
+
+def body(data: Data) -> Iterable[str]:
+    """What is measured, the limits, the goals and all rows."""
     rows, found = data["rows"], data["limits"]
     names = list(dict.fromkeys(name for row in rows for name in row["seconds"]))
-    body = [
+    lines = [
         [
             row["name"],
             row["size"],
-            *(duration(row["seconds"][n]) if n in row["seconds"] else "" for n in names),
+            *(duration(row["seconds"][n]) if n in row["seconds"] else "-" for n in names),
             share(row, found),
             f"{row['same_as_cpu']:.4%}",
             f"{row['same_as_torch']:.4%}",
         ]
         for row in rows
     ]
-    device = ", ".join(f"{key} {value}" for key, value in data["device"].items())
-    parts = [
-        "# Attacks and transforms on a GPU",
-        f"Made by `{data['command']}`\n\non {device}; {data['machine']}.",
-        *(part.strip().replace("\n", " ") for part in (__doc__ or "").split("\n\n")[2:]),
+    yield from prose(__doc__)
+    yield (
         f"Limits: a copy of {found['copy'] / 1e12:.3g} TB/s, products of {found['fp32'] / 1e12:.3g} TFLOP/s in fp32 "
-        f"and {found['tf32'] / 1e12:.3g} in tf32.",
-        "## Goals\n\n"
-        + table(["goal", "measured", "met"], [(a, b, "yes" if c else "**no**") for a, b, c in goals(rows)]),
-        "## Everyone\n\n"
-        + table(["row", "batch", *names, "share of the limit", "as on the processor", "as plain torch"], body),
-    ]
-    if data["dry"]:
-        parts.insert(1, "**A dry run on a processor: these are no figures of a GPU, and the goals do not apply.**")
+        f"and {found['tf32'] / 1e12:.3g} in tf32."
+    )
+    yield "## Goals\n\n" + table(
+        ["goal", "measured", "met"], [(a, b, "yes" if c else "**no**") for a, b, c in goals(rows)]
+    )
+    columns = ["row", "batch", *names, "share of the limit", "as on the processor", "as plain torch"]
+    yield "## Everyone\n\n" + table(columns, lines)
     if data["missing"]:
-        parts.append("Not installed, or failed, so not measured: " + "; ".join(data["missing"]))
-    return "\n\n".join(parts) + "\n"
+        yield "Not installed, or failed, so not measured: " + "; ".join(data["missing"])
 
 
-def main() -> int:
-    """Measure and write the page; the exit code is 1 where results disagree, and 2 without CUDA."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--least", type=float, default=0.02, help="seconds a timing lasts at least")
-    parser.add_argument("--only", choices=[row.name for row in ROWS], action="append")
-    parser.add_argument("--check-only", action="store_true", help="compare results at 1 and 64, time and write nothing")
-    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: a dry run at N = 1, with --out")
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+def measure_all(results: Results) -> None:
+    """Every row at every size, anew.
+
+    Raises:
+        SystemExit: with 2 without CUDA, and with 1 where results disagree, after the page was written.
+    """
+    given, data = results.given, results.data
+    device = torch.device(given.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         print("benchmarks/gpu.py needs CUDA, and torch finds none here (--device cpu is a dry run)", file=sys.stderr)
-        return 2
+        raise SystemExit(2)
     dry = device.type == "cpu"
-    if dry and arguments.out is None and not arguments.check_only:
-        parser.error("a dry run needs --out: its page is not one of results")
     torch.backends.cudnn.allow_tf32 = False  # torch's own default lets convolutions round
-    rounds = 0 if arguments.check_only else arguments.rounds
-    sizes = SIZES[:1] if dry else SIZES[:2] if arguments.check_only else SIZES
-    data: dict[str, Any] = {
-        "command": command(sys.argv[1:]),
-        "dry": dry,
-        "machine": machine(),
-        "device": {"gpu": "none"} if dry else gpu(),
-        "limits": limits(rounds, arguments.least, device, 256 if dry else 8192) if rounds else {},
-        "missing": [],
-        "rows": [],
-    }
-    print(data["command"], data["device"], data["machine"], data["limits"], sep="\n", flush=True)
+    rounds = 0 if given.check_only else given.rounds
+    sizes = SIZES[:1] if dry else SIZES[:2] if given.check_only else SIZES
+    limit = limits(rounds, given.least, device, 256 if dry else 8192) if rounds else {}
+    data |= {"dry": dry, "device": {"gpu": "none"} if dry else gpu(), "limits": limit, "rows": []}
+    print(data["device"], data["limits"], sep="\n", flush=True)
     missing: set[str] = set()
     for row in ROWS:
-        for size in sizes if arguments.only is None or row.name in arguments.only else ():
-            found, absent = measure(row, size, device, rounds, arguments.least, arguments.peers)
+        for size in sizes if given.only is None or row.name in given.only else ():
+            found, absent = measure(row, size, device, rounds, given.least, given.peers)
             data["rows"].append(found)
             missing.update(absent)
             times = "  ".join(f"{name} {duration(seconds)}" for name, seconds in found["seconds"].items())
@@ -273,12 +262,28 @@ def main() -> int:
                 torch.cuda.empty_cache()
     data["missing"] = sorted(missing)
     if rounds:
-        out = arguments.out or Path("docs/results")
-        save(out / "gpu.json", data)
-        write(out / "gpu.md", markdown(data))
-        print(f"wrote {out / 'gpu.md'}")
-    return 0 if all(map(agreed, data["rows"])) else 1
+        results.keep()
+    elif not all(map(agreed, data["rows"])):
+        raise SystemExit(1)
+
+
+PAGE = Page(
+    "gpu",
+    "Attacks and transforms on a GPU",
+    __doc__,
+    measure_all,
+    body,
+    options={
+        "--rounds": {"type": int, "default": 9},
+        "--least": {"type": float, "default": 0.02, "help": "seconds a timing lasts at least"},
+        "--only": {"choices": [row.name for row in ROWS], "action": "append"},
+        "--check-only": {"action": "store_true", "help": "compare results at 1 and 64, time and write nothing"},
+        "--peers": {"action": argparse.BooleanOptionalAction, "default": True},
+        "--device": {"default": "cuda", "choices": ["cuda", "cpu"], "help": "cpu: a dry run at N = 1, with --out"},
+    },
+    head=head,
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.main()

@@ -93,12 +93,14 @@ def ours(row: Row, given: tuple[Tensor, ...]) -> Call:
     x, labels = given
     net, shape, budget = network(row.kind).to(x.device), tuple(x.shape[1:]), Linf(EPS)
     victim = from_module(net, spaces.Box(0.0, 1.0, shape, np.float32), spaces.Discrete(ACTIONS), "logits")
-    how = Labelled(victim, steps=STEPS, step=STEP, precision=row.precision)
+    how = Labelled(victim, steps=STEPS, step=STEP)
     object.__setattr__(how, "labels", labels)
     space = torch.zeros(shape, device=x.device), torch.ones(shape, device=x.device)
 
     @torch.no_grad()
     def call() -> Tensor:
+        torch.set_float32_matmul_precision("high" if row.precision else "highest")
+        torch.backends.cudnn.allow_tf32 = row.precision == "tf32"
         now = Context.around(x, budget, budget.box(x, *space), _KEY, space=space)
         return how(x, now)
 

@@ -55,8 +55,6 @@ class MinValue(GradientAttack):
         expect_victim(self.name, self.victim)
         if self.victim is not None and not self.victim.has_value:
             raise VictimError("min-value needs a state value, and this victim has none: use max-diff, or min-q with Q")
-        if self.precision is not None:
-            raise VictimError(f"min-value computes in the victim's own precision, not in {self.precision}")
 
     def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
         return NegativeValue()
@@ -69,4 +67,4 @@ class MinValue(GradientAttack):
 
     def gradient(self, bound: BoundVictim, loss: Loss) -> Gradient:
         without = "the victim's value carries no gradient to the observation"
-        return by_autograd(lambda x: self.outputs(bound, x), loss, None, without)
+        return by_autograd(lambda x: self.outputs(bound, x), loss, without)

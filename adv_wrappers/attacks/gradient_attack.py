@@ -23,7 +23,7 @@ from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.check_numbers import check_integer, check_number
-from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss, check_precision, need_gradient
+from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss, need_gradient
 from adv_wrappers.victims.victim import Victim
 
 MOST_STEPS = 10**6
@@ -34,8 +34,6 @@ class GradientAttack(VictimAttack):
     """Base of the attacks that maximise an objective by gradient ascent: frozen dataclasses with a victim and steps.
 
     Args:
-        precision: the precision of gradients: None for the victim's own, ``"bf16"`` or ``"tf32"`` for less
-            (see :mod:`adv_wrappers.victims.autograd_or_written_out_gradient`).
         restarts: number of ascents. The first has the attack's own start; the others start at corners of the box (see
             :class:`.random_restarts.RestartPoints`). The result is the best of them in every row: see ``keep``.
         keep: the result of an ascent: its ``"last"`` iterate, or the ``"best"`` of all its iterates. Best means,
@@ -51,7 +49,6 @@ class GradientAttack(VictimAttack):
         @property
         def step(self) -> float | None: ...
 
-    precision: str | None = field(default=None, kw_only=True)
     restarts: int = field(default=1, kw_only=True)
     keep: str = field(default="last", kw_only=True)
     schedule: str = field(default="constant", kw_only=True)
@@ -69,7 +66,6 @@ class GradientAttack(VictimAttack):
         for each in fields(self):
             if isinstance(each.default, bool) and not isinstance(value := getattr(self, each.name), bool):
                 raise ValueRangeError(f"{each.name} must be true or false, got {value!r:.80}")
-        check_precision(self.precision)
         need_gradient(getattr(self, "name", "this attack"), self.victim)
         check_restarts(self.restarts, self.keep)
         if self.schedule not in ("constant", "linear"):
@@ -128,7 +124,7 @@ class GradientAttack(VictimAttack):
 
     def gradient(self, bound: BoundVictim, loss: Loss) -> Gradient:
         """``x -> d loss(outputs(x)).sum() / dx``."""
-        return bound.gradient(loss, self.precision)
+        return bound.gradient(loss)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         bound = context.bind(self.victim)
@@ -159,7 +155,7 @@ class GradientAttack(VictimAttack):
 
         It is where the only ascent begins at the true observation, and runs through the victim's network as it is.
         """
-        if self.restarts != 1 or self.keep != "last" or self.precision is not None or x is not context.x:
+        if self.restarts != 1 or self.keep != "last" or x is not context.x:
             return False
         victim = self.victim
         plain = type(victim).gradient is Victim.gradient and not victim.compile  # compiled code sets no attributes

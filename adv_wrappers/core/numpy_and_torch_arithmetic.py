@@ -146,12 +146,20 @@ def broad(column: Tensor, x: Tensor) -> Tensor:
 
 
 def largest(values: Tensor, k: int) -> Tensor:
-    """Which ``k`` elements of every row are the largest, bool ``[B, *S]``; all of them where a row has no more."""
+    """Which ``k`` elements of every row are the largest, bool ``[B, *S]``; all of them where a row has no more.
+
+    NaN counts as infinity. Of equal elements the first are taken: which ones ``topk`` takes depends on the device.
+    """
     rows = flat_rows(values)
     if k >= rows.shape[1]:
         return torch.ones_like(values, dtype=torch.bool)
-    found = torch.zeros_like(rows, dtype=torch.bool).scatter_(1, rows.topk(k, dim=1).indices, True)
-    return found.view(values.shape)
+    if k == 0:
+        return torch.zeros_like(values, dtype=torch.bool)
+    rows = torch.where(rows.isnan(), torch.inf, rows)
+    least = rows.topk(k, dim=1).values[:, -1:]
+    above, equal = rows > least, rows == least
+    left = k - above.sum(1, keepdim=True)
+    return (above | (equal & (equal.cumsum(1) <= left))).view(values.shape)
 
 
 def row_norms(x: Tensor) -> Tensor:

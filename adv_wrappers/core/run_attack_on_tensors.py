@@ -5,9 +5,9 @@ A perturbation proposes, and is not trusted: its answer must be a finite batch, 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from functools import partial
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ def perturbed(
             # attacked rows are chosen into new memory, or copied to the host; else the result leaves the engine
             keep = engine.clock.device is not None and attacked is True
             plain = lambda: _perturb(engine, context.again())[:2]  # noqa: E731
-            y, top = engine.graphs(partial(_replay, engine), context.inputs(), plain, keep)
+            y, top = engine.graphs(functools.partial(_replay, engine), context.inputs(), plain, keep)
         if engine.transfer is not None and top is not None:
             y, largest = engine.transfer.down(tensor_of(y), top)
             if not math.isfinite(float(largest)):
@@ -111,9 +111,15 @@ def _permitted(engine: AttackedLayer, y: Tensor, exact: Tensor, mask: Tensor) ->
     counts = engine.field.choices or ()
     if mask.shape[-1] != sum(counts):  # of something else
         return y
-    first = torch.tensor([0, *itertools.accumulate(counts)][:-1], device=y.device)
-    index = (y - engine.field.bounds(y.device)[0].to(y.dtype)).long().reshape(len(y), -1) + first
+    index = (y - engine.field.bounds(y.device)[0].to(y.dtype)).long().reshape(len(y), -1)
+    index = index + _first_choices(counts, y.device)
     return torch.where(mask.bool().gather(-1, index).view_as(y), y, exact)
+
+
+@functools.cache
+def _first_choices(counts: tuple[int, ...], device: torch.device) -> Tensor:
+    """Where each of several choices begins in a mask of all; made once, since a graph cannot copy from the host."""
+    return torch.tensor([0, *itertools.accumulate(counts)][:-1], device=device)
 
 
 def _transform(

@@ -211,11 +211,33 @@ def with_mask(obs: Any, info: Info) -> Info:
     return info if mask is None or mask is info.get(MASK) else {**info, MASK: mask}
 
 
-def side_by_side_mask(mask: Any) -> Any:
-    """A mask as one array: Gymnasium's of a MultiDiscrete is a tuple, with an array or a list for every entry."""
-    if isinstance(mask, (tuple, list)) and mask and np.ndim(mask[0]) > 0:
-        return np.concatenate([np.asarray(part) for part in mask], -1)
-    return mask
+def side_by_side_mask(mask: Any, space: Space | None = None) -> Any:
+    """A mask as one array: Gymnasium's of a MultiDiscrete is a tuple, with an array or a list for every entry.
+
+    Args:
+        mask: of one row or of several, or None.
+        space: of the actions; None where nothing is known of it.
+
+    Raises:
+        SpaceError: for a mask of another length than the space has choices.
+    """
+    parts = isinstance(mask, (tuple, list)) and len(mask) > 0 and np.ndim(mask[0]) > 0
+    choices = _choices_of(space)
+    ragged = isinstance(mask, np.ndarray) and mask.dtype.kind == "O"  # a tuple a row, which no array holds
+    if mask is not None and choices and not ragged:
+        lengths = [np.shape(part)[-1] for part in mask] if parts else [*np.shape(mask)[-1:]]
+        expected = choices if parts else [sum(choices)]
+        if lengths != expected:
+            wanted, found = (" and ".join(map(str, sizes)) or "none" for sizes in (expected, lengths))
+            raise SpaceError(f"{MASK} must hold {wanted} entries, one for every choice of {space}, got {found}")
+    return np.concatenate([np.asarray(part) for part in mask], -1) if parts else mask
+
+
+def _choices_of(space: Space | None) -> list[int]:
+    """How many entries a mask has for each action of a space; none where masks have another form, or there are none."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    return space.nvec.tolist() if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1 else []
 
 
 class Labelled(Protocol):

@@ -80,10 +80,6 @@ class BoundVictim:
             raise VictimError(f"the state values of {self.victim!r} are not finite: {values.detach()}")
         return values
 
-    def gradient(self, loss: Callable[[Tensor], Tensor], precision: str | None = None) -> Callable[[Tensor], Tensor]:
-        """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed.
-
-        ``precision`` is None, ``"bf16"`` or ``"tf32"``, as :meth:`adv_wrappers.Victim.gradient` takes it.
-        """
-        lower = {} if precision is None else {"precision": precision}
-        return self.victim.gradient(loss, self._state, self._fill, **lower)  # type: ignore[no-any-return]
+    def gradient(self, loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """``x -> d loss(params(x)).sum() / dx``, ``[B, *S]``; no gradient of the weights is ever computed."""
+        return self.victim.gradient(loss, self._state, self._fill)  # type: ignore[no-any-return]

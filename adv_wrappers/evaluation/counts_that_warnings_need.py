@@ -1,7 +1,6 @@
 """What the checks need of a run: its threats, its returns, and the counts that are taken of single observations.
 
-Counted are zero gradients, actions that differ in lower precision, and answers of the victim that differ when it is
-asked twice about one observation.
+Counted are zero gradients, and answers of the victim that differ when it is asked twice about one observation.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
-from adv_wrappers.victims.autograd_or_written_out_gradient import flipped
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 
 _ROUNDING = 64  # units in the last place by which two equal answers may differ, as on devices that add in any order
@@ -44,7 +42,6 @@ class CheckedRow:
         gradients: the number of observations at which an attack's gradient was looked at.
         zero_gradients: those of them at which it is zero or not finite.
         integers: whether the observation is made of integers.
-        flipped: the share of observations at which the victim acts differently in the precision of the attack.
         alike: whether every episode was played twice, with other random numbers of the attack, and came out the same.
         asked_twice: the number of observations about which the victim was asked twice.
         unequal_answers: those of them at which the second answer was another one.
@@ -60,7 +57,6 @@ class CheckedRow:
     gradients: int = 0
     zero_gradients: int = 0
     integers: bool = False
-    flipped: float = 0.0
     alike: bool = False
     asked_twice: int = 0
     unequal_answers: int = 0
@@ -112,22 +108,6 @@ def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tu
         gradient = flat_rows(gradient_of(beside))
     zero = ~gradient.ne(0).any(1) | ~torch.isfinite(gradient).all(1)
     return len(rows), int(zero.sum())
-
-
-def count_flips(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
-    """The number of observations looked at, and of those where the action differs in the precision of the attack.
-
-    Args:
-        engine: the engine of a wrapper on observations; unless its attack has a lower precision, none is looked at.
-        obs: true observations ``[B, *S]``, or a dictionary of them.
-        rows: numbers of the rows that are looked at, int ``[n]``.
-    """
-    how = engine.threat.how
-    victim, precision = getattr(how, "victim", None), getattr(how, "precision", None)
-    if victim is None or precision is None:
-        return 0, 0
-    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
-    return len(rows), int(flipped(victim, full, precision, engine.hidden_state(victim, rows)).sum())
 
 
 def count_unequal_answers(runner: PolicyRunner, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:

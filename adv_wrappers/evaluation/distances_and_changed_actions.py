@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.spaces import CHOICES
 from adv_wrappers.core.types import Array, Rows, Space
-from adv_wrappers.evaluation.counts_that_warnings_need import count_flips, count_unequal_answers, count_zero_gradients
+from adv_wrappers.evaluation.counts_that_warnings_need import count_unequal_answers, count_zero_gradients
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
@@ -47,8 +47,6 @@ class RunMeasurements:
         unchanged: the compared observations that an attack left as they were.
         gradients: the observations at which the gradient of an attack was looked at.
         zero_gradients: those of them at which it is zero or not finite.
-        lower_precision: the observations that were attacked in lower precision.
-        flipped: those of them at which the agent acts differently in that precision.
         asked_twice: the observations about which the agent was asked twice.
         unequal_answers: those of them at which the second answer was another one.
         drew: how many layers drew random numbers that differ between draws of an episode.
@@ -69,8 +67,6 @@ class RunMeasurements:
     unchanged: int = 0
     gradients: int = 0
     zero_gradients: int = 0
-    lower_precision: int = 0
-    flipped: int = 0
     asked_twice: int = 0
     unequal_answers: int = 0
     drew: int = 0
@@ -172,12 +168,9 @@ class RunMonitor:
         if self.sample is not None:
             self.sample.consider(obs, true, rows, episodes, steps)
         numbers = np.arange(len(busy)) if rows is None else rows
-        for layer in self.on_observations:
-            if self._compared_steps in _LOOKED_AT:
-                count, zero = count_zero_gradients(layer.engine, true, numbers[:_ROWS_LOOKED_AT])
-                sums.gradients, sums.zero_gradients = sums.gradients + count, sums.zero_gradients + zero
-            count, flipped = count_flips(layer.engine, true, numbers)
-            sums.lower_precision, sums.flipped = sums.lower_precision + count, sums.flipped + flipped
+        for layer in self.on_observations if self._compared_steps in _LOOKED_AT else ():
+            count, zero = count_zero_gradients(layer.engine, true, numbers[:_ROWS_LOOKED_AT])
+            sums.gradients, sums.zero_gradients = sums.gradients + count, sums.zero_gradients + zero
         self._compared_steps += 1
         return rows, self.runner.peek(true, rows)
 

@@ -38,7 +38,7 @@ from adv_wrappers.victims.victim import Victim
 Row = dict[str, Any]  # columns of one run, values that JSON knows
 COLUMNS = (
     "threat", "mean_return", "low", "high", "caveat", "std", "median", "min", "max", "regret", "impact",
-    "general_impact", "attacked_fraction", "e_adv", "e_adv_std", "action_change", "flipped_actions", "l2", "linf",
+    "general_impact", "attacked_fraction", "e_adv", "e_adv_std", "action_change", "l2", "linf",
     "distances", "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns",
     "lengths", "attacked_fractions", "loss", "loss_std", "losses", "best_of", "draws", "checks",
 )  # fmt: skip
@@ -79,7 +79,6 @@ def measured_row(
         "e_adv": float(fractions.mean()),
         "e_adv_std": float(fractions.std(ddof=1)) if len(fractions) > 1 else 0.0,
         "action_change": run.changed_actions / run.attacked if run.attacked else None,
-        "flipped_actions": run.flipped / run.lower_precision if run.lower_precision else None,
         "l2": run.l2 / run.compared if run.compared else None,
         "linf": run.linf / run.compared if run.compared else None,
         "distances": sample.means(distances) if sample is not None else {},
@@ -103,7 +102,6 @@ def measured_row(
             "gradients": run.gradients,
             "zero_gradients": run.zero_gradients,
             "integers": run.integers,
-            "flipped": run.flipped / max(run.lower_precision, 1),
             "alike": draws.alike,
             "asked_twice": run.asked_twice,
             "unequal_answers": run.unequal_answers,
@@ -115,7 +113,8 @@ def measured_row(
 def checked_row(stack: ThreatStack, row: Row) -> CheckedRow:
     """A run and its :func:`measured_row`, as the checks need them."""
     returns = np.array(row["returns"], np.float64)
-    return CheckedRow(stack.name, stack.layers, returns, transfer=stack.transfer, **row["checks"])
+    checks = {name: value for name, value in row["checks"].items() if name != "flipped"}  # of earlier releases
+    return CheckedRow(stack.name, stack.layers, returns, transfer=stack.transfer, **checks)
 
 
 def compared(
@@ -187,8 +186,7 @@ class Report(Tabular):
             rules of a game allow), ``attacked_fraction`` (of all steps), ``e_adv`` and ``e_adv_std`` (mean and
             deviation over the episodes of the attacked share of an episode), ``action_change`` (of the attacked steps:
             the environment received another action than the agent would take on the true observation; a continuous
-            action by at least 5% of its range), ``flipped_actions`` (of the attacked steps: where an attack computes
-            in lower precision, the agent would act differently in it; None for full precision), ``l2`` and ``linf``
+            action by at least 5% of its range), ``l2`` and ``linf``
             (mean distance over the attacked steps, of observations, or of continuous actions where those alone are
             attacked, in the units of the environment), ``distances`` (by name, the mean of every other distance over
             a sample of ``distance_images`` attacked steps, where it is finite; None where there is none),
@@ -198,7 +196,7 @@ class Report(Tabular):
             counts; what is averaged over attacked steps is of all draws), ``draws`` (the ``returns`` and ``losses`` of
             every draw of every episode, where there are several), and ``checks`` (the counts of observations that
             warnings are made of: ``attacked``, ``unchanged``, ``gradients``, ``zero_gradients``, ``integers``,
-            ``flipped``, ``asked_twice``, ``unequal_answers``; ``alike``, whether two draws of every episode were;
+            ``asked_twice``, ``unequal_answers``; ``alike``, whether two draws of every episode were;
             and, where there is something to say of the environment, the sentences ``unrepeated`` and ``outside``).
         minimum: the return that ``impact`` counts from: its ``value``, or None, and its ``kind``: ``"fixed"`` (given,
             or that of the game's rules), ``"argmin-Q agent"`` or ``"least likely action"`` (the mean return of the

@@ -56,7 +56,6 @@ _ROW: dict[str, JsonSchema] = {
     "e_adv": _number("mean over the episodes of the attacked share of an episode", **_SHARE),
     "e_adv_std": _number("its standard deviation over the episodes", minimum=0.0),
     "action_change": _number_or_null("share of the attacked steps at which the action was another", **_SHARE),
-    "flipped_actions": _number_or_null("share of them at which lower precision changes the action", **_SHARE),
     "l2": _number_or_null("mean Euclidean distance of the attacked steps", minimum=0.0),
     "linf": _number_or_null("mean largest distance of the attacked steps", minimum=0.0),
     "distances": _described(
@@ -92,7 +91,6 @@ _ROW: dict[str, JsonSchema] = {
             **{name: {"type": "integer", "minimum": 0} for name in ("attacked", "unchanged")},
             **{name: {"type": "integer", "minimum": 0} for name in ("gradients", "zero_gradients")},
             **{name: {"type": "boolean"} for name in ("integers", "alike")},
-            "flipped": {"type": "number", **_SHARE},
             **{name: {"type": "integer", "minimum": 0} for name in ("asked_twice", "unequal_answers")},
         },
         "counts of observations, which warnings are made of; and unrepeated and outside, sentences of the environment",

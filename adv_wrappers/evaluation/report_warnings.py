@@ -34,7 +34,6 @@ from adv_wrappers.victims.saved_critic import Critic
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 
-MAX_FLIPPED = 0.01  # share of observations at which lower precision may change the action without a warning
 _MAX_SHARE = 0.5  # above this share, what may happen now and then is a warning
 _MOST_EPISODES = 10**6  # of a card, which may be anybody's file
 _STRONGER = "max-diff:restarts=6,keep=best,noise=0"
@@ -246,11 +245,6 @@ def without_effect(outcome: CheckedRow) -> list[str]:
         found.append(
             f"{outcome.name}: two draws of every episode are alike, so nothing in it is random and no others were "
             f"played: best_of is for random attacks"
-        )
-    if outcome.flipped > MAX_FLIPPED:
-        found.append(
-            f"{outcome.name}: in the precision of the attack the victim acts otherwise at {outcome.flipped:.1%} of the "
-            f"observations: compare with the attack in full precision"
         )
     return found
 

@@ -56,7 +56,7 @@ class Passes:
     """The passes of a network, forward and back.
 
     Args:
-        nodes, layout, dtype: as of :class:`InputGradient`.
+        nodes, layout: as of :class:`InputGradient`.
         cached: takes a key and a function, and returns what the function makes of the weights.
 
     Attributes:
@@ -69,10 +69,8 @@ class Passes:
 
     reusable = False
 
-    def __init__(
-        self, nodes: Sequence[Node], layout: SpaceToDepth | None, dtype: torch.dtype | None, cached: Make
-    ) -> None:
-        self.segments = _segments_of(nodes, layout, dtype, cached)
+    def __init__(self, nodes: Sequence[Node], layout: SpaceToDepth | None, cached: Make) -> None:
+        self.segments = _segments_of(nodes, layout, cached)
         joins = [segment.join for segment in self.segments if segment.join is not None]
         self.all: list[Pass | JoinPass] = [*joins, *(each for segment in self.segments for each in segment.passes)]
         uses = [source for segment in self.segments for source in segment.sources]
@@ -171,9 +169,7 @@ class Passes:
             each.kept = ()
 
 
-def _segments_of(
-    nodes: Sequence[Node], layout: SpaceToDepth | None, dtype: torch.dtype | None, cached: Make
-) -> list[_Segment]:
+def _segments_of(nodes: Sequence[Node], layout: SpaceToDepth | None, cached: Make) -> list[_Segment]:
     """The passes of nodes, those in one segment of which each alone takes what the one before it gives."""
     uses = [0] * (len(nodes) + 1)
     for node in nodes:
@@ -193,7 +189,7 @@ def _segments_of(
         layers = [nodes[j].layer for j in run]
         join = JoinPass(layers[0]) if isinstance(layers[0], Join) else None
         layers, last = layers[join is not None :], run[-1] + 1 == len(nodes)
-        passes = _passes_of(layers, layout, nodes[i].inputs == (0,), dtype, cached, join is not None, last)
+        passes = _passes_of(layers, layout, nodes[i].inputs == (0,), cached, join is not None, last)
         segments.append(_Segment(nodes[i].inputs, join, passes, run[-1] + 1))
     return sorted(segments, key=lambda segment: segment.target)
 
@@ -202,7 +198,6 @@ def _passes_of(
     layers: Sequence[object],
     layout: SpaceToDepth | None,
     first: bool,
-    dtype: torch.dtype | None,
     cached: Make,
     given: bool,
     last: bool,
@@ -213,7 +208,7 @@ def _passes_of(
         layers: without joins.
         layout: how the network's input is rearranged.
         first: whether the first layer takes that.
-        dtype, cached: as of :class:`Passes`.
+        cached: as of :class:`Passes`.
         given: whether what the first one takes is memory that nobody else reads.
         last: whether what the last one gives is the network's output.
     """
@@ -222,16 +217,16 @@ def _passes_of(
         behind = layers[i + 1] if i + 1 < len(layers) else None
         if isinstance(layer, nn.Linear):
             activation = behind if isinstance(behind, FROM_OUTPUT) else None
-            linear = LinearPass(layer, dtype or layer.weight.dtype, cached, activation, last and behind is None)
+            linear = LinearPass(layer, cached, activation, last and behind is None)
             if layout is not None and i and isinstance(layers[i - 1], nn.Flatten):
                 passes[-1] = ChannelsLastFlattenPass(linear)
             passes.append(linear)
         elif isinstance(layer, nn.Conv2d):
             squares = layout if first and layout is not None and layout.side > 1 else None
-            passes.append(ConvPass(layer, dtype or layer.weight.dtype, cached, squares, layout is not None))
+            passes.append(ConvPass(layer, cached, squares, layout is not None))
             first = False
         elif not (isinstance(layer, FROM_OUTPUT) and i and isinstance(layers[i - 1], nn.Linear)):
-            passes.append(pass_of(layer, dtype, passes[-1].gives if passes else given))
+            passes.append(pass_of(layer, passes[-1].gives if passes else given))
     return passes
 
 
@@ -258,32 +253,31 @@ class LayerGraph:
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_cache": {}, "_idle": {}}
 
-    def input_gradient(self, output_gradient: OutputGradient, dtype: torch.dtype | None = None) -> InputGradient:
+    def input_gradient(self, output_gradient: OutputGradient) -> InputGradient:
         """``x -> d loss(params(x)).sum() / dx`` from the gradient of the loss with respect to the parameters.
 
         Args:
             output_gradient: parameters ``[B, K]`` to the gradient of the loss there.
-            dtype: what layers compute in, by default that of their weights.
         """
-        return InputGradient(self, output_gradient, dtype=dtype)
+        return InputGradient(self, output_gradient)
 
-    def take(self, dtype: torch.dtype | None, layout: SpaceToDepth | None) -> Passes:
+    def take(self, layout: SpaceToDepth | None) -> Passes:
         """Passes that nobody else uses; see :meth:`give_back`."""
         reuses = self._reuses()
         if reuses:
             try:
-                return self._idle[dtype, layout].pop()
+                return self._idle[layout].pop()
             except (KeyError, IndexError):
                 pass
-        passes = Passes(self.nodes, layout, dtype, self._cached)
+        passes = Passes(self.nodes, layout, self._cached)
         passes.reusable = reuses
         return passes
 
-    def give_back(self, passes: Passes, dtype: torch.dtype | None, layout: SpaceToDepth | None) -> None:
+    def give_back(self, passes: Passes, layout: SpaceToDepth | None) -> None:
         """Keep passes for the next attack, and the memory of a small network."""
         if not passes.reusable or not self._reuses():
             return
-        idle = self._idle.setdefault((dtype, layout), [])
+        idle = self._idle.setdefault(layout, [])
         if len(idle) < 2:
             passes.release(MOST_HELD)
             idle.append(passes)
@@ -386,7 +380,6 @@ class InputGradient:
         graph: the network.
         output_gradient: parameters ``[B, K]`` to the gradient of the loss with respect to them.
         layout: how the input is rearranged; None where it is not.
-        dtype: what the layers compute in, by default that of their weights. Input and result keep theirs.
 
     Attributes:
         overwritable: whether what a call returns is memory of its own, which the attack may write over.
@@ -397,15 +390,14 @@ class InputGradient:
         graph: LayerGraph,
         output_gradient: OutputGradient,
         layout: SpaceToDepth | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        self.graph, self.output_gradient, self.layout, self.dtype = graph, output_gradient, layout, dtype
-        self.passes = graph.take(dtype, layout)
+        self.graph, self.output_gradient, self.layout = graph, output_gradient, layout
+        self.passes = graph.take(layout)
         self.overwritable = self.passes.overwritable
 
     def __del__(self) -> None:
         if (passes := vars(self).get("passes")) is not None:
-            self.graph.give_back(passes, self.dtype, self.layout)
+            self.graph.give_back(passes, self.layout)
 
     def rearranged(self, x: Tensor) -> tuple[SpaceToDepth, InputGradient] | None:
         """How observations like ``x`` ``[B, *S]`` are rearranged, and their gradient so; None where it does not pay.
@@ -416,14 +408,13 @@ class InputGradient:
         layout = picture_layout(self.graph.nodes, tuple(x.shape[1:]), len(x)) if image else None
         if layout is None:
             return None
-        return layout, InputGradient(self.graph, self.output_gradient, layout, self.dtype)
+        return layout, InputGradient(self.graph, self.output_gradient, layout)
 
     def __call__(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():  # checked first, because leaving a context costs as much as a small layer
             with torch.no_grad():
                 return self(x)
-        passes, dtype = self.passes, self.dtype
-        y = x if dtype is None else x.to(dtype)
+        passes, y = self.passes, x
         if (len(y), y.dtype) != passes.rows:
             passes.resize(y)
         if passes.chain is None:
@@ -431,11 +422,10 @@ class InputGradient:
         else:
             for each in passes.chain:
                 y = each.forward(y)
-        # the loss itself is always computed exactly
-        g = self.output_gradient(y) if dtype is None else self.output_gradient(y.to(x.dtype)).to(dtype)
+        g = self.output_gradient(y)
         if passes.reversed is None:
             g = passes.backward(g)
         else:
             for each in passes.reversed:
                 g = each.backward(g)
-        return g if dtype is None else g.to(x.dtype)
+        return g

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -145,7 +144,6 @@ class LinearPass(Pass):
     def __init__(
         self,
         layer: nn.Linear,
-        dtype: torch.dtype,
         cached: Make,
         activation: nn.Module | None = None,
         last: bool = False,
@@ -153,11 +151,11 @@ class LinearPass(Pass):
         self.layer, self.cached, self.last = layer, cached, last
         self.activation = None if activation is None else _OutputActivation(activation)
         self.gives = activation is None
-        self.use(cached((layer, dtype), lambda: layer.weight.detach().to(dtype)))
+        self.use(cached(layer, layer.weight.detach))
         bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias.detach()
-        self.bias = bias.to(dtype)[:, None] if last else bias.to(dtype)
+        self.bias = bias[:, None] if last else bias
         # a sigmoid takes a quarter of the time of a tanh, and is as exact to within 2e-7 of its range
-        exact = dtype in (torch.float32, torch.float64) and self.weight.device.type == "cpu"
+        exact = self.weight.dtype in (torch.float32, torch.float64) and self.weight.device.type == "cpu"
         self.sigmoids = _SIGMOIDS if isinstance(activation, nn.Tanh) and exact else math.inf
         self.out: Tensor | None = None
         self.gradient: Tensor | None = None
@@ -301,23 +299,22 @@ class ConvPass(Pass):
     def __init__(
         self,
         layer: nn.Conv2d,
-        dtype: torch.dtype,
         cached: Make,
         squares: Callable[[Tensor], Tensor] | None = None,
         channels_last: bool = False,
     ) -> None:
         assert not isinstance(layer.padding, str)
-        self.bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+        self.bias = None if layer.bias is None else layer.bias.detach()
         self.geometry: tuple[tuple[int, ...], ...] = (layer.stride, layer.padding, layer.dilation)
         self.groups, weight = layer.groups, layer.weight.detach()
         if squares is not None:
-            self.weight = cached((layer, dtype, squares), lambda: squares(weight).to(dtype))
+            self.weight = cached((layer, squares), lambda: squares(weight))
             self.geometry = (1, 1), (0, 0), (1, 1)
         elif channels_last:
             last = torch.channels_last
-            self.weight = cached((layer, dtype, last), lambda: weight.to(dtype, memory_format=last))
+            self.weight = cached((layer, last), lambda: weight.to(memory_format=last))
         else:
-            self.weight = cached((layer, dtype), lambda: weight.to(dtype))
+            self.weight = weight
 
     def forward(self, x: Tensor) -> Tensor:
         self.kept = (x,)
@@ -357,13 +354,9 @@ class LayerNormPass(Pass):
 
     gives = True
 
-    def __init__(self, layer: nn.LayerNorm, dtype: torch.dtype | None) -> None:
+    def __init__(self, layer: nn.LayerNorm) -> None:
         self.shape, self.eps = list(layer.normalized_shape), layer.eps
-        if dtype is None:
-            dtype = torch.float32 if layer.weight is None else layer.weight.dtype
-        self.weight, self.bias = (
-            None if each is None else each.detach().to(dtype) for each in (layer.weight, layer.bias)
-        )
+        self.weight, self.bias = (None if each is None else each.detach() for each in (layer.weight, layer.bias))
 
     def forward(self, x: Tensor) -> Tensor:
         out, mean, rstd = torch.native_layer_norm(x, self.shape, self.weight, self.bias, self.eps)
@@ -383,11 +376,10 @@ class ArithmeticPass(Pass):
 
     gives, forwards = True, True
 
-    def __init__(self, layer: Arithmetic, dtype: torch.dtype | None) -> None:
+    def __init__(self, layer: Arithmetic) -> None:
         self.writes = layer.how != "add"
         self.number = not isinstance(layer.by, Tensor) or layer.by.dim() == 0
-        by = layer.by if dtype is None or not isinstance(layer.by, Tensor) else layer.by.to(dtype)
-        self.layer = replace(layer, by=by)
+        self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
         self.shape = x.shape
@@ -404,14 +396,12 @@ class BatchNormPass(Pass):
 
     gives = True
 
-    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d, dtype: torch.dtype | None) -> None:
-        self.layer, self.dtype = layer, dtype
+    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
+        self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.kept:
-            self.kept = tuple(
-                each.detach().to(self.dtype or each.dtype) for each in factor_and_offset(self.layer, x.dim())
-            )
+            self.kept = tuple(each.detach() for each in factor_and_offset(self.layer, x.dim()))
         factor, offset = self.kept
         return (x * factor).add_(offset)
 
@@ -424,10 +414,8 @@ class NormalizePass(Pass):
 
     gives = True
 
-    def __init__(self, layer: Normalize, dtype: torch.dtype | None) -> None:
-        self.mean = layer.mean if dtype is None else layer.mean.to(dtype)
-        self.std = layer.std if dtype is None else layer.std.to(dtype)
-        self.clip = layer.clip
+    def __init__(self, layer: Normalize) -> None:
+        self.mean, self.std, self.clip = layer.mean, layer.std, layer.clip
 
     def forward(self, x: Tensor) -> Tensor:
         normalized = (x - self.mean).div_(self.std)
@@ -650,35 +638,34 @@ class JoinPass:
         return bytes_of(self.out)
 
 
-def pass_of(layer: object, dtype: torch.dtype | None, in_place: bool) -> Pass:
+def pass_of(layer: object, in_place: bool) -> Pass:
     """The pass of a layer that has no place of its own in a network.
 
     Args:
         layer: of one value, any but a linear layer and a convolution.
-        dtype: what the layers compute in, by default that of their weights.
         in_place: whether the layer's input is memory that nobody else reads.
     """
     if isinstance(layer, FROM_OUTPUT):
         return OutputActivationPass(layer, in_place)
-    return _PASSES[type(layer)](layer, dtype)
+    return _PASSES[type(layer)](layer)
 
 
-_PASSES: dict[type, Callable[[Any, torch.dtype | None], Pass]] = {
-    **dict.fromkeys(FROM_INPUT, lambda layer, dtype: InputActivationPass(layer)),
+_PASSES: dict[type, Callable[[Any], Pass]] = {
+    **dict.fromkeys(FROM_INPUT, InputActivationPass),
     nn.LayerNorm: LayerNormPass,
     nn.BatchNorm1d: BatchNormPass,
     nn.BatchNorm2d: BatchNormPass,
-    nn.MaxPool2d: lambda layer, dtype: MaxPoolPass(layer),
-    nn.Flatten: lambda layer, dtype: FlattenPass(),
+    nn.MaxPool2d: MaxPoolPass,
+    nn.Flatten: lambda layer: FlattenPass(),
     Normalize: NormalizePass,
-    AppendLogStd: lambda layer, dtype: AppendLogStdPass(layer),
-    QuantileMean: lambda layer, dtype: QuantileMeanPass(layer),
-    TwoLogits: lambda layer, dtype: TwoLogitsPass(layer),
+    AppendLogStd: AppendLogStdPass,
+    QuantileMean: QuantileMeanPass,
+    TwoLogits: TwoLogitsPass,
     Arithmetic: ArithmeticPass,
-    Mean: lambda layer, dtype: MeanPass(layer),
-    Slice: lambda layer, dtype: PartPass(layer),
-    Reshape: lambda layer, dtype: ViewPass(layer),
-    Permute: lambda layer, dtype: ViewPass(layer),
+    Mean: MeanPass,
+    Slice: PartPass,
+    Reshape: ViewPass,
+    Permute: ViewPass,
 }
 _KNOWN = {nn.Linear, nn.Conv2d, *FROM_OUTPUT, *_PASSES}
 

@@ -37,15 +37,6 @@ def full_precision() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def tf32_products() -> Iterator[None]:
-    """A GPU may compute float32 products and convolutions in TF32 inside."""
-    with ExitStack() as before:
-        _set_older(before, "high", True)
-        _set_newer(before, _PRODUCTS, "tf32", lambda found: found == "tf32")
-        yield
-
-
 def _set_older(before: ExitStack, products: str, tf32: bool) -> None:
     switches: tuple[tuple[Callable[[], object], Callable[..., object], object], ...] = (
         (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, products),

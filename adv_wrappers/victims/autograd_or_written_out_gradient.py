@@ -7,15 +7,12 @@ network, since that a forward and a backward pass become one piece of code is wh
 (``benchmarks/options.py``). It takes a C++ compiler on a processor, Triton on a GPU; without one, or where tracing
 fails, a warning is given once and the gradient is computed as usual.
 
-Precision: an attack needs the sign of a gradient more than its digits. ``bf16`` computes layers in bfloat16 (fast on
-GPUs, and on processors with matrix units for it); ``tf32`` lets a GPU's float32 products round their factors to 10 bits
-of mantissa, and does nothing elsewhere. The loss, the step and the projection stay exact, and so does the agent: what
-is evaluated is always the policy in full precision.
+Inside ``torch.autocast`` networks are differentiated by autograd, in the dtype that autocast chooses; losses, steps and
+projections are computed in the victim's own.
 """
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -23,11 +20,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph
-from adv_wrappers.utils.float32_precision import tf32_products
 
-PRECISIONS = ("bf16", "tf32")
 Loss = Callable[[Tensor], Tensor]
 Gradient = Callable[[Tensor], Tensor]
 CompiledGradient = Callable[[Tensor, Loss], Tensor]
@@ -58,9 +53,7 @@ def need_gradient(attack: str, victim: object) -> None:
         )
 
 
-def gradient(
-    victim: Differentiable, loss: Loss, state: object, fill: Fill | None, precision: str | None
-) -> Callable[[Tensor], Tensor]:
+def gradient(victim: Differentiable, loss: Loss, state: object, fill: Fill | None) -> Callable[[Tensor], Tensor]:
     """``x -> d loss(params(x)).sum() / dx``; see :meth:`adv_wrappers.victims.victim.Victim.gradient`.
 
     What is recurrent, or part of a larger observation, is differentiated by autograd.
@@ -69,10 +62,10 @@ def gradient(
         VictimError: at once for a victim that has no gradient, or when the gradient is computed.
     """
     need_gradient("this attack", victim)
-    graph = victim.layer_graph() if fill is None and state is None and precision != "tf32" else None
+    cast = torch.is_autocast_enabled(victim.device.type)
+    graph = victim.layer_graph() if fill is None and state is None and not cast else None
     if graph is not None:
-        dtype = torch.bfloat16 if precision == "bf16" else None
-        return graph.input_gradient(output_gradient(loss), dtype)
+        return graph.input_gradient(output_gradient(loss))
 
     def params(x: Tensor) -> Tensor:
         return victim.params(x if fill is None else fill(x), state)
@@ -80,26 +73,22 @@ def gradient(
     differentiate = by_autograd(
         params,
         loss,
-        precision,
-        (
-            "the victim's output carries no gradient to the observation: its module must not detach, run under "
-            f"no_grad, or choose actions itself; {_INSTEAD}"
-        ),
+        "the victim's output carries no gradient to the observation: its module must not detach, run under "
+        f"no_grad, or choose actions itself; {_INSTEAD}",
     )
 
     # a loss that is a function of its own would be compiled anew at every attack
-    if victim.compile and fill is None and state is None and precision is None and hasattr(loss, "gradient"):
+    if victim.compile and fill is None and state is None and not cast and hasattr(loss, "gradient"):
         return compiled(victim, loss, differentiate)
     return differentiate
 
 
-def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, precision: str | None, without: str) -> Gradient:
+def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, without: str) -> Gradient:
     """``x -> d loss(outputs(x)).sum() / dx`` by autograd over ``outputs`` alone: the loss has its gradient beside it.
 
     Args:
         outputs: observations ``[B, *S]`` to the input of the loss, ``[B, ...]``.
         loss: with a method ``gradient`` in closed form, or else differentiated by itself.
-        precision: of ``outputs``; the loss is always computed exactly.
         without: the message of the :class:`VictimError` where no gradient reaches the observation.
     """
     slope = output_gradient(loss)
@@ -107,13 +96,11 @@ def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, precision: str 
     def differentiate(x: Tensor) -> Tensor:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            with lowered(precision, x.device):
-                y = outputs(x)
+            y = outputs(x)
         if not y.requires_grad:
             raise VictimError(without)
-        g = slope(y.detach()) if precision is None else slope(y.detach().to(x.dtype)).to(y.dtype)
-        with lowered(precision, x.device):
-            return torch.autograd.grad(y, x, g)[0]
+        g = slope(y.detach().to(x.dtype)).to(y.dtype)
+        return torch.autograd.grad(y, x, g)[0]
 
     def without_graph(x: Tensor) -> Tensor:
         if torch.is_grad_enabled():  # checked first, because leaving a context costs as much as a small layer
@@ -158,50 +145,3 @@ def _gradient_of(victim: Differentiable) -> CompiledGradient:
         return torch.func.grad(lambda y: loss(victim.params(y)).sum())(x)  # type: ignore[no-any-return]
 
     return gradient
-
-
-def check_precision(precision: str | None) -> None:
-    """Raise :class:`ValueRangeError` unless this is ``"bf16"``, ``"tf32"``, or None for the victim's own."""
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueRangeError(f"precision must be one of {', '.join(PRECISIONS)}, or None for full, got {precision!r}")
-
-
-_AS_IT_IS = contextlib.nullcontext()
-
-
-def lowered(precision: str | None, device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Networks that run in here do so in ``precision``; what was set before is set again afterwards."""
-    if precision is None:
-        return _AS_IT_IS
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else tf32_products()
-
-
-@torch.no_grad()
-def flipped(victim: Any, obs: object, precision: str | None, state: object = None) -> Tensor:
-    """Observations at which the victim would do something else in lower precision, bool ``[B]``.
-
-    Args:
-        victim: a victim of any kind.
-        obs: observations ``[B, *S]`` in the victim's dtype and on its device (a dictionary of them for a Dict space).
-        precision: see :func:`check_precision`.
-        state: the hidden state of a recurrent victim.
-
-    Returns:
-        For discrete actions whether the most likely one differs; for continuous ones whether any element of it moves by
-        more than a hundredth of the action's range (0.01 where that is infinite).
-    """
-    check_precision(precision)
-    exact = victim.mode(victim.params(obs, state))
-    with lowered(precision, victim.device):
-        params = victim.params(obs, state).to(victim.dtype)
-    rough = victim.mode(params)
-    if exact.dtype.is_floating_point:
-        space = victim.action_space
-        low, high = (
-            torch.as_tensor(bound, dtype=exact.dtype, device=exact.device) for bound in (space.low, space.high)
-        )
-        width = torch.where(torch.isfinite(high - low), high - low, 1.0)
-        differ: Tensor = (exact - rough).abs() > width / 100
-    else:
-        differ = exact != rough
-    return differ.reshape(len(differ), -1).any(1)

@@ -291,15 +291,14 @@ class Victim:
                 )
 
     def gradient(
-        self, loss: Loss, state: RecurrentState = None, fill: Fill | None = None, precision: str | None = None
+        self, loss: Loss, state: RecurrentState = None, fill: Fill | None = None
     ) -> Callable[[Tensor], Tensor]:
         """``x -> d loss(params(x)).sum() / dx``: the sum, so that a row does not depend on its batch.
 
         ``loss`` maps parameters ``[B, K]`` to ``[B]``; one with a ``gradient`` method in closed form is not
-        differentiated. ``fill`` completes ``x`` to a whole observation. Weights receive no gradient. ``precision`` is
-        ``"bf16"``, ``"tf32"`` or None (see :mod:`adv_wrappers.victims.autograd_or_written_out_gradient`).
+        differentiated. ``fill`` completes ``x`` to a whole observation. Weights receive no gradient.
         """
-        return gradient(self, loss, state, fill, precision)
+        return gradient(self, loss, state, fill)
 
     def fingerprint(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""

@@ -3,7 +3,7 @@
 People's environments run in other libraries, or in a loop of their own, that ask for less than Gymnasium does:
 ``reset`` without a seed, ``step`` with four values, a reward in an array of one. :class:`CheckedEnv` is around every
 environment that :class:`.Environment` makes, and looks at all that comes out of it; layers around an environment of a
-user's own look at every reset and at the first steps. Neither changes anything.
+user's own look at every reset and at the first steps. Neither changes anything; a list for a tuple is taken.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
+from adv_wrappers.core.spaces import MASK, side_by_side_mask
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError
 from adv_wrappers.snapshots.save_and_restore_python_objects import KeepsItself, Walk
@@ -99,6 +100,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
             raise _raised(self.env, "step", error)  # noqa: B904
         if type(answer) is not tuple or len(answer) != 5:
             check_step(self.env, answer)
+            answer = tuple(answer)
         obs, reward, terminated, truncated, info = answer
         if not (
             type(obs) is np.ndarray
@@ -108,6 +110,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
             and type(terminated) in _FLAGS
             and type(truncated) in _FLAGS
             and type(info) is dict
+            and MASK not in info
         ):
             check_step(self.env, answer)
             if type(obs) is np.ndarray and self._shape is not None:
@@ -269,13 +272,15 @@ def checked_reset(env: Env, seed: int | None, options: Info | None) -> tuple[Any
             space and a dictionary.
     """
     answer = _reset(env, seed, options)
-    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not isinstance(answer[1], Mapping):
         raise SpaceError(
             f"reset of {_name(env)} must return two values, an observation and a dictionary, got {_short(answer)}: "
             f"return observation, {{}}"
         )
     _check_observation(env, "reset", answer[0])
-    return answer
+    _check_mask(env, "reset", answer[1])
+    found: tuple[Any, Info] = tuple(answer)
+    return found
 
 
 def _reset(env: Any, seed: Any, options: Info | None) -> Any:
@@ -299,19 +304,20 @@ def checked_reset_of_vector(env: VectorEnv[Any, Any, Any], seed: Any, options: I
     What its observations must be, layers check themselves, on any device.
     """
     answer = _reset(env, seed, options)
-    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not isinstance(answer[1], Mapping):
         raise SpaceError(
             f"reset of {_name(env)} must return two values, observations and a dictionary, got {_short(answer)}: "
             f"return observations, {{}}"
         )
-    return answer
+    found: tuple[Any, Info] = tuple(answer)
+    return found
 
 
 def check_step_of_vector(env: VectorEnv[Any, Any, Any], answer: Any) -> None:
     """Raise :class:`SpaceError` unless this is what ``step`` of a vector returns, with one reward and flag a row."""
     of, rows = f"step of {_name(env)}", (env.num_envs,)
     helps = "return observations, rewards, terminated, truncated, {}"
-    if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[4], Mapping):
+    if not isinstance(answer, (tuple, list)) or len(answer) != 5 or not isinstance(answer[4], Mapping):
         raise SpaceError(f"{of} must return five values, the last a dictionary, got {_short(answer)}: {helps}")
     for name, values in zip(("rewards", "terminated", "truncated"), answer[1:4], strict=True):
         if tuple(getattr(values, "shape", ())) != rows:
@@ -321,7 +327,7 @@ def check_step_of_vector(env: VectorEnv[Any, Any, Any], answer: Any) -> None:
 def check_step(env: Env, answer: Any) -> None:
     """Raise :class:`SpaceError` unless this is what ``step`` returns: observation, reward, two flags, a dictionary."""
     of = f"step of {_name(env)}"
-    if not isinstance(answer, tuple) or len(answer) != 5:
+    if not isinstance(answer, (tuple, list)) or len(answer) != 5:
         old = ""
         if isinstance(answer, (tuple, list)) and len(answer) == 4:
             old = ", with what was done split into terminated (the game is over) and truncated (time is)"
@@ -338,6 +344,7 @@ def check_step(env: Env, answer: Any) -> None:
     if not isinstance(info, Mapping):
         raise SpaceError(f"{of} must return a dictionary as its info, got {info!r:.60}: {_STEP}")
     _check_observation(env, "step", observation)
+    _check_mask(env, "step", info)
 
 
 def _is_number(value: Any) -> bool:
@@ -356,6 +363,13 @@ def _check_observation(env: Env, call: str, value: Any) -> None:
         wrong = f"an observation of {env.observation_space}, got {value!r:.60} ({error})"
     if wrong:
         raise SpaceError(f"{call} of {_name(env)} must return {wrong}: it is what observation_space declares")
+
+
+def _check_mask(env: Env, call: str, info: Mapping[str, Any]) -> None:
+    try:
+        side_by_side_mask(info.get(MASK), env.action_space)
+    except SpaceError as error:
+        raise SpaceError(f"in the info that {call} of {_name(env)} returned, {error}") from None
 
 
 def _misfit(space: Space, value: Any, path: str) -> str | None:

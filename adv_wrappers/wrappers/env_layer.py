@@ -117,5 +117,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if self.on == "observation":
             return floated(obs, self.engine.field.paths)
         mask = info.get(MASK)
-        self._action_mask = None if mask is None else torch.as_tensor(side_by_side_mask(mask))[None]
+        self._action_mask = (
+            None if mask is None else torch.as_tensor(side_by_side_mask(mask, self.env.action_space))[None]
+        )
         return obs

@@ -15,7 +15,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import How, On, When
 from adv_wrappers.core.spaces import MASK, At, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Info
+from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -68,7 +68,7 @@ class VecLayer(Layer, VecEnvWrapper):
         """Reset all rows."""
         obs, _ = self._restart()
         self.reset_infos = self._with_masks(obs, self._reset_infos_beneath())
-        self._masks = _masks(self.reset_infos)
+        self._masks = _masks(self.reset_infos, self.venv.action_space)
         return self.engine.observe(self._received(obs))
 
     def _restart(self) -> tuple[Any, list[int | None]]:
@@ -96,7 +96,8 @@ class VecLayer(Layer, VecEnvWrapper):
             going = self._with_masks(obs, infos)
             infos = [info if done else new for info, new, done in zip(infos, going, dones, strict=True)]
             # the last info of an episode is not about the first action of the next
-            self._masks = _masks([self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones)])
+            known = [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones)]
+            self._masks = _masks(known, self.venv.action_space)
         obs = engine.observe(self._received(obs))
         attacked = np.broadcast_to(engine.attacked, (self.num_envs,))
         true = engine.true if self.keep_true else None
@@ -139,9 +140,9 @@ class VecLayer(Layer, VecEnvWrapper):
         return [with_mask({MASK: mask}, info) for mask, info in zip(obs[MASK], infos, strict=True)]
 
 
-def _masks(infos: Sequence[Info]) -> torch.Tensor | None:
+def _masks(infos: Sequence[Info], space: Space) -> torch.Tensor | None:
     if infos and all(MASK in info for info in infos):
-        return torch.as_tensor(np.stack([side_by_side_mask(info[MASK]) for info in infos]))
+        return torch.as_tensor(np.stack([side_by_side_mask(info[MASK], space) for info in infos]))
     return None
 
 

@@ -182,7 +182,7 @@ class VectorLayer(Layer, VectorWrapper):
 
     def _allowed(self, info: Info, mask: Flags | None) -> torch.Tensor | None:
         """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
-        new = side_by_side_mask(info.get(MASK))
+        new = side_by_side_mask(info.get(MASK), self.env.single_action_space)
         if new is None:
             return self._action_mask if mask is not None else None
         new, known = torch.as_tensor(new).bool(), info.get(f"_{MASK}")

@@ -204,7 +204,7 @@ class Noisy(Victim):
     def params(self, obs, state=None):
         return obs[:, :3] * 2 + obs[:, 1:]
 
-    def gradient(self, loss, state=None, fill=None, precision=None):
+    def gradient(self, loss, state=None, fill=None):
         return lambda x: super(Noisy, self).gradient(loss)(-x)
 
 
@@ -225,7 +225,7 @@ def test_an_ascent_that_sees_other_parameters_first_makes_a_pass_for_the_label()
     assert victim.net.passes == 4
 
 
-@pytest.mark.parametrize("more", [{"precision": "bf16"}, {"restarts": 2}, {"keep": "best"}, {"random_start": True}])
+@pytest.mark.parametrize("more", [{"restarts": 2}, {"keep": "best"}, {"random_start": True}])
 def test_the_label_is_that_of_the_exact_network_at_the_true_observation(more):
     victim, asked = counted(), []
     inner = victim.net.forward

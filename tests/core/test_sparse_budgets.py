@@ -13,6 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.attacks.gradient_attack import pgd
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.numpy_and_torch_arithmetic import largest
 from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
@@ -217,3 +218,15 @@ def test_texts_and_words():
         adv.threat("noise", eps=0.1, norm="l2", scale=2.0)
     with pytest.raises(BudgetError, match="needs a budget"):
         adv.threat("noise", norm="sparse(2)")
+
+
+def test_of_equal_changes_the_first_stay():
+    """Whichever ``topk`` would take: that differs between devices."""
+    x = torch.zeros(3, 40)
+    y = torch.where(torch.arange(40) % 3 > 0, 1.0, 0.0) * torch.tensor([[1.0], [-1.0], [0.0]])
+    got = L0(4).project(y, x, torch.full_like(x, -2.0), torch.full_like(x, 2.0))
+    assert got.nonzero().tolist() == [[row, i] for row in (0, 1) for i in (1, 2, 4, 5)]
+
+
+def test_nan_counts_as_the_largest():
+    assert largest(torch.tensor([[1.0, torch.nan, 3.0, 3.0]]), 2).tolist() == [[False, True, True, False]]

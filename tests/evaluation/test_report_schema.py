@@ -39,7 +39,7 @@ def reports() -> list[adv.Report]:
     rich = adv.evaluate(
         victim,
         adv.Environment("CartPole-v1", {"max_episode_steps": 20}),
-        ["noise:eps=0.2", "pgd:eps=0.1,precision=bf16 + action-flip"],
+        ["noise:eps=0.2", "pgd:eps=0.1 + action-flip"],
         adv.Episodes(2, best_of=2, by="loss", measure="2=0.2"),
         minimum="worst-action",
     )

@@ -242,7 +242,7 @@ def test_threads_share_a_victim():
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failed and len(graph._idle[None, None]) <= 2 + len(threads)
+    assert not failed and len(graph._idle[None]) <= 2 + len(threads)
 
 
 def test_a_network_without_layers():

@@ -7,7 +7,7 @@ from operator import attrgetter
 import pytest
 import torch
 
-from adv_wrappers.utils.float32_precision import full_precision, tf32_products
+from adv_wrappers.utils.float32_precision import full_precision
 
 NEWER = [
     f"backends.{name}fp32_precision"
@@ -96,21 +96,6 @@ def test_full_precision_is_in_force_and_everything_is_set_back(way):
     with pytest.raises(ValueError, match="inside"), full_precision():
         raise ValueError("inside")
     assert switches() == before
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_tf32_is_in_force_and_nests(way):
-    way()
-    before = switches()
-    with full_precision():
-        within = switches()
-        with tf32_products():
-            found = switches()
-            assert found["products"] == "high" and found["convolutions"] is True
-            assert {found.get(name, "tf32") for name in NEWER[2:5]} == {"tf32"}
-        # an older switch that was never touched says ieee, where the newer one said none: the same
-        assert is_full(switches()) and switches().keys() == within.keys()
-    assert switches()["convolutions"] == before["convolutions"]
 
 
 @needs_newer

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
@@ -70,10 +71,30 @@ def test_no_flags(name: str, flag: Any) -> None:
         check_step(Walk(), answer(**{name: flag}))
 
 
-@pytest.mark.parametrize("given", [None, 3, (1, 2), (0, 1.0, False, {}), {}, [0, 1.0, False, False, {}]])
+@pytest.mark.parametrize("given", [None, 3, (1, 2), (0, 1.0, False, {}), {}, [0, 1.0, False, {}]])
 def test_five_values(given: Any) -> None:
     with pytest.raises(SpaceError, match="must return five values"):
         check_step(Walk(), given)
+
+
+class Lists(Walk):
+    """What Gymnasium's own vectors and wrappers unpack as well as tuples."""
+
+    def reset(self, **given: Any) -> Any:
+        return [*super().reset(**given)]
+
+    def step(self, action: Any) -> Any:
+        return [*super().step(action)]
+
+
+def test_lists_in_place_of_tuples_are_taken() -> None:
+    env = CheckedEnv(Lists())
+    assert type(env.reset(seed=0)) is type(env.step(0)) is tuple
+    agent = adv.from_module(torch.nn.Linear(2, 2), BOX, spaces.Discrete(2), "logits")
+    assert adv.evaluate(agent, Lists, ["noise:eps=0.1"], episodes=2).threats[0]["mean_return"] == 5
+    layered = adv.wrap(Lists(), "noise:eps=0.1")
+    layered.reset(seed=0)
+    assert layered.step(0)[1] == 1.0
 
 
 DICT = spaces.Dict(a=BOX, b=spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]))
@@ -258,6 +279,55 @@ def test_layers_look_at_the_first_steps(how: str) -> None:
         adv.wrap(Silent(), how).reset(seed=0)
     with pytest.raises(AdvWrappersError, match="expected observation_space of Walk"):
         adv.wrap(Walk(space=None), how)
+
+
+class Masked(Walk):
+    """Says which actions are allowed, of the length that it is told."""
+
+    def __init__(self, mask: Any, action_space: Any = None, later: bool = False) -> None:
+        super().__init__()
+        self.mask, self.later = mask, later
+        self.action_space = action_space or spaces.Discrete(3)
+
+    def reset(self, **given: Any) -> Any:
+        return super().reset(**given)[0], {} if self.later else {"action_mask": self.mask}
+
+    def step(self, action: Any) -> Any:
+        return (*super().step(action)[:4], {"action_mask": self.mask})
+
+
+@pytest.mark.parametrize(
+    ("mask", "space", "lengths"),
+    [
+        (np.ones(2, np.int8), None, r"3 entries, one for every choice of Discrete\(3\), got 2$"),
+        ([1, 1, 1, 1], None, "3 entries.*got 4$"),
+        (1, None, "3 entries.*got none"),
+        (np.ones(3), spaces.MultiDiscrete([2, 2]), "4 entries.*got 3$"),
+        (([1, 1, 1], [1]), spaces.MultiDiscrete([2, 2]), "2 and 2 entries.*got 3 and 1$"),
+    ],
+)
+def test_masks_of_another_length_than_the_actions_are_refused(mask: Any, space: Any, lengths: str) -> None:
+    for later, call in ((False, "reset"), (True, "step")):
+        env = CheckedEnv(Masked(mask, space, later))
+        with pytest.raises(
+            SpaceError, match=f"in the info that {call} of Masked returned, action_mask must hold {lengths}"
+        ):
+            env.reset(seed=0)
+            env.step(0)
+        with pytest.raises(SpaceError, match=f"action_mask must hold {lengths}"):
+            layered = adv.wrap(Masked(mask, space, later), "action-noise")
+            layered.reset(seed=0)
+            layered.step(layered.action_space.sample())
+
+
+def test_masks_of_another_length_are_refused_in_vectors() -> None:
+    vector_env = adv.wrap(gym.vector.SyncVectorEnv([lambda: Masked(np.ones(2, np.int8))] * 2), "action-noise")
+    with pytest.raises(SpaceError, match=r"action_mask must hold 3 entries.*got 2"):
+        vector_env.reset(seed=0)
+    module = pytest.importorskip("stable_baselines3.common.vec_env")
+    venv = adv.wrap(module.DummyVecEnv([lambda: Masked(np.ones(2, np.int8))] * 2), "action-noise")
+    with pytest.raises(SpaceError, match=r"action_mask must hold 3 entries.*got 2"):
+        venv.reset()
 
 
 class Several(gym.vector.VectorEnv[Any, Any, Any]):

@@ -1,6 +1,6 @@
 """How often the intervals of reports cover the mean, and how far the worst case of a suite is off.
 
-    python benchmarks/coverage.py
+    python benchmarks/intervals.py
 
 The first table draws n returns from a known distribution again and again, and counts the intervals that hold its mean:
 normal; lognormal (sigma 1); an agent that earns 3000 and falls in one episode out of twenty, when it earns 300; and one
@@ -222,7 +222,7 @@ def measure_all(results: Results) -> None:
 
 
 PAGE = Page(
-    "coverage",
+    "intervals",
     "What 95% intervals cover",
     __doc__,
     measure_all,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tests.processes import python
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "coverage.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "intervals.py"
 
 
 def test_the_page_has_what_was_measured(tmp_path):
     done = python(SCRIPT, "--repetitions", "400", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    data, page = json.loads((tmp_path / "coverage.json").read_text()), (tmp_path / "coverage.md").read_text()
+    data, page = json.loads((tmp_path / "intervals.json").read_text()), (tmp_path / "intervals.md").read_text()
     by = {(row["returns"], row["n"]): row for row in data["rows"]}
     assert by["normal", 10]["ours"]["coverage"] >= 0.92 > by["normal", 10]["percentile"]["coverage"]
     assert by["falls, 1 in 20", 10]["ours"]["coverage"] < 0.5 and by["falls, 1 in 20", 10]["caveats"] > 0.98

@@ -1,0 +1,35 @@
+"""The page of layers on environments of tensors, and the environment that it plays."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from tests.result_scripts import result_script
+
+
+def test_the_page_has_every_layer(tmp_path):
+    with result_script("tensors") as tensors:
+        tensors.PAGE.main(["--num-envs", "3", "--rounds", "1", "--least", "0", "--out", str(tmp_path)])
+        data, page = json.loads((tmp_path / "tensors.json").read_text()), (tmp_path / "tensors.md").read_text()
+        ratios = data["devices"]["cpu"]["ratios"]
+        assert list(ratios) == ["bare", *tensors.LAYERS] and min(ratios.values()) > 0
+        assert all(f"| {name} |" in page for name in tensors.LAYERS) and "3 rows" in page
+
+
+def test_its_physics_are_those_of_gymnasium():
+    with result_script("tensors") as tensors:
+        env, theirs = tensors.TensorCartPole(2, "cpu"), gym.make("CartPole-v1")
+    obs, _ = env.reset(seed=0)
+    theirs.reset(seed=0)
+    theirs.unwrapped.state = tuple(obs[0].double().tolist())
+    over = False
+    while not over:
+        obs, _, terminated, _, info = env.step(torch.ones(2, dtype=torch.int64))
+        expected, _, over, _, _ = theirs.step(1)
+        assert bool(terminated[0]) == over
+        np.testing.assert_allclose(info["final_obs"][0], expected, rtol=1e-4, atol=1e-6)
+    assert obs[0].abs().max() <= 0.05
