@@ -24,8 +24,9 @@ from torch import nn
 from adv_wrappers import from_module
 
 EPISODES = (3, 5, 2, 4, 6)  # steps of the recorded episodes
-KINDS = ("env", "next", "same", "disabled", "sb3", "tensor")
-MODES = {"next": "NEXT_STEP", "same": "SAME_STEP", "disabled": "DISABLED", "tensor": "SAME_STEP"}
+KINDS = ("env", "next", "same", "disabled", "sb3", "tensor")  # and "cuda", where there is a GPU
+MODES = {"next": "NEXT_STEP", "same": "SAME_STEP", "disabled": "DISABLED", "tensor": "SAME_STEP", "cuda": "SAME_STEP"}
+TENSORS = {"tensor": "cpu", "cuda": "cuda"}  # the devices of the kinds that speak tensors
 
 
 # environments
@@ -90,9 +91,10 @@ class ParameterEnv(ReplayEnv):
 
 
 class TensorVector(VectorEnv):
-    """A vector environment that speaks tensors, as those on a GPU do."""
+    """A vector environment that speaks tensors on ``device``, as those on a GPU do."""
 
-    def __init__(self, inner: SyncVectorEnv) -> None:
+    def __init__(self, inner: SyncVectorEnv, device: str = "cpu") -> None:
+        self.device = device
         self.inner, self.num_envs, self.metadata = inner, inner.num_envs, inner.metadata
         self.autoreset_mode, self.envs = inner.autoreset_mode, inner.envs
         self.observation_space, self.action_space = inner.observation_space, inner.action_space
@@ -103,7 +105,7 @@ class TensorVector(VectorEnv):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         obs, _ = self.inner.reset(seed=seed, options=options)
-        return tensors(obs), {}
+        return tensors(obs, self.device), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         obs, *rest, info = self.inner.step(arrays(actions))
@@ -112,8 +114,8 @@ class TensorVector(VectorEnv):
             last = copied(obs)
             for row in np.flatnonzero(info["_final_obs"]):
                 _write(last, int(row), info["final_obs"][row])
-            out["final_obs"] = tensors(last)
-        return (tensors(obs), *(torch.from_numpy(np.array(part)) for part in rest), out)
+            out["final_obs"] = tensors(last, self.device)
+        return (tensors(obs, self.device), *(tensors(part, self.device) for part in rest), out)
 
 
 def mapped(function: Any, tree: Any) -> Any:
@@ -136,14 +138,14 @@ def copied(tree: Any) -> Any:
     return mapped(lambda leaf: leaf if isinstance(leaf, np.generic) else np.array(leaf), tree)
 
 
-def tensors(tree: Any) -> Any:
-    """Arrays to tensors."""
-    return mapped(lambda leaf: torch.from_numpy(np.array(leaf)), tree)
+def tensors(tree: Any, device: str = "cpu") -> Any:
+    """Arrays to tensors on ``device``."""
+    return mapped(lambda leaf: torch.from_numpy(np.array(leaf)).to(device), tree)
 
 
 def arrays(tree: Any) -> Any:
     """Tensors to arrays."""
-    return mapped(lambda leaf: leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf, tree)
+    return mapped(lambda leaf: leaf.numpy(force=True) if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
 def row_of(tree: Any, row: int) -> Any:
@@ -203,12 +205,12 @@ class Choices(nn.Module):
 
     def __init__(self, counts: tuple[int, ...], outputs: int) -> None:
         super().__init__()
-        self.embed, self.counts = nn.Embedding(sum(counts), 4), counts
+        self.embed = nn.Embedding(sum(counts), 4)
         self.net = MLP(4 * len(counts), outputs)
+        self.register_buffer("first", torch.tensor([sum(counts[:i]) for i in range(len(counts))]))
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        first = torch.tensor([sum(self.counts[:i]) for i in range(len(self.counts))])
-        return self.net(self.embed(obs.reshape(-1, len(self.counts)) + first).flatten(1))
+        return self.net(self.embed(obs.reshape(-1, len(self.first)) + self.first).flatten(1))
 
 
 class Bits(nn.Module):
@@ -269,11 +271,12 @@ def spread(module: nn.Module, gain: float = 2.0, last: float = 8.0) -> nn.Module
 class Start:
     """Zeros ``[rows, 8]`` twice, the state of :class:`Recurrent`."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: torch.dtype, device: str) -> None:
+        self.dtype, self.device = dtype, device
 
     def __call__(self, rows: int) -> tuple[torch.Tensor, ...]:
-        return torch.zeros(rows, 8, dtype=self.dtype), torch.zeros(rows, 8, dtype=self.dtype)
+        h = torch.zeros(rows, 8, dtype=self.dtype, device=self.device)
+        return h, torch.zeros_like(h)
 
 
 # spaces
@@ -344,13 +347,16 @@ class Rig:
         kind = ParameterEnv if self.parameters else ReplayEnv
         return kind(_recordings(self.name, self.inside), space, self.actions, self.masked)
 
-    def victim(self, dtype: torch.dtype = torch.float32, live: bool = False) -> Any:
+    def victim(self, dtype: torch.dtype = torch.float32, live: bool = False, device: str = "cpu") -> Any:
         """The victim, with the same weights whenever it is asked for."""
-        return make_victim(self.name, dtype, live)
+        return make_victim(self.name, dtype, live, device)
 
     def act(self, seed: int, episode: int, t: int) -> Any:
         """What the agent of this rig does: any function of the row's seed, the episode and the step."""
-        return copied(_action(self.name, seed, episode, t))
+        rng = np.random.default_rng((seed, episode, t))
+        if isinstance(self.actions, spaces.Discrete):
+            return self.actions.start + rng.integers(self.actions.n)
+        return rng.normal(0, 0.8, self.actions.shape).astype(self.actions.dtype)  # unclipped, as agents' actions are
 
 
 def frames() -> ReplayEnv:
@@ -365,14 +371,6 @@ gym.register("tests/Short-v0", "gymnasium.envs.classic_control:CartPoleEnv", max
 @functools.cache
 def _recordings(name: str, inside: bool) -> list[list[Any]]:
     return recorded(RIGS[name].space, inside)
-
-
-@functools.cache
-def _action(name: str, seed: int, episode: int, t: int) -> Any:
-    actions, rng = RIGS[name].actions, np.random.default_rng((seed, episode, t))
-    if isinstance(actions, spaces.Discrete):
-        return actions.start + rng.integers(actions.n)
-    return rng.normal(0, 0.8, actions.shape).astype(actions.dtype)  # unclipped, as agents' actions are
 
 
 RIGS = {
@@ -399,7 +397,7 @@ RIGS = {
 
 
 @functools.cache
-def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
+def make_victim(name: str, dtype: torch.dtype, live: bool, device: str = "cpu") -> Any:
     """The named victim. ``live`` ones keep their weights trainable and their modules in training mode."""
     rig = RIGS[name]
     state = torch.random.get_rng_state()
@@ -412,7 +410,7 @@ def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
         kind, net = "logits", MLP(4, n)
     elif name == "recurrent":
         kind, net = "logits", Recurrent(4, n)
-        extra["initial_state"] = Start(dtype)
+        extra["initial_state"] = Start(dtype, device)
     elif name == "mean":
         kind, net = "mean", MLP(6, n)
         extra = {"critic": Critic(6 + n), "robust_sarsa": Critic(6 + n), "scale": torch.linspace(0.5, 2, 6)}
@@ -438,9 +436,9 @@ def make_victim(name: str, dtype: torch.dtype, live: bool) -> Any:
         extra = {"critic": DictNet(1, n), "robust_sarsa": DictNet(1, n)}
     nets = [net, *(e for e in extra.values() if isinstance(e, nn.Module))]
     for module in nets:
-        spread(module, last=2.0 if name == "gaussian" else 8.0).to(dtype)
+        spread(module, last=2.0 if name == "gaussian" else 8.0).to(device, dtype)
     torch.random.set_rng_state(state)
-    return from_module(net, rig.space, rig.actions, kind, dtype=dtype, live=live, **extra)  # type: ignore[arg-type]
+    return from_module(net, rig.space, rig.actions, kind, dtype=dtype, live=live, device=device, **extra)  # type: ignore[arg-type]
 
 
 # transcripts
@@ -468,7 +466,7 @@ def vector(kind: str, rig: Rig, rows: int, wrapper: Any = _bare) -> Any:
 
         return DummyVecEnv(builders)
     inner = SyncVectorEnv(builders, autoreset_mode=AutoresetMode[MODES[kind]])
-    return TensorVector(inner) if kind == "tensor" else inner
+    return TensorVector(inner, TENSORS[kind]) if kind in TENSORS else inner
 
 
 def run(
@@ -522,7 +520,9 @@ def _vector(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: in
     rows, over = _fresh(obs, n), np.zeros(n, bool)
     while any(len(row) <= episodes for row in rows):
         actions = np.stack([rig.act(seeds[i], len(rows[i]) - 1, len(rows[i][-1].done)) for i in range(n)])
-        obs, rewards, terminated, truncated, info = venv.step(tensors(actions) if kind == "tensor" else actions)
+        obs, rewards, terminated, truncated, info = venv.step(
+            tensors(actions, TENSORS[kind]) if kind in TENSORS else actions
+        )
         done = arrays(terminated | truncated)
         for i, row in enumerate(rows):
             if mode == "NEXT_STEP" and over[i]:
@@ -533,7 +533,7 @@ def _vector(venv: Any, kind: str, rig: Rig, seeds: tuple[int, ...], episodes: in
             final = mode == "SAME_STEP" and done[i]
             row[-1].seen.append(
                 row_of(info["final_obs"], i)
-                if final and kind == "tensor"
+                if final and kind in TENSORS
                 else info["final_obs"][i]
                 if final
                 else row_of(obs, i)

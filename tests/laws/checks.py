@@ -141,12 +141,21 @@ class Case:
             return {"newest": True} | ({"norm": "valid"} if native else {"eps": eps})
         return {"eps": 2, "norm": "l0"} if name == "l0" else {"norm": "valid"}
 
-    def threat(self, budget: str = "", dtype: torch.dtype = torch.float32, live: bool = False, **kwargs: Any) -> Any:
+    def threat(
+        self,
+        budget: str = "",
+        dtype: torch.dtype = torch.float32,
+        live: bool = False,
+        device: str = "cpu",
+        **kwargs: Any,
+    ) -> Any:
         """The threat; an empty budget takes the first that fits."""
         if not budget:
             budget = fitting(self)[0]
         sized = self.budget(budget, kwargs.pop("eps", None))
-        made = adv.threat(self.preset, self.rig.victim(dtype, live), at=self.at, **sized, **{**self.quick, **kwargs})
+        made = adv.threat(
+            self.preset, self.rig.victim(dtype, live, device), at=self.at, **sized, **{**self.quick, **kwargs}
+        )
         made.check(self.rig.space, self.rig.actions, self.parameters)
         return made
 
