@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -22,8 +21,16 @@ from adv_wrappers.victims import zoo_names
 from tests.processes import python
 
 
+@pytest.fixture(autouse=True)
+def short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes of at most 60 steps, instead of 500 or 200."""
+    for env_id in ("CartPole-v1", "MountainCar-v0"):
+        monkeypatch.setattr(gym.registry[env_id], "max_episode_steps", 60)
+
+
 def test_threats_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "adv_wrappers", "threats"], capture_output=True, text=True, check=True)
+    done = python("import runpy; runpy.run_module('adv_wrappers', run_name='__main__', alter_sys=True)", "threats")
+    assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in presets)
     assert "\x1b" not in done.stdout and "restarts=3" in done.stdout
 

