@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from adv_wrappers.campaign import Plan, Store, expand, run
-from tests.processes import python
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "campaign.py"
 
@@ -37,10 +37,10 @@ def test_rows_are_compared_without_their_times(script):
     assert found[0] == found[1] and {*found[0]} == {cell.key for cell in cells}
 
 
-def test_a_small_load_makes_a_page(tmp_path):
+def test_a_small_load_makes_a_page(script, tmp_path, monkeypatch):
     pytest.importorskip("ray")
-    done = python(SCRIPT, "--only", "load", "--tiny", "20", "--out", str(tmp_path), timeout=600)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "argv", ["campaign.py", "--only", "load", "--tiny", "20", "--out", str(tmp_path)])
+    script.PAGE.main()
     data, page = json.loads((tmp_path / "campaign.json").read_text()), (tmp_path / "campaign.md").read_text()
     assert data["load"]["cells"] == 20 and len(data["load"]["KiB after each tenth"]) == 10
     assert f"20 cells: {data['load']['ms beyond the play']:.2f} ms a cell beyond its play" in page

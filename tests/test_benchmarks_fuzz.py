@@ -1,4 +1,4 @@
-"""Bad input at random: a few hundred inputs of every kind, and that the script finds what is wrong."""
+"""Bad input at random: a hundred inputs of every kind, and that the script finds what is wrong."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "fuzz.py"
 pytest.importorskip("stable_baselines3")
 
 
-def test_a_few_hundred_inputs_have_no_finding():
-    done = python(SCRIPT, "--inputs", "200", "--seed", "5", "--workers", "1")
+def test_a_hundred_inputs_have_no_finding():
+    done = python(SCRIPT, "--inputs", "100", "--seed", "5", "--workers", "1")
     assert done.returncode == 0, done.stdout
-    assert "200 inputs in" in done.stdout and "0 causes of findings, seed 5" in done.stdout
+    assert "100 inputs in" in done.stdout and "0 causes of findings, seed 5" in done.stdout
     for kind in ("plans", "cards", "zips", "texts", "dictionaries", "commands"):
         assert f"{kind}: " in done.stdout
 

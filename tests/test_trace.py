@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
+
+from tests.processes import python
 
 
 def test_the_table():
-    command = [sys.executable, "-m", "tests.trace", "noise", "--list"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    code = "import runpy; runpy.run_module('tests.trace', run_name='__main__', alter_sys=True)"
+    done = python(code, "noise", "--list", cwd=Path(__file__).parents[1])
+    assert done.returncode == 0, done.stderr
+    out = done.stdout.splitlines()
     assert out[0].split()[0] == "route" and out[1].split()[0] == "noise"
     assert any(line.endswith("core/engine.py  Engine.observe") for line in out)

@@ -31,7 +31,7 @@ def test_rows_return_what_the_task_returns(task, repeat):
         many.single_observation_space == ones[0].observation_space and many.single_action_space == ones[0].action_space
     )
     space = many.single_action_space
-    for t in range(40):
+    for t in range(16):
         actions = draw.uniform(space.low, space.high, (3, *space.shape)).astype(np.float32)
         obs, rewards, terminated, truncated, info = many.step(actions)
         for i, one in enumerate(ones):
@@ -39,7 +39,7 @@ def test_rows_return_what_the_task_returns(task, repeat):
             assert np.array_equal(obs[i], seen) and rewards[i] == pytest.approx(reward, abs=1e-12)
             assert np.array_equal(info["control_observations"][i], told["control_observations"])
         assert not (terminated | truncated).any()
-        if t == 20:
+        if t == 8:
             mask = np.array([False, True, False])
             obs, _ = many.reset(seed=[None, 9, None], options={"reset_mask": mask})
             assert np.array_equal(obs[1], ones[1].reset(seed=9)[0]) and not np.array_equal(obs[0], obs[1])
@@ -113,7 +113,7 @@ def test_what_it_does_not_know():
 
 def test_an_evaluation_is_the_same_in_either():
     agent, task = adv.load_victim("zoo:cartpole-balance-sac"), "dm_control/cartpole-balance-v0"
-    how = {"threats": ["flip:eps=0.2", "noise:eps=0.2"], "episodes": 3, "measure": True}
+    how = {"threats": ["flip:eps=0.2"], "episodes": 2, "measure": True}
     direct = adv.evaluate(agent, task, **how)
     by_function = adv.evaluate(agent, lambda: dmc(task, 4), **{**how, "measure": "1=-1"})
     for a, b in zip(direct.threats, by_function.threats, strict=True):

@@ -233,17 +233,18 @@ def jaxed(number):
 
 
 def bare_jax_is_refused():
+    bare = jaxed(2).env
     for threat in ("noise:eps=0.1", "action-flip"):
         with pytest.raises(SpaceError, match=r"hands out jaxlib.*JaxToTorch"):
-            adv.wrap(jaxed(2).env, threat).reset(seed=0)
+            adv.wrap(bare, threat).reset(seed=0)
 
 
 def gymnasiums_own_vector_runs_under_attack():
     victim = adv.load_victim("zoo:cartpole-dqn")
     threats = [adv.threat("pgd", victim, eps=0.2, steps=2, restarts=2), "noise:eps=0.1", "action-flip:p=0.2"]
-    runs = []
+    runs, vector = [], jaxed(4)  # which is compiled once
     for _ in range(2):
-        env, seen, woken = adv.wrap(jaxed(4), *threats, keep_true=True), [], 0
+        env, seen, woken = adv.wrap(vector, *threats, keep_true=True), [], 0
         obs, info = env.reset(seed=3)
         for t in range(30):
             assert env.engine.clock.t.tolist() == env.unwrapped.steps.tolist()

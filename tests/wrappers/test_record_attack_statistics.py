@@ -30,15 +30,18 @@ def played(env, victim, seed):
     return info
 
 
+SHORT = {"max_episode_steps": 100}
+
+
 @pytest.mark.parametrize(
     "threats",
     [["pgd:eps=0.05,when=every(2)"], ["action-noise:p=0.3"], ["noise:eps=0.1,p=0.5", "action-noise:p=0.3"]],
 )
 def test_the_numbers_are_those_of_a_report(threats):
     victim = adv.load_victim(DQN)
-    report = adv.evaluate(victim, "CartPole-v1", [threats], adv.Episodes(1, seed=3, num_envs=1))
+    report = adv.evaluate(victim, "CartPole-v1", [threats], adv.Episodes(1, seed=3, num_envs=1), env_kwargs=SHORT)
     row = report.threats[1]
-    env = adv.RecordAttackStatistics(adv.wrap(gym.make("CartPole-v1"), *threats, victim=victim), victim)
+    env = adv.RecordAttackStatistics(adv.wrap(gym.make("CartPole-v1", **SHORT), *threats, victim=victim), victim)
     for _ in range(2):  # the second episode begins at nothing
         found = played(env, victim, report.episode_seeds[0])["attack"]
         assert found["r"] == row["returns"][0] and found["l"] == row["lengths"][0]
