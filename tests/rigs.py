@@ -353,10 +353,7 @@ class Rig:
 
     def act(self, seed: int, episode: int, t: int) -> Any:
         """What the agent of this rig does: any function of the row's seed, the episode and the step."""
-        rng = np.random.default_rng((seed, episode, t))
-        if isinstance(self.actions, spaces.Discrete):
-            return self.actions.start + rng.integers(self.actions.n)
-        return rng.normal(0, 0.8, self.actions.shape).astype(self.actions.dtype)  # unclipped, as agents' actions are
+        return copied(_action(self.name, seed, episode, t))
 
 
 def frames() -> ReplayEnv:
@@ -371,6 +368,14 @@ gym.register("tests/Short-v0", "gymnasium.envs.classic_control:CartPoleEnv", max
 @functools.cache
 def _recordings(name: str, inside: bool) -> list[list[Any]]:
     return recorded(RIGS[name].space, inside)
+
+
+@functools.cache
+def _action(name: str, seed: int, episode: int, t: int) -> Any:
+    actions, rng = RIGS[name].actions, np.random.default_rng((seed, episode, t))
+    if isinstance(actions, spaces.Discrete):
+        return actions.start + rng.integers(actions.n)
+    return rng.normal(0, 0.8, actions.shape).astype(actions.dtype)  # unclipped, as agents' actions are
 
 
 RIGS = {
