@@ -40,6 +40,7 @@ from adv_wrappers.victims.victim import Victim
 
 P = TypeVar("P")
 R = TypeVar("R")
+SIDE_BY_SIDE = 32  # environments, at most
 _NAMES = {"victim": "the victim", "actor": "the adversary", "when": "the timing"}
 
 
@@ -51,12 +52,15 @@ class CheckpointEvaluator:
         episodes: the number of episodes of every evaluation.
         seed: the seed of the training.
         quantize: as for :func:`adv_wrappers.evaluate`.
+        most: the number of environments side by side, at most.
     """
 
-    def __init__(self, environment: Environment, episodes: int, seed: int, quantize: bool = True) -> None:
+    def __init__(
+        self, environment: Environment, episodes: int, seed: int, quantize: bool = True, most: int = SIDE_BY_SIDE
+    ) -> None:
         self.seeds = checkpoint_seeds(seed, episodes)
         self._environment, self._player = environment, Player(ends_diverged=True)
-        self._episodes = Episodes(episodes, num_envs=min(episodes, 32), quantize=quantize)
+        self._episodes = Episodes(episodes, num_envs=min(episodes, most), quantize=quantize)
         self._player.open_environments(environment, self._episodes)
 
     def play(self, victim: Victim, *threats: ThreatModel) -> NDArray[np.float64]:
@@ -114,6 +118,7 @@ class ScoringSetup(Generic[P, R]):
         seed: the seed of the training.
         quantize: as for :func:`adv_wrappers.evaluate`.
         score: what is measured of a checkpoint.
+        most: the number of environments side by side, at most.
     """
 
     environment: Environment
@@ -121,10 +126,11 @@ class ScoringSetup(Generic[P, R]):
     seed: int
     quantize: bool
     score: CheckpointScore[P, R]
+    most: int = SIDE_BY_SIDE
 
     def open(self) -> CheckpointEvaluator:
         """The evaluator that plays the episodes."""
-        return CheckpointEvaluator(self.environment, self.episodes, self.seed, self.quantize)
+        return CheckpointEvaluator(self.environment, self.episodes, self.seed, self.quantize, self.most)
 
     def pickled(self) -> bytes:
         """The setup as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""

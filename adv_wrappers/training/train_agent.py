@@ -58,10 +58,11 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
 )
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, networks_of_agent
-from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv, make_vector
+from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
+from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs, rows_of
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_ppo_a2c import make_robust
-from adv_wrappers.training.score_checkpoints import Scoring, ScoringSetup
+from adv_wrappers.training.score_checkpoints import SIDE_BY_SIDE, Scoring, ScoringSetup
 from adv_wrappers.training.train_agent_setup import (
     ADVERSARY_SEED,
     AdversarySpec,
@@ -177,7 +178,8 @@ def train_agent(
             ``"recurrent-ppo"`` (of sb3-contrib); None goes on by that of the ``victim``, ``"dqn"`` for Q-values and
             ``"recurrent-ppo"`` for an LSTM, else by ``"ppo"``. Adversaries learn with PPO. Replay buffers are not kept
             in ``out``: a training that resumes fills them first.
-        num_envs: the number of environments of either side, attacked as one batch.
+        num_envs: the number of environments of either side, attacked as one batch. With 1, where no second can be made
+            beside it, both sides and the episodes of checkpoints share the one: each interrupts the episode of another.
         seed: seeds all randomness of the training.
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
             layers (of DQN, with or without layer normalisation behind the hidden ones; of RecurrentPPO behind an LSTM),
@@ -285,9 +287,13 @@ def train_agent(
     opened = ExitStack()  # closes the environments at the end
 
     def make_rows() -> RowsVectorEnv:
-        return opened.enter_context(closing(make_vector(environment, num_envs, training.env_workers)))
+        return opened.enter_context(closing(rows_of(played, num_envs, training.env_workers)))
 
     with opened, one_thread():
+        played, most = environment, SIDE_BY_SIDE
+        if num_envs == training.workers == 1 and only_one_runs(environment):
+            one = opened.enter_context(closing(OneEnvironment(environment)))
+            played, most = Environment(one), 1
         checkpoint, normalize = folder.checkpoint, observations == "normalized"
         scored_under = None if spec.threat is None or spec.threat.on == "reward" else spec.threat
         model = make_agent(make_rows(), training, parts, checkpoint, rewards, method, normalize)
@@ -301,7 +307,7 @@ def train_agent(
                 scored_under = as_threat("max-diff", within=budget)
         opponent = make_adversary(agent, spec, make_rows, sampled, opposing, checkpoint)
         agent.attack(spec.threat, opponent)
-        setup = ScoringSetup(environment, episodes, training.seed, True, AgentScore(hardening))
+        setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)
         scoring = opened.enter_context(Scoring(setup, training.workers))
         before = [] if initial is None else hardened_before(initial.card)
         turns = AlternatingTraining(
