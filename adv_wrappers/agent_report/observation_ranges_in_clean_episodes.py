@@ -18,7 +18,7 @@ from adv_wrappers.core.spaces import At, Field, Key, keys_in, leaf_keys
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
@@ -116,7 +116,11 @@ class ObservationRanges:
 
 
 def observed_ranges(
-    victim: Victim, environment: Environment, seeds: Sequence[int], seconds: float | None = None
+    victim: Victim,
+    environment: Environment,
+    seeds: Sequence[int],
+    seconds: float | None = None,
+    until: Deadline | None = None,
 ) -> ObservationRanges:
     """Play clean episodes, and take the ranges of what the agent sees in them.
 
@@ -129,23 +133,28 @@ def observed_ranges(
         environment: how its environment is made.
         seeds: of the episodes, of which as many are played as there are steps and time for, at least one.
         seconds: after which no other episode begins; None for no limit.
+        until: when an episode ends in its middle, and with it all; None for never.
 
     Raises:
+        OutOfTime: where that is before the end of the first episode; it says how far that came.
         SpaceError: for observations of which nothing can be changed.
         ValueRangeError: for observations that are not finite.
     """
     deadline = Deadline(seconds)
     with closing(environment.make_one()) as env, one_thread():
         fields, unfit = parts_of(env.observation_space)
-        runner, lengths = PolicyRunner(victim, 1), list[int]()
+        runner, lengths, steps = PolicyRunner(victim, 1), list[int](), 0
         seen: list[list[Array]] = [[] for _ in fields]
         began = time.perf_counter()
         for seed in seeds:
-            lengths.append(_play(env, runner, int(seed), fields, seen, MOST_STEPS - sum(lengths)))
-            if sum(lengths) >= MOST_STEPS or deadline.passed:
+            whole, length = _play(env, runner, int(seed), fields, seen, MOST_STEPS - steps, until)
+            steps, lengths = steps + length, [*lengths, length] if whole else lengths
+            each = (time.perf_counter() - began) / steps
+            if not lengths:
+                raise OutOfTime(f"the first episode was not over after {steps} steps of about {each:.2g} s")
+            if not whole or steps >= MOST_STEPS or deadline.passed:
                 break
-        steps = sum(lengths)
-        clean = steps, (time.perf_counter() - began) / steps, float(np.mean(lengths))
+        clean = steps, each, float(np.mean(lengths))
         first, *others = [_ranges(env, field, values, clean) for field, values in zip(fields, seen, strict=True)]
     return replace(first, others=tuple(others), unfit=unfit)
 
@@ -203,9 +212,19 @@ def _ranges(env: AnyEnv, field: Field, seen: Sequence[Array], clean: tuple[int, 
 
 
 def _play(
-    env: AnyEnv, runner: PolicyRunner, seed: int, fields: Sequence[Field], seen: Sequence[list[Array]], most: int
-) -> int:
-    """One clean episode of at most so many steps, whose observations are added to ``seen``; its length."""
+    env: AnyEnv,
+    runner: PolicyRunner,
+    seed: int,
+    fields: Sequence[Field],
+    seen: Sequence[list[Array]],
+    most: int,
+    until: Deadline | None,
+) -> tuple[bool, int]:
+    """One clean episode of at most so many steps, whose observations are added to ``seen``.
+
+    Returns:
+        Whether it was played before ``until``, and its length.
+    """
     obs, _ = env.reset(seed=seed)
     runner.reset(None, [seed])
     for step in itertools.count(1):
@@ -215,7 +234,9 @@ def _play(
         obs, _, terminated, truncated, _ = env.step(runner.act_one(obs))
         # an episode that nothing limits goes on until its end, or the error that it has none
         if terminated or truncated or (step >= most and is_limited(env)):
-            return step
+            return True, step
+        if until is not None and until.passed:
+            return False, step
     raise AssertionError
 
 

@@ -31,7 +31,7 @@ from adv_wrappers.agent_report.play_rows_until_deadline import (
     grouped_by_attack,
     one_feature,
 )
-from adv_wrappers.agent_report.rows_by_section import sorted_report
+from adv_wrappers.agent_report.rows_by_section import AgentSections, report_of, sorted_report
 from adv_wrappers.agent_report.stills_and_film import write_film, write_stills
 from adv_wrappers.agent_report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.agent_report.what_the_report_chose_and_why import (
@@ -46,7 +46,15 @@ from adv_wrappers.core.budgets import Linf, Valid
 from adv_wrappers.core.spaces import At, keys_in
 from adv_wrappers.core.sparse_budgets import L0
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import AdvWrappersError, BudgetError, SimulationError, SpaceError, ValueRangeError
+from adv_wrappers.errors import (
+    AdvWrappersError,
+    Argument,
+    BudgetError,
+    Message,
+    SimulationError,
+    SpaceError,
+    ValueRangeError,
+)
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
@@ -55,19 +63,26 @@ from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
+from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.utils.check_numbers import integer, number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding
 from adv_wrappers.utils.processes import check_workers
+from adv_wrappers.utils.split_and_parse_text import duration
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.checked_env import with_place
 from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
 
 _RESERVE = 3.0  # seconds that are kept for the page, before it is known how long one takes
+_SHORT = 100  # steps of an episode, in the advice where the time is over before one is
 _PAGE_EVERY = 20.0  # seconds between two pages of what is known so far
 _PAGES = 1.5  # times that the last page took, which are kept for the next
 _RANGES_SHARE = 0.05  # of the time, for the clean episodes that budgets are chosen by
+_FIRST_EPISODE_SHARE = 0.5  # of the time, within which the first episode ends
+_LEAST_CLEAN = 5.0  # seconds for what is played without an attack, should the time be over when it begins
+_CLEAN_SHARE = 0.2  # of the time that is left, for the row without an attack: others take as long
 _ROW_SECONDS = 2.0  # of a row under a cheap attack, which decides how many episodes a row has
 _MANY, _ROW_SHARE = 10, 0.005  # episodes beyond which such a row takes at most this share of the time
 _COUNTS = (30, 20, 10, 5, 3)  # episodes of a row
@@ -167,7 +182,7 @@ def report(
     certificates where there are any; changes of images; single features; other attacks at the same sizes; parts of an
     episode, few perturbations; actions; faults; thorough attacks; searches; and an adversary that is trained. With more
     time the same order goes further. Rows are kept as they come: the same call, with more minutes, goes on where it
-    ended.
+    ended, and with fewer it keeps what is there. Where episodes take long, a row has fewer of them.
 
     Args:
         victim: the agent, or a reference such as ``"sb3:model.zip"``.
@@ -189,7 +204,8 @@ def report(
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is played, for arguments that cannot work;
-            :class:`ValueRangeError` for a folder that holds something else, or the report of another agent.
+            :class:`ValueRangeError` for a folder that holds something else, or the report of another agent, and where
+            the time is over before the episodes without an attack are.
 
     >>> import adv_wrappers as adv
     >>> found = adv.report("zoo:cartpole-dqn", "CartPole-v1", minutes=0.1)  # doctest: +SKIP
@@ -210,8 +226,10 @@ def report(
         if command is not None:
             played.command = command
         try:
-            with contextlib.suppress(OutOfTime):
+            try:
                 played.play()
+            except OutOfTime as over:
+                played.check_clean(over)
             played.finished = True
         except BaseException:
             played.write_what_is_known()
@@ -243,6 +261,11 @@ class ReportFolder:
                 f"{path} holds the report of {_whose(self.before.identity)}, "
                 f"not of {_whose(self.identity)}: give another folder"
             )
+        self.earlier: AgentSections | None = None  # its rows
+        if self.before.played and (path / ROWS_FILE).is_file():
+            with Store(path / ROWS_FILE, read_only=True) as store:
+                found = report_of(self.before, store.reports())
+            self.earlier = None if found is None else sorted_report(found, self.before)
         if not self.before.played and path.is_dir() and any(one.name != LOCK for one in path.iterdir()):
             raise ValueRangeError(f"{path} is not empty and holds no report: give a new folder")
 
@@ -276,7 +299,7 @@ class _Sections:
         words = ["adv-wrappers", "report", environment.name, "--victim", victim.ref or "REF"]
         words += ["--env-kwargs", json.dumps(environment.kwargs, default=str)] if environment.kwargs else []
         self.command = shlex.join([*words, "--out", str(folder.path)])
-        self.finished = False
+        self.finished, self._interrupted = False, False
         self._player: TrialPlayer | None = None
         self._swept = list[Trial]()  # trials on all features at all steps
         self.certificates = [*folder.before.certificates]
@@ -306,12 +329,16 @@ class _Sections:
             self.tell(f"WARNING: {warning}")
         seeds = draw_seeds(self.folder.seed, 30)
         self.tell("the agent is played without an attack")
-        self.ranges = observed_ranges(self.victim, self.environment, seeds, _RANGES_SHARE * self.limit)
+        clean_until = Deadline(max(self.deadline.left, _LEAST_CLEAN))
+        until = clean_until.share(_FIRST_EPISODE_SHARE)
+        found = observed_ranges(self.victim, self.environment, seeds, _RANGES_SHARE * self.limit, until)
+        self.ranges = self._as_before(found)
         episodes = Episodes(self._episodes(), self.folder.seed, self.num_envs)
         self._player = TrialPlayer(
             self.victim, self.environment, episodes, self.deadline, self.folder.path, self.workers, self.progress,
             self.ranges.at,
         )  # fmt: skip
+        self.rows.clean_until = clean_until
         self.rows.reserve = min(_RESERVE, self.limit / 4)
         self.rows.play_clean()
         for sentence in said_in(self.rows.clean).values():
@@ -346,7 +373,41 @@ class _Sections:
         self._sweep_others((*_QUICK, *_THOROUGH))  # at the other eps
         self._search(1.0)
 
+    def check_clean(self, over: OutOfTime) -> None:
+        """Raise :class:`ValueRangeError` where the time was over before the episodes without an attack were."""
+        if self._player is not None and self._player.has_clean:
+            return
+        why = str(over)
+        if not why:
+            episode = duration(self.ranges.length * self.ranges.seconds)
+            why = f"an episode takes about {episode} here, and the report is of {self.rows.episodes.count}"
+        raise ValueRangeError(
+            Message(
+                f"{self.limit:.3g} seconds were over before the agent was played without an attack: {why}. Give more "
+                "time, or shorter episodes: ",
+                Argument("minutes", ...),
+                " or ",
+                Argument("env_kwargs", {"max_episode_steps": _SHORT}),
+            )
+        )
+
     # what is chosen
+
+    def _swept_before(self) -> list[Trial]:
+        """The trials on all features at all steps that an earlier call played; this one may have no time for some."""
+        earlier = self.folder.earlier
+        swept = earlier.sweeps[0].curves if earlier is not None and earlier.sweeps else ()
+        return [Trial(row.attack, row.eps, row.row) for curve in swept for row in curve.rows]
+
+    def _as_before(self, found: ObservationRanges) -> ObservationRanges:
+        """The ranges with those of an earlier call, if there were any: in them its rows are counted."""
+        before = self.folder.before
+        spreads, at = before.features or (), tuple(map(str, keys_in(found.at) or ()))
+        known = tuple(spread.name for spread in spreads) == found.names and before.at == at and before.scale
+        if not known or any(None in (one.low, one.high, one.std) for one in spreads):
+            return found
+        low, high, std = (np.array([getattr(one, name) for one in spreads]) for name in ("low", "high", "std"))
+        return replace(found, low=low, high=high, std=std)
 
     def _episodes(self) -> int:
         """The number of episodes of a row: that of an earlier call, or by how long a row takes."""
@@ -361,7 +422,8 @@ class _Sections:
             most = _ROW_SECONDS if count <= _MANY else min(_ROW_SECONDS, _ROW_SHARE * self.limit)
             if count * seconds <= most:
                 return count
-        return counts[-1]
+        room = _CLEAN_SHARE * self.deadline.left / max(self.ranges.seconds * self.ranges.length, 1e-9)
+        return max(min(counts[-1], int(room)), 1)
 
     def _sweep_of(self, part: ObservationRanges) -> EpsSweep:
         return EpsSweep(part.image, part.levels, part.whole, self.rows.clean["mean_return"], part.least_eps)
@@ -372,8 +434,8 @@ class _Sections:
 
     @property
     def strongest(self) -> dict[float, Trial]:
-        """By eps, the strongest trial on all features at all steps."""
-        return strongest_by_eps(self._swept)
+        """By eps, the strongest trial on all features at all steps, those of an earlier call among them."""
+        return strongest_by_eps([*self._swept, *self._swept_before()])
 
     @property
     def focus(self) -> float | None:
@@ -861,7 +923,9 @@ class _Sections:
         except OutOfTime:
             pass
         except AdvWrappersError as error:
-            self.not_tried.append(f"{kind} does not apply: {error}")
+            self.not_tried.append(f"No adversary ({kind}) was trained to the end: {error}")
+        except Exception as error:  # whatever so many environments of a user raise; what was played is kept
+            self.not_tried.append(f"No adversary ({kind}) was trained to the end: {with_place(error)}")
 
     def _trained(self, kind: str, steps: int, seed: int, budget: Linf, until: Deadline) -> Learned:
         """An adversary after some steps of training; :class:`OutOfTime` once ``until`` has passed."""
@@ -885,9 +949,10 @@ class _Sections:
 
     def write(self) -> AgentReport:
         """Write the rows, what was chosen, and the page."""
-        whole = self.rows.report()
+        whole, kept = self._with_earlier(self.rows.report())
         whole.to_json(self.folder.path / "report.json")
-        untried = grouped_by_attack([*self.rows.left_out, *self.more.values()])
+        left_out = [one for one in [*self.rows.left_out, *self.more.values()] if one.threat not in kept]
+        untried = grouped_by_attack(left_out)
         choices = ReportChoices(
             identity=self.folder.identity,
             command=self._again(self.limit / 60),
@@ -920,6 +985,21 @@ class _Sections:
         said = verdict(sorted_report(whole, read_choices(self.folder.path)))
         return AgentReport(self.folder.path, page, whole, choices, said)
 
+    def _with_earlier(self, played: Report) -> tuple[Report, set[str]]:
+        """A report with the rows that an earlier call played and this one did not, and the attacks of those."""
+        earlier = self.folder.earlier
+        if earlier is None:
+            return played, set()
+        known = [row["layers"] for row in played.threats]
+        more = [row for row in earlier.attacked if row.row["layers"] not in known]
+        if not more:
+            return played, set()
+        kept = {row.attack for row in more}
+        kept |= {BEAM for row in more if "<recorded>" in str(row.row["threat"])}
+        kept |= {kind for row in more if row.row["threat"].startswith("learned") for kind in _TRAINED}
+        rows, warnings = [row.row for row in more], dict.fromkeys([*played.warnings, *earlier.report.warnings])
+        return replace(played, threats=(*played.threats, *rows), warnings=tuple(warnings)), kept
+
     def _unit(self) -> str:
         if self.ranges.choices:
             return ""
@@ -929,10 +1009,14 @@ class _Sections:
 
     def _not_attacked(self) -> list[str]:
         parts = [part.words for part in self.ranges.others if part.at not in self._told_of]
-        return [f"Nothing was tried on {words}: the time was over before." for words in parts]
+        why = "the time was over before"
+        if not self.finished:
+            why = "the report was interrupted before" if self._interrupted else "the report is still being made"
+        return [f"Nothing was tried on {words}: {why}." for words in parts]
 
     def write_what_is_known(self) -> None:
         """Write the page of an interrupted report, if there is anything to say."""
+        self._interrupted = True
         if self._player is not None and self._player.has_clean:
             with contextlib.suppress(AdvWrappersError):
                 self.write()

@@ -84,6 +84,7 @@ class TrialPlayer:
         trials: the rows under threats, in their order.
         left_out: what did not fit.
         reserve: seconds before the deadline at which no row is played any more.
+        clean_until: when the row without an attack ends in its middle.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class TrialPlayer:
         self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
         self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
         self.trials, self.left_out = list[Trial](), list[TrialLeftOut]()
-        self.reserve = 0.0
+        self.reserve, self.clean_until = 0.0, deadline
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
         self._rows = dict[int, Row]()
@@ -163,11 +164,11 @@ class TrialPlayer:
         text = attack if isinstance(attack, str) else label
         stack = self._stack(attack, budget, when, at)
         if self.is_over and not self._goes_on:
-            self.leave_out(text, why, self._guess(text))
+            self.leave_out(text, why, self._guess(text, budget))
             raise OutOfTime
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
             kept = self._goes_on and 1 in kept_rows(evaluator, self.out)
-            seconds = self._guess(text) if kept or self.is_over else self._price(evaluator, text)
+            seconds = self._guess(text, budget) if kept or self.is_over else self._price(evaluator, text)
             if not kept and not self.has_time_for(seconds):
                 self.leave_out(text, why, seconds)
                 raise OutOfTime
@@ -204,7 +205,7 @@ class TrialPlayer:
         Some of its steps are timed, unless there is no time left for that.
         """
         if self.is_over:
-            return self._guess(attack if isinstance(attack, str) else label)
+            return self._guess(attack if isinstance(attack, str) else label, budget)
         with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
             return self._price(evaluator, attack if isinstance(attack, str) else label)
 
@@ -223,8 +224,11 @@ class TrialPlayer:
         self._player.close()
 
     def _check(self) -> None:
-        """Raise :class:`OutOfTime` where a row under an attack is still played when only the reserve is left."""
-        if self.has_clean and self.is_over:
+        """Raise :class:`OutOfTime` where a row is still played when only the reserve is left.
+
+        The row without an attack, on which all others depend, may take until ``clean_until``.
+        """
+        if self.is_over if self.has_clean else self.clean_until.passed:
             raise OutOfTime
 
     def _told(self, threat: str, finished: int, episodes: int) -> None:
@@ -246,11 +250,17 @@ class TrialPlayer:
             threat = replace(threat, at=self.at if at is None else at)
         return as_threat_stack(threat, self.victim)
 
-    def _guess(self, attack: str) -> float:
-        """Seconds of the row of an attack that is not timed any more: as long as the slowest row so far."""
-        known, clean = self._seconds, self.clean
-        each = known.get(attack) or max([clean["ms_per_step"] / 1000, *known.values()])
-        return each * sum(clean["lengths"])
+    def _guess(self, attack: str, budget: Budget | None) -> float:
+        """Seconds of the row of an attack that is not timed any more.
+
+        As long as others of its name; else what has no budget, such as a fault of sensors, costs little more than a row
+        without an attack, and what has one may cost as much as the slowest attack so far.
+        """
+        clean, name = self.clean["ms_per_step"] / 1000, attack.partition(":")[0]
+        alike = [each for text, each in self._seconds.items() if text.partition(":")[0] == name]
+        others = [clean] if budget is None else [clean, *self._seconds.values()]
+        each = self._seconds.get(attack) or max(alike or others)
+        return each * sum(self.clean["lengths"])
 
     def _price(self, evaluator: Evaluator, attack: str) -> float:
         """Seconds of the row, from rows of the same attack, or else from some of its steps."""

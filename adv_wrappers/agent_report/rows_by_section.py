@@ -229,7 +229,7 @@ def read_reports(source: str | Path) -> StoredReports:
             reports = store.reports()
             errors |= store.errors()
             names.update(str(row["threat"]) for _, row in store.rows())
-        theirs = _report_of(choices, reports)
+        theirs = report_of(choices, reports)
         for report in reports:
             names.subtract(without_number(str(row["threat"])) for row in report.threats)
             agents.append(replace(sorted_report(report, choices if report is theirs else _NONE_MADE), part=part))
@@ -239,7 +239,7 @@ def read_reports(source: str | Path) -> StoredReports:
     return StoredReports(path, tuple(agents), tuple((+names).elements()), errors)
 
 
-def _report_of(choices: ReportChoices, reports: Sequence[Report]) -> Report | None:
+def report_of(choices: ReportChoices, reports: Sequence[Report]) -> Report | None:
     """The report that some choices belong to: the one that they name, else the one of most rows."""
     known = choices.identity
     if known is not None:

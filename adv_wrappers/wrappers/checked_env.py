@@ -209,11 +209,16 @@ def _raised(env: Env, call: str, error: Exception) -> Exception:
     at = traceback.extract_tb(error.__traceback__)[-1]
     if isinstance(error, AdvWrappersError) or (at.filename, at.name) in _signal_handlers():
         return error  # an interruption is none of the environment's
-    where = f"{os.path.basename(at.filename)}, line {at.lineno}"
-    what = f"{type(error).__name__}: {error}".removesuffix(": ")
-    found = SpaceError(f"{call} of {_name(env)} raised {what} ({where})")
+    found = SpaceError(f"{call} of {_name(env)} raised {with_place(error)}")
     found.__cause__ = error
     return found
+
+
+def with_place(error: Exception) -> str:
+    """An error of code that is not ours, in words: its kind, its text, and the line that raised it."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"{what} ({os.path.basename(at.filename)}, line {at.lineno})"
 
 
 def _signal_handlers() -> set[tuple[str, str]]:

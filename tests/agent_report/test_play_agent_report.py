@@ -19,9 +19,15 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.agent_report import eps_sweep, html_page, play_agent_report
+from adv_wrappers.agent_report import (
+    eps_sweep,
+    html_page,
+    observation_ranges_in_clean_episodes,
+    play_agent_report,
+)
 from adv_wrappers.agent_report.hardening import hardened_by
 from adv_wrappers.agent_report.play_agent_report import report
+from adv_wrappers.agent_report.play_rows_until_deadline import Trial
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.store import Store
@@ -266,6 +272,28 @@ def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch:
     assert "Nothing was tried on image: the time was over before." in made.verdict.cannot_tell
 
 
+def test_parts_that_an_unfinished_page_does_not_know_of_yet(tmp_path: Path) -> None:
+    """Pages are written while a report is made, before every part has had its turn."""
+    space, pages, again = spaces.Dict(image=IMAGE, vector=VECTOR), list[str](), tmp_path / "again"
+
+    def read(sentence: str) -> None:
+        if sentence == "errors of image alone, from small to large":
+            pages.append((tmp_path / "out" / "report.html").read_text())
+
+    given: dict[str, Any] = {"episodes": 1, "tell": read}
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", **given)
+    assert "Nothing was tried on image: the report is still being made." in pages[0]
+    assert not any("image: the" in sentence for sentence in made.verdict.cannot_tell)
+
+    def interrupt(sentence: str) -> None:
+        if sentence == "errors of image alone, from small to large":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        report(agent_for(space), lambda: showing(space), MINUTES, out=again, episodes=1, tell=interrupt)
+    assert "Nothing was tried on image: the report was interrupted before." in (again / "report.html").read_text()
+
+
 def test_parts_that_no_attack_fits_are_named_with_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = play_agent_report.TrialPlayer.fits
 
@@ -307,6 +335,46 @@ def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monke
     assert 5.0 <= now[0] < 20.0
 
 
+class Slow(Guess):
+    """Each step takes a second."""
+
+    now = 0.0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        Slow.now += 1.0
+        return super().step(action)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> type[Slow]:
+    """The environment, by whose steps alone time passes."""
+    monkeypatch.setattr(Slow, "now", 0.0)
+    monkeypatch.setattr(deadline, "clock", lambda: Slow.now)
+    monkeypatch.setattr(observation_ranges_in_clean_episodes, "time", SimpleNamespace(perf_counter=lambda: Slow.now))
+    return Slow
+
+
+def test_the_time_is_over_before_the_end_of_an_episode(slow: type[Slow], tmp_path: Path) -> None:
+    """Its twenty steps take longer than the time for all, which is held nevertheless."""
+    words = r"12 seconds were over .* not over after 6 steps of about 1 s\. Give more time.*minutes=.*max_episode_steps"
+    with pytest.raises(ValueRangeError, match=words):
+        report(victim(Plain()), slow, 0.2, out=tmp_path / "out", tell=None)
+    assert slow.now < 12
+
+
+def test_a_slow_environment_has_fewer_episodes(slow: type[Slow], tmp_path: Path) -> None:
+    """Three episodes of twenty seconds would take too much of four minutes, in which attacks are to be played."""
+    made = report(victim(Plain()), slow, 4, out=tmp_path / "out", tell=None)
+    assert made.choices.episodes == 2 and "rests on 2 episodes alone" in made.verdict.sentence
+    assert slow.now < 4 * 60 + 5
+
+
+def test_the_time_is_over_before_the_episodes_that_were_asked_for(slow: type[Slow], tmp_path: Path) -> None:
+    with pytest.raises(ValueRangeError, match="an episode takes about 20 s here, and the report is of 20"):
+        report(victim(Plain()), slow, 1.0, out=tmp_path / "out", episodes=20, tell=None)
+    assert slow.now < 70
+
+
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
     """Gradients lead nowhere; noise and queries do, and the warnings say so."""
     made = found(Masked(), Guess, tmp_path / "out")
@@ -334,6 +402,69 @@ def test_another_call_goes_on_and_is_never_weaker(
     before = {row["threat"]: row["mean_return"] for row in first.report.threats}
     after = {row["threat"]: row["mean_return"] for row in again.report.threats}
     assert min(after.values()) <= min(before.values()) and len(after) > len(before)
+
+
+def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, attacks in (("_QUICK", ()), ("_STRONG", ("max-diff",)), ("_THOROUGH", ())):
+        monkeypatch.setattr(play_agent_report, name, attacks)
+    first = found(Plain(), Guess, tmp_path / "out")
+
+    def over(self: Any) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(play_agent_report._Sections, "_strongest_first", over)
+    again = found(Plain(), Guess, tmp_path / "out")
+    assert again.verdict.figure.value == first.verdict.figure.value
+    assert again.verdict.figure.eps == first.verdict.figure.eps
+    assert again.choices.halving_eps == first.choices.halving_eps and again.choices.eps == first.choices.eps
+    before, after = ({row["threat"] for row in one.report.threats} for one in (first, again))
+    assert before == after
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["threats"][-1]["threat"] in before
+    assert not {one.threat for one in again.choices.untried} & {"max-diff", "noise"}
+
+
+def test_another_call_counts_eps_in_the_ranges_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was seen in fewer episodes has other ranges, in which no row would be found again."""
+    for name in ("_QUICK", "_STRONG", "_THOROUGH"):
+        monkeypatch.setattr(play_agent_report, name, ())
+    first = found(Plain(), Guess, tmp_path / "out")
+    ranges = play_agent_report.observed_ranges
+
+    def fewer(victim: Any, environment: Any, seeds: Any, *given: Any) -> Any:
+        return ranges(victim, environment, seeds[:1], *given)
+
+    monkeypatch.setattr(play_agent_report, "observed_ranges", fewer)
+    again = found(Plain(), Guess, tmp_path / "out")
+    assert again.choices.scale == first.choices.scale
+
+
+def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -> None:
+    """Its constructor: more instances than there are licences for."""
+    pytest.importorskip("stable_baselines3")
+
+    class Licensed(Guess):
+        made = 0
+
+        def __init__(self) -> None:
+            Licensed.made += 1
+            if Licensed.made > 3:
+                raise RuntimeError("no licence is left")
+            super().__init__()
+
+    agent = victim(Plain())
+    environment = adv.Environment.of(Licensed, agent)
+    folder = play_agent_report.ReportFolder(tmp_path, agent, environment, 0)
+    sections = play_agent_report._Sections(
+        agent, environment, folder, 1e5, time.monotonic(), 1, 1, None, None, lambda _: None
+    )
+    sections.ranges = SimpleNamespace(seconds=0.0, scale=None)  # type: ignore[assignment]
+    sections._player = SimpleNamespace(  # type: ignore[assignment]
+        episodes=Episodes(1, 0), clean={"mean_return": 20.0}, close=lambda: None
+    )
+    sections._swept = [Trial("noise", 0.1, {"mean_return": 5.0})]
+    sections._train()
+    [said] = sections.not_tried
+    assert said.startswith("No adversary (pa-ad) was trained to the end: RuntimeError: no licence is left (test_play")
 
 
 def test_the_folder_of_another_agent_is_left_alone(tmp_path: Path, plain_report: Callable[[type], Any]) -> None:

@@ -51,3 +51,23 @@ def test_rows_of_an_earlier_call_are_taken_over_after_the_time(tmp_path: Path) -
         rows.play("noise", adv.Linf(0.1), "a test")
         assert len(rows.report().threats) == 2 and not rows.left_out
         rows.close()
+
+
+def test_what_costs_little_is_not_priced_as_the_slowest_attack(tmp_path: Path) -> None:
+    """After the time is over nothing is timed any more: a fault of sensors takes as long as a row without an attack."""
+    agent = victim(Plain())
+    rows = TrialPlayer(agent, Environment.of(Guess, agent), Episodes(3, 0), Deadline(None), tmp_path)
+    rows.play_clean()
+    clean = rows.clean["ms_per_step"] / 1000 * sum(rows.clean["lengths"])
+    rows._seconds["apgd"] = 1.0
+    rows.deadline, rows._goes_on = Deadline(0.0), False
+    for attack, budget in (
+        ("stuck-sensor:features=0", None),
+        ("square", adv.Linf(0.1)),
+        ("apgd:steps=5", adv.Linf(0.1)),
+    ):
+        with pytest.raises(OutOfTime):
+            rows.play(attack, budget, "a test")
+    fault, *attacks = (one.seconds for one in rows.left_out)
+    assert fault == pytest.approx(clean) and attacks == [60.0, 60.0]
+    rows.close()
