@@ -22,7 +22,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from adv_wrappers.env_ids_registered_on_import import register_all
+from adv_wrappers.registry import register_all
 
 if TYPE_CHECKING:
     from adv_wrappers import atari as atari

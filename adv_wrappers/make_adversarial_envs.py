@@ -16,9 +16,9 @@ from adv_wrappers.atari.check_game_kwargs import unknown_arguments
 from adv_wrappers.atari.make_game_environments import ensure_registered
 from adv_wrappers.atari.preprocessed_atari_env import ThreatLike
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.env_ids_registered_on_import import register_threats
 from adv_wrappers.errors import ThreatError, each_entry
 from adv_wrappers.presets import as_threat, threat
+from adv_wrappers.registry import register_threats
 from adv_wrappers.utils.torch_threads import one_thread_in_workers
 from adv_wrappers.wrappers.base_layer import AnyEnv, AnyVectorEnv
 from adv_wrappers.wrappers.probabilistic_timing_of_all_layers import ProbabilisticTiming

@@ -39,7 +39,7 @@ from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
 from adv_wrappers.parse_threat_text import norm_of, parse_budget, parse_when
-from adv_wrappers.preset_names_without_torch import after_load, load_entry_points, package_of, warn_left_out
+from adv_wrappers.registry import after_load, load_entry_points, package_of, warn_left_out
 from adv_wrappers.timing import And, Bernoulli
 from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim

@@ -16,8 +16,8 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.core.json_values import Value, decode
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
-from adv_wrappers.preset_names_without_torch import names_without_importing
 from adv_wrappers.presets import PresetTable, as_threat, names, parse_threat
+from adv_wrappers.registry import names_without_importing
 from tests.agent_report.planted import agent_for, showing
 from tests.laws.checks import adversary_of, model_of
 from tests.rigs import RIGS, vector

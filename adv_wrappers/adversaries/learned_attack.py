@@ -15,7 +15,6 @@ from torch.nn import functional
 from adv_wrappers.adversaries.actor import Actor, check_actions
 from adv_wrappers.adversaries.director_policy import Director, load_director, save_director
 from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
-from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.json_values import decode, encode
@@ -25,6 +24,7 @@ from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.errors import CardError, OrderError, ThreatError
+from adv_wrappers.registry import OBSERVE
 from adv_wrappers.utils.frozen_dataclasses import set_fields
 from adv_wrappers.victims.victim_references import load_referenced
 

@@ -33,10 +33,10 @@ from adv_wrappers.campaign.plan_cells import Expansion, PlanCell, expand
 from adv_wrappers.campaign.run_plan import cells_of
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting, MadeAttack
 from adv_wrappers.campaign.suites import ADVERSARIES, entry_named
-from adv_wrappers.cli_option_choices import SAMPLE_SHARE
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.return_statistics import t_quantile
 from adv_wrappers.evaluation.store import Store
+from adv_wrappers.registry import SAMPLE_SHARE
 from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.check_numbers import check_number

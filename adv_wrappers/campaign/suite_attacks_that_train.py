@@ -20,11 +20,11 @@ from adv_wrappers.campaign.suite_attack_entry import (
     MadeAttack,
     count_of,
 )
-from adv_wrappers.cli_option_choices import FORMS
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
 from adv_wrappers.presets import threat
+from adv_wrappers.registry import FORMS
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
 from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
 from adv_wrappers.training.train_critic import check_critic_settings, scan_critics

@@ -18,8 +18,8 @@ from adv_wrappers.cli.interruption import Interrupted
 from adv_wrappers.cli.main import main, make_table
 from adv_wrappers.cli.print_table_or_json import json_asked, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.cli_option_choices import SAMPLE_SHARE
 from adv_wrappers.errors import TrustError
+from adv_wrappers.registry import SAMPLE_SHARE
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -25,7 +25,7 @@ from adv_wrappers.cli.interruption import kept_ranges, resumable
 from adv_wrappers.cli.main import main
 from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.cli_option_choices import BEAM_WIDTH, Method
+from adv_wrappers.registry import BEAM_WIDTH, Method
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.function_reference import MakeFunction

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from adv_wrappers.cli.completion import complete_env, complete_victim
-from adv_wrappers.cli_option_choices import Select as Select
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.function_reference import MakeFunction
+from adv_wrappers.registry import Select as Select
 from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def complete_env_or_path(ctx: click.Context, param: click.Parameter, text: str) 
 
 def complete_threat(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
     """Presets of threats, of the last one of a stack."""
-    from adv_wrappers.preset_names_without_torch import names_without_importing
+    from adv_wrappers.registry import names_without_importing
 
     before, plus, last = text.rpartition(" + ")
     return _items((f"{before}{plus}{name}" for name in names_without_importing()), f"{before}{plus}{last}")

@@ -28,8 +28,8 @@ from adv_wrappers.cli.interruption import rows_kept
 from adv_wrappers.cli.main import main, print_if_unwritten
 from adv_wrappers.cli.print_table_or_json import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.cli_option_choices import BY
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.registry import BY
 from adv_wrappers.utils.files import held
 
 if TYPE_CHECKING:

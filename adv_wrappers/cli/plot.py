@@ -8,7 +8,7 @@ import click
 
 from adv_wrappers.cli.main import main
 from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
-from adv_wrappers.cli_option_choices import CURVES_BY
+from adv_wrappers.registry import CURVES_BY
 
 
 @main.command("plot")

@@ -28,7 +28,7 @@ from adv_wrappers.cli.interruption import kept_suite, resumable
 from adv_wrappers.cli.main import main, print_if_unwritten
 from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.cli_option_choices import SUITE_NAMES
+from adv_wrappers.registry import SUITE_NAMES
 from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumabl
 from adv_wrappers.cli.main import main, make_table
 from adv_wrappers.cli.print_table_or_json import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.cli_option_choices import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
 from adv_wrappers.errors import arguments_named
+from adv_wrappers.registry import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
 from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from adv_wrappers.errors import AttackName, Message, ThreatError, VictimError
-from adv_wrappers.preset_names_without_torch import load_entry_points
+from adv_wrappers.registry import load_entry_points
 
 T = TypeVar("T")
 Victims = Mapping[str, Any] | Callable[[str], Any]  # by reference or by hash

@@ -47,7 +47,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adv_wrappers.cli_option_choices import BEAM_WIDTH
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.frame_stack_budget import frame_budget
 from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
@@ -60,6 +59,7 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.replay_found_perturbations import RecordedPerturbations, RecordedStep, digest_of
 from adv_wrappers.evaluation.targeted_attacks_toward_every_action import ForcedAction, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
+from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.utils.check_numbers import integer
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.torch_threads import one_thread

@@ -19,7 +19,6 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from adv_wrappers.cli_option_choices import CURVES_BY
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.least_return import described_lowest_return, described_range
 from adv_wrappers.evaluation.read_rows_from_stores import RowSource, StoredRow, read_rows
@@ -36,6 +35,7 @@ from adv_wrappers.evaluation.return_statistics import (
 )
 from adv_wrappers.evaluation.text_table import Tabular, TextTable
 from adv_wrappers.evaluation.threat_columns import argument_of, attack_label
+from adv_wrappers.registry import CURVES_BY
 from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.utils.check_numbers import finite_float

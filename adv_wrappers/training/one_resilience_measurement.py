@@ -25,7 +25,6 @@ from adv_wrappers.actions.least_valued_action import WorstAction
 from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.actor_that_may_decline_a_step import Induce, Timed
 from adv_wrappers.adversaries.learned_attack import Learned
-from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import Perturbation, When
@@ -39,6 +38,7 @@ from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.presets import as_threat, preset_in_errors
+from adv_wrappers.registry import OBSERVE
 from adv_wrappers.snapshots import check_repeats, record_for_replay
 from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.adversary_checkpoints import AdversaryScore, AdversaryTask

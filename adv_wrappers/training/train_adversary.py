@@ -32,7 +32,6 @@ from adv_wrappers.adversaries.actor import Actor
 from adv_wrappers.adversaries.director_policy import stored
 from adv_wrappers.adversaries.learned_attack import Learned
 from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
-from adv_wrappers.cli_option_choices import BOTH, FORMS
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
@@ -47,6 +46,7 @@ from adv_wrappers.errors import (
 )
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.parse_threat_text import parse_when
+from adv_wrappers.registry import BOTH, FORMS
 from adv_wrappers.training.adversary_checkpoints import (
     AdversaryCheckpoints,
     AdversaryProgress,

@@ -43,12 +43,12 @@ from typing import Any, Literal
 
 from stable_baselines3.common.utils import set_random_seed
 
-from adv_wrappers.cli_option_choices import REWARDS, Rewards
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, given_budget
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.presets import as_threat
+from adv_wrappers.registry import REWARDS, Rewards
 from adv_wrappers.training import default_sb3_hyperparameters as defaults
 from adv_wrappers.training.alternating_agent_and_adversary import (
     AgentScore,

@@ -20,7 +20,6 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from adv_wrappers.adversaries.actor import ActionActor, Actor
-from adv_wrappers.cli_option_choices import Rewards
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
@@ -28,6 +27,7 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.errors import EPS_OR_WITHIN, Argument, Message, SpaceError, ThreatError, VictimError, Words
 from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import as_threat, presets
+from adv_wrappers.registry import Rewards
 from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS, AgentAlgorithm
 from adv_wrappers.training.alternating_agent_and_adversary import (
     AdversaryTrainer,

@@ -30,7 +30,6 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.cli_option_choices import MOST_HIDDEN
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import Argument, BudgetError, Message, ValueRangeError, VictimError
@@ -38,6 +37,7 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, Ma
 from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card_format import Section
+from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.train_dynamics import HELD_OUT, LEAST_STEPS, MOST_WIDTH, relu_mlp
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,

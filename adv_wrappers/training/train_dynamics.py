@@ -23,13 +23,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.cli_option_choices import MOST_HIDDEN
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
 from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.networks.card_format import Section
+from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.training_folder import (
     MOST_TRAINING_STEPS,
     TrainingFolder,

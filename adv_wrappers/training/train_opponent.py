@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.cli_option_choices import Rewards
 from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.registry import Rewards
 from adv_wrappers.training.train_agent import Hardened, train_agent
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.single_agent_env import RANDOM, SingleAgentEnv

@@ -24,9 +24,9 @@ from adv_wrappers.bounds.crown_linear_bounds import Intermediate, crown
 from adv_wrappers.bounds.interval_bound_propagation import interval
 from adv_wrappers.bounds.interval_rules_by_layer_type import graph_network
 from adv_wrappers.bounds.rounding_error_estimate import rounding
-from adv_wrappers.cli_option_choices import Method as Method
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork
+from adv_wrappers.registry import Method as Method
 from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.victim import Victim
 

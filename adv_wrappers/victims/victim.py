@@ -14,10 +14,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from adv_wrappers.cli_option_choices import Select as Select
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.card_format import digest
 from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph
+from adv_wrappers.registry import Select as Select
 from adv_wrappers.utils.trees import is_text, leaves
 from adv_wrappers.victims.autograd_or_written_out_gradient import CompiledGradient, Fill, Loss, gradient
 from adv_wrappers.victims.distributions import (

@@ -15,7 +15,6 @@ from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace,
 from adv_wrappers.adversaries.actor_that_may_decline_a_step import Timed
 from adv_wrappers.adversaries.learned_attack import append_actions, append_spent
 from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
-from adv_wrappers.cli_option_choices import OBSERVE
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value, construct, decode
 from adv_wrappers.core.perturbation import When
@@ -25,6 +24,7 @@ from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import parse_perturbation
+from adv_wrappers.registry import OBSERVE
 from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner

@@ -9,7 +9,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import adv_wrappers as adv
-from adv_wrappers import env_ids_registered_on_import
+from adv_wrappers import registry
 from adv_wrappers.atari import daylight_env_ids_per_game
 from adv_wrappers.daylight.paper_parameter_tables import PROBABILITIES, SETTINGS, TRANSFORMS
 from adv_wrappers.errors import ThreatError
@@ -27,7 +27,7 @@ def perturbing(env):
 
 
 def test_every_game_and_transform_has_an_id():
-    ids = env_ids_registered_on_import.daylight_ids()
+    ids = registry.daylight_ids()
     assert len(ids) == 30 and all(name in gym.registry for name in ids)
     assert {(k["game"], k["transform"]) for k in ids.values()} == {(g, t) for g in SETTINGS for t in TRANSFORMS}
     assert ids["adv-daylight/JamesBond-MedianBlur-v0"] == {"game": "JamesBond", "transform": "median-blur"}
@@ -37,11 +37,7 @@ def test_every_game_and_transform_has_an_id():
 def test_daylight_by_game(game):
     """The paper's parameters on its game, and the probability of its table 7."""
     transform = TRANSFORMS[list(SETTINGS).index(game)]
-    name = next(
-        id
-        for id, k in env_ids_registered_on_import.daylight_ids().items()
-        if k == {"game": game, "transform": transform}
-    )
+    name = next(id for id, k in registry.daylight_ids().items() if k == {"game": game, "transform": transform})
     env = gym.make(f"adv_wrappers:{name}", p="paper")
     assert env.observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     assert env.unwrapped._game == {"BankHeist": "bank_heist", "TimePilot": "time_pilot"}.get(game, game.lower())

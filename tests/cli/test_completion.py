@@ -13,7 +13,7 @@ from click.shell_completion import FishComplete, ZshComplete, get_completion_cla
 
 from adv_wrappers.cli import main
 from adv_wrappers.cli.completion import WholeWords
-from adv_wrappers.preset_names_without_torch import NAMES
+from adv_wrappers.registry import NAMES
 from adv_wrappers.victims import zoo_names
 
 

@@ -10,12 +10,10 @@ import pytest
 
 from adv_wrappers.campaign import SUITES
 from adv_wrappers.cli import main
-from adv_wrappers.cli_option_choices import ROBUST, SUITE_NAMES
 from adv_wrappers.daylight.game_specific_transform import TRANSFORM_CLASSES
 from adv_wrappers.daylight.paper_parameter_tables import SETTINGS
-from adv_wrappers.env_ids_registered_on_import import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS
-from adv_wrappers.preset_names_without_torch import NAMES
 from adv_wrappers.presets import presets
+from adv_wrappers.registry import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS, NAMES, ROBUST, SUITE_NAMES
 
 SLOW = ("torch", "stable_baselines3", "matplotlib", "rich")
 CODE = f"""
