@@ -9,6 +9,7 @@ import pytest
 from benchmarks import record
 
 
+@pytest.mark.skipif(bool(record.other_releases()), reason=f"recorded with {'; '.join(record.other_releases())}")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("section", [name for name, one in record.SECTIONS.items() if one.test])
 def test_a_part_is_what_was_recorded(section):
@@ -18,9 +19,8 @@ def test_a_part_is_what_was_recorded(section):
 
 
 def test_every_section_is_kept_and_no_other():
-    assert {path.stem for path in record.FOLDER.glob("*.json")} == {*record.SECTIONS, "exceptions"}
-    for section in record.SECTIONS:
-        assert record.stored(section), section
+    kept = {path.stem for path in record.FOLDER.glob("*.json")} - {"cards", "exceptions", "releases", "speed"}
+    assert kept == {*record.SECTIONS} - {"cards"} and all(map(record.stored, kept))
 
 
 @pytest.mark.parametrize(

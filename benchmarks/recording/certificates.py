@@ -1,0 +1,78 @@
+"""What no attack takes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import adv_wrappers as adv
+from benchmarks.recording.values import Items, Value, exact, inner, untimed
+
+
+def certificates() -> Items:
+    """Certified returns at fixed numbers of nodes and boxes, and of smoothed agents with fixed seeds."""
+    found: Items = {}
+    for victim, env, eps in CERTIFIED:
+        for method in ("interval", "crown", "full-crown", "refined", "bisect"):
+            nodes = 150 if method in ("interval", "crown", "full-crown") else 40
+            found[f"{victim} eps {eps} by {method}"] = functools.partial(certified, victim, env, eps, method, nodes)
+    for order in ("depth-first", "best-first"):
+        found[f"order {order}"] = functools.partial(certified, *CERTIFIED[0], "crown", 150, order=order)
+    for victim, env, eps in (*CERTIFIED, ("zoo:cartpole-radial-ppo", "CartPole-v1", 0.02)):
+        found[f"all starts {victim} eps {eps}"] = functools.partial(all_starts, victim, env, eps)
+    found["smoothed returns"] = smoothed_returns
+    found["smoothed actions"] = smoothed_actions
+    found["action radii"] = action_radii
+    return found
+
+
+CERTIFIED = (
+    ("zoo:cartpole-dqn", "CartPole-v1", 0.02), ("zoo:cartpole-radial-dqn", "CartPole-v1", 0.05),
+    ("zoo:mountaincar-dqn", "MountainCar-v0", 0.0005),
+)  # fmt: skip
+
+
+def certified(victim: str, env: str, eps: float, method: str, nodes: int, **more: Any) -> Value:
+    """Lower bounds, GWC, AWC and ACR of two short episodes."""
+    limits = {"max_nodes": nodes, "max_boxes": 10 * nodes, "env_kwargs": {"max_episode_steps": 15}}
+    return untimed(adv.certify(victim, env, eps, 2, 0, method, **limits, **more).to_dict())
+
+
+def all_starts(victim: str, env: str, eps: float) -> Value:
+    """A search over boxes of states, from all starts."""
+    made = gym.make(env, max_episode_steps=40)
+    found = inner("certify_all_starts")(victim, made, eps, max_boxes=3000)
+    return [found.lower, found.steps, found.boxes, found.rounds, found.finished]
+
+
+SMOOTHED = "smoothed:zoo:cartpole-dqn?sigma=0.1"
+
+
+def smoothed_returns() -> Value:
+    """Returns of a smoothed agent, and what they certify."""
+    found = adv.certify_smoothed(SMOOTHED, "CartPole-v1", 20, 0, env_kwargs={"max_episode_steps": 60})
+    returns = [exact(one) for one in found.returns]
+    return [
+        returns,
+        *(found.certified_return(eps) for eps in (0.0, 0.05, 0.1)),
+        found.certified_quantile(0.5),
+        str(found),
+    ]
+
+
+def smoothed_actions() -> Value:
+    """Certified returns by bounds on the actions of a smoothed agent."""
+    how = {"samples": 200, "max_states": 50, "max_nodes": 60, "env_kwargs": {"max_episode_steps": 20}}
+    found = inner("certify_smoothed_actions")(SMOOTHED, "CartPole-v1", [0.02, 0.1], 2, 0, **how)
+    return [found.lower_returns, found.finished_searches, found.states, str(found)]
+
+
+def action_radii() -> Value:
+    """Radii within which a smoothed agent acts alike, by votes and by values."""
+    x = np.random.default_rng(3).normal(0, 0.1, (16, 4)).astype(np.float32)
+    found = inner("action_radius")(SMOOTHED, x, 500, 1)
+    by_q = inner("action_radius")(SMOOTHED, x, 500, 1, q_range=(0.0, 100.0))
+    return [found.actions, found.radii, by_q.actions, by_q.radii]

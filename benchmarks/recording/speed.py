@@ -1,0 +1,49 @@
+"""Ratios of the benchmarks in small form."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.recording.values import in_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEED = {
+    "attacks": "--only mlp simba sac-actor --batches 1 64 --rounds 5 --least 0.1",
+    "wrappers": "--rounds 3",
+    "campaign": "--only load --tiny 200",
+}
+
+
+def speed() -> dict[str, float]:
+    """Ratios within one run of the benchmarks in small form: to the floor of an attack, to bare steps, to the play."""
+    found = dict[str, float]()
+    with in_folder() as folder:
+        for script, words in SPEED.items():
+            command = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py"), *words.split(), "--out", str(folder)]
+            path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})
+            data = json.loads((folder / f"{script}.json").read_text(encoding="utf-8"))
+            found |= {f"{script}: {name}": ratio for name, ratio in ratios(script, data)}
+    return found
+
+
+def ratios(script: str, data: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """(name, ratio) of what a benchmark wrote."""
+    if script == "attacks":
+        for row in data["rows"]:
+            if row["contestant"].startswith("adv_wrappers"):
+                yield f"{row['network']} {row['batch']} {row['contestant']}", row["ratio"]
+    elif script == "wrappers":
+        for place, rows in {"CartPole, not attacked": data["cartpole"], **data["attacked"]}.items():
+            for name, row in rows.items():
+                yield f"{place} {name}", row["microseconds"] / rows["bare"]["microseconds"]
+        yield "MaxDiff, wrapper to hand-written loop", data["hopper"]["wrapper_to_hand"]
+        yield "MaxDiff, evaluate to wrapper", data["hopper"]["evaluate_to_wrapper"]
+    else:
+        yield "a cell beyond its play", data["load"]["ms beyond the play"] / data["load"]["ms of play"]
