@@ -118,10 +118,10 @@ _LEAST_TRAINING = 90.0  # seconds below which no adversary is trained
 _TRAINING_SHARE = 0.8  # of the time that is left, for a training
 _SAMPLE_STEPS = 2048  # of a training, by which it is said how many steps there is time for
 _USUAL_STEPS = 50_000  # of a training that there was no time for
-_CHEAP = ("noise", "min-best", "max-diff:steps=1")  # the first that fits sweeps first
-_STRONG = ("min-best", "max-diff", "momentum", "min-q", "multi-targeted", "apgd")  # next, downwards
+_CHEAP = ("noise", "fgsm", "max-diff:steps=1")  # the first that fits sweeps first
+_STRONG = ("fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "apgd")  # next, downwards
 _STRONG_SHARE = 0.6  # of the time that is left, for these and for the search that goes before them
-_QUICK = ("noise", "min-best", "max-diff", "momentum", "min-q")
+_QUICK = ("noise", "fgsm", "max-diff", "momentum", "min-q")
 _QUICK_POINTS = 3  # eps of a quick attack before single features, parts of an episode and faults have their turn
 _THOROUGH = (
     "multi-targeted", "pgd", "square:queries=100", "max-diff:restarts=6,keep=best,noise=0", "apgd",

@@ -189,9 +189,14 @@ def _unharmed_eps(agent: AgentSections) -> float | None:
 
 
 def _worst(agent: AgentSections, rows: list[AttackRow]) -> AttackRow | None:
-    """The row that takes most, if it takes a tenth of the return."""
-    row = min(rows, key=_mean, default=None)
+    """The row that takes most, if it takes a tenth of the return, and not by the chance of the episodes."""
+    row = min(filter(_is_no_chance, rows), key=_mean, default=None)
     return row if row is not None and _lost(agent, row) >= SOME_LOSS * abs(_mean(agent.clean)) else None
+
+
+def _is_no_chance(row: AttackRow) -> bool:
+    """Whether the interval of what a row takes lies on one side of zero; of too few episodes it is none."""
+    return row.change.caveat is not None or row.change.side < 0
 
 
 def _worst_feature(agent: AgentSections, most: float | None = None) -> AttackRow | None:

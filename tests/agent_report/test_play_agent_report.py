@@ -50,7 +50,7 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each kind of trial, no search and no training."""
     short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=20",), "_THOROUGH_POINTS": 1, "_WINDOWS": 2}
-    few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("min-best", "max-diff")}
+    few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("fgsm", "max-diff")}
     for name, value in {**short, **few, "_FAULTS": play_agent_report._FAULTS[:1]}.items():
         monkeypatch.setattr(play_agent_report, name, value)
     monkeypatch.setattr(eps_sweep, "_CLOSE", 2.0)
@@ -140,11 +140,13 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gradient flips a guess by less than noise does, and is played at smaller eps for that."""
-    monkeypatch.setattr(play_agent_report, "_STRONG", ("min-best",))
+    monkeypatch.setattr(play_agent_report, "_STRONG", ("fgsm",))
     monkeypatch.setattr(play_agent_report, "_THOROUGH", ())
-    made = found(Plain(), Guess, tmp_path / "out")
+    told = list[str]()
+    made = found(Plain(), Guess, tmp_path / "out", tell=told.append)
     left = {row["threat"]: row["mean_return"] for row in made.report.threats}
     names = [*left]
+    assert any(sentence.startswith("fgsm, ") for sentence in told), "an attack has one name, told and on the page"
     assert names[1].startswith("noise:") and min(left[name] for name in names if "noise:eps=0.2," in name) > 10
     assert made.verdict.figure.attack == "fgsm" and made.verdict.figure.eps < 0.2
     strong = next(i for i, name in enumerate(names) if name.startswith("fgsm"))

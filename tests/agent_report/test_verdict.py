@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,20 @@ def test_the_next_step_is_a_training_that_can_begin_with_the_agent(folder: Path,
     first = said(folder, harden_by=by).next[0]
     assert words in first.command and first.command.endswith("--out hardened") and by in first.what
     assert not any(step.command for step in said(folder, harden_by="").next)
+
+
+def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
+    """An interval of what is taken that holds zero says nothing of other episodes; of too few there is none."""
+    (agent,) = read_reports(folder).agents
+    for high, caveat, is_named in ((-1.0, None, True), (1.0, None, False), (1.0, "few", True)):
+        curves = tuple(
+            replace(
+                curve,
+                rows=tuple(replace(row, change=replace(row.change, high=high, caveat=caveat)) for row in curve.rows),
+            )
+            for curve in agent.features
+        )
+        assert (verdict(replace(agent, features=curves)).feature is not None) == is_named
 
 
 def test_a_training_of_another_name_is_refused(folder: Path) -> None:
