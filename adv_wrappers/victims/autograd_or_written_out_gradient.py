@@ -62,7 +62,8 @@ def gradient(victim: Differentiable, loss: Loss, state: object, fill: Fill | Non
         VictimError: at once for a victim that has no gradient, or when the gradient is computed.
     """
     need_gradient("this attack", victim)
-    cast = torch.is_autocast_enabled(victim.device.type)
+    kind = victim.device.type
+    cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # raises where it does not exist
     graph = victim.layer_graph() if fill is None and state is None and not cast else None
     if graph is not None:
         return graph.input_gradient(output_gradient(loss))
