@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -138,6 +139,7 @@ def test_arguments_in_a_message(parts: list, said: str) -> None:
     assert by_option(Message(*parts), options) == said
 
 
+@functools.cache
 def written() -> dict[str, list[ast.expr]]:
     """What messages of errors and warnings are written of, by where they are: constants and what is put into them."""
     found = {}
