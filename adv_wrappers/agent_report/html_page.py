@@ -7,6 +7,7 @@ content security policy lets nothing be loaded and no script run but the one tha
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import math
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adv_wrappers.agent_report.rows_by_section import (
     AgentSections,
@@ -49,6 +50,9 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES, footnotes
 from adv_wrappers.presets import presets
 from adv_wrappers.utils.files import probe_file, write
+
+if TYPE_CHECKING:
+    import jinja2
 
 GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
 LARGEST_PAGE = 3_000_000  # bytes
@@ -197,11 +201,24 @@ def _render(stored: StoredReports, agents: Sequence[Mapping[str, Any]], room: _R
 
 def render(template: str, **values: Any) -> bytes:
     """A page of a template, with its style and script inside."""
-    import jinja2
     from markupsafe import Markup
 
     folder = resources.files(__package__) / "templates"
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = _templates().get_template(template)
+    text = page.render(
+        generator=GENERATOR, style=Markup(style), script=Markup(script), script_hash=f"sha256-{digest}", **values
+    )
+    return text.encode()
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    """The templates, which are compiled once for all pages of a program."""
+    import jinja2
+    from markupsafe import Markup
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__ or "", "templates"),
         autoescape=True,
@@ -216,11 +233,7 @@ def render(template: str, **values: Any) -> bytes:
         re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=[/;])", str(text))
     )
     environment.tests["mean"] = lambda value: isinstance(value, MeanWithInterval)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    text = environment.get_template(template).render(
-        generator=GENERATOR, style=Markup(style), script=Markup(script), script_hash=f"sha256-{digest}", **values
-    )
-    return text.encode()
+    return environment
 
 
 class Figures:
