@@ -1,4 +1,4 @@
-"""Sphinx configuration, and the few pages that are generated: result tables, presets, the command line's help."""
+"""Sphinx configuration, and the few pages that are generated: tables of presets, the command line's help."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ author = "adv_wrappers maintainers"
 project_copyright = "2026, adv_wrappers maintainers"
 version = release = adv_wrappers.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "myst_parser"]
 exclude_patterns = ["_build", "_generated/*.inc"]
 default_role = "py:obj"
 highlight_language = "python"
@@ -70,76 +70,12 @@ html_css_files = ["wide.css"]
 html_copy_source = False
 
 
-def inline(text: str) -> str:
-    """Markdown's inline marks as reStructuredText; all else is escaped."""
-    pieces = re.split(r"(``[^`]+``|`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]+\))", text)
-    out = []
-    for piece in pieces:
-        link = re.fullmatch(r"\[([^\]]+)\]\(([^)]+)\)", piece)
-        page = re.fullmatch(r"(?:results/)?(\w+)\.(md|html)", link[2]) if link else None
-        if link and page and page[2] == "md":
-            out.append(f":doc:`{link[1]} </_generated/results/{page[1]}>`")
-        elif link and page:  # a page that Sphinx takes as it is, beside a result
-            out.append(f"`{link[1]} <../../_static/{page[1]}.html>`__")
-        elif link:
-            out.append(f"`{link[1]} <{link[2]}>`__")
-        elif re.fullmatch(r"`[^`]+`", piece):
-            out.append(f"`{piece}`")
-        elif re.fullmatch(r"``[^`]+``|\*\*[^*]+\*\*", piece):
-            out.append(piece)
-        else:
-            out.append(re.sub(r"([\\`*_|])", r"\\\1", piece))
-    return "".join(out)
-
-
-def cells(line: str) -> list[str]:
-    """Cells of one line of a Markdown table."""
-    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
-
-
-def table(rows: list[list[str]], style: str = "results") -> list[str]:
-    """A list-table; the first row is its head."""
-    out = [".. list-table::", "   :header-rows: 1", f"   :class: {style}", ""]
+def table(rows: list[list[str]]) -> list[str]:
+    """A list-table of presets; the first row is its head."""
+    out = [".. list-table::", "   :header-rows: 1", "   :class: presets", ""]
     for row in rows:
-        row = (row + [""] * len(rows[0]))[: len(rows[0])]
-        texts = [re.sub(r"^([-+])(?= |$)", r"\\\1", inline(cell)) for cell in row]  # else it begins a list
-        out += [f"   {'* -' if i == 0 else '  -'} {text}".rstrip() for i, text in enumerate(texts)]
+        out += [f"   {'* -' if i == 0 else '  -'} {cell}".rstrip() for i, cell in enumerate(row)]
     return [*out, ""]
-
-
-def markdown(text: str) -> str:
-    """The Markdown that result pages are written in (headings, tables, lists, code) as reStructuredText."""
-    out: list[str] = []
-    lines = iter([*text.splitlines(), ""])
-    for line in lines:
-        heading = re.match(r"(#+) +(.*)", line)
-        if heading:
-            title = inline(heading[2])
-            out += [title, "=-~^"[min(len(heading[1]), 4) - 1] * len(title), ""]
-        elif line.startswith("```"):
-            out += ["", ".. code-block:: text", ""]
-            for code in lines:
-                if code.startswith("```"):
-                    break
-                out.append(f"   {code}".rstrip())
-            out.append("")
-        elif line.startswith("|"):
-            rows = [cells(line)]
-            for row in lines:
-                if not row.startswith("|"):
-                    break
-                if not re.fullmatch(r"[|:\- ]+", row):
-                    rows.append(cells(row))
-            out += ["", *table(rows)]
-        elif line.startswith("!["):
-            picture = re.fullmatch(r"!\[([^\]]*)\]\((\w+\.png)\)", line.strip())  # beside the page
-            if picture:
-                out += [f".. image:: /results/{picture[2]}", f"   :alt: {picture[1]}", ""]
-        elif re.match(r"[-*] ", line):
-            out.append(f"- {inline(line[2:])}")
-        else:
-            out.append(inline(line))
-    return "\n".join(out) + "\n"
 
 
 def reference(package: str) -> list[str]:
@@ -171,26 +107,13 @@ def help_of(command: click.Command, name: str) -> str:
 
 def generate(app: Any) -> None:
     """Write ``docs/_generated`` before the sources are read."""
-    for page in ("performance", "scaling"):
-        text = (HERE / f"{page}.md").read_text(encoding="utf-8")
-        write(GENERATED / f"{page}.rst", markdown(re.sub(r"<!--.*?-->\n", "", text)))
-    found = sorted((HERE / "results").glob("*.md"))
-    for path in found:
-        write(GENERATED / "results" / f"{path.stem}.rst", markdown(path.read_text(encoding="utf-8")))
-    for stale in set((GENERATED / "results").glob("*.rst")) - {
-        GENERATED / "results" / f"{path.stem}.rst" for path in found
-    }:
-        stale.unlink()
-    pages = [f"   /_generated/results/{path.stem}" for path in found]
-    text = "\n".join([".. toctree::", "   :maxdepth: 1", "", *pages, ""]) if pages else "No results yet.\n"
-    write(GENERATED / "results.inc", text)
     for on in ("observation", "action", "dynamics", "reward"):
         rows = [["preset", "class", "what it does", "arguments of the preset"]]
         for name, preset in sorted(presets.items()):
             if preset.on == on:
                 arguments = ", ".join(f"{key}={value}" for key, value in preset.arguments.items())
                 rows.append([f"`{name}`", preset.kind.__name__, preset.summary, arguments])
-        write(GENERATED / f"{on}.inc", "\n".join(table(rows, "presets")))
+        write(GENERATED / f"{on}.inc", "\n".join(table(rows)))
     for folder in ("attacks", "sensors", "actions"):
         write(GENERATED / f"{folder}.inc", "\n".join(reference(f"adv_wrappers.{folder}.")))
     for name, folder in (("dynamics", "dynamics"), ("reward", "rewards")):  # whose tables have the folder's own name
@@ -212,7 +135,7 @@ def references() -> dict[str, str]:
     return {name: label for label, name in re.findall(r"^\.\. _([\w-]+):\n\n(.*\d{4})$", text, re.MULTILINE)}
 
 
-def cite(text: str) -> str:
+def cite(text: str, role: str = ":ref:") -> str:
     """Link every citation to the bibliography; warn of one of several authors that is not there."""
 
     def link(match: re.Match[str]) -> str:
@@ -222,7 +145,7 @@ def cite(text: str) -> str:
             if " et al." in name or " and " in name:
                 logging.getLogger(__name__).warning("docs/bibliography.rst lacks %r", name)
             return match[0]
-        return f":ref:`{match[1]} {match[2]}{match[3]} <{label}>`"
+        return f"{role}`{match[1]} {match[2]}{match[3]} <{label}>`"
 
     return CITATION.sub(link, text)
 
@@ -230,7 +153,7 @@ def cite(text: str) -> str:
 def cite_source(app: Any, docname: str, source: list[str]) -> None:
     """Link the citations of a page."""
     if docname != "bibliography":
-        source[0] = cite(source[0])
+        source[0] = cite(source[0], "{ref}" if app.env.doc2path(docname).suffix == ".md" else ":ref:")
 
 
 def cite_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

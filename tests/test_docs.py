@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -101,15 +100,3 @@ def test_pages_use_the_words_of_the_field():
             words = re.findall(METAPHORS, path.read_text(encoding="utf-8"), re.IGNORECASE)
             found |= {str(path.relative_to(ROOT)): words} if words else {}
     assert found == {}
-
-
-def test_a_dash_in_a_table_of_results_is_no_bullet():
-    """The list-table of a page would make an empty item of it."""
-    core = pytest.importorskip("docutils.core")
-    pytest.importorskip("sphinx")
-    spec = importlib.util.spec_from_file_location("conf_of_docs", ROOT / "docs" / "conf.py")
-    conf = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(conf)
-    page = conf.markdown("| a | b |\n|---|---|\n| - | + |\n| -1 | - x |\n")
-    shown = core.publish_string(page, writer="pseudoxml", settings_overrides={"output_encoding": "unicode"})
-    assert shown.count("<bullet_list") == 0 and shown.count("<entry>") == 6, shown
