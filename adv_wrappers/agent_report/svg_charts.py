@@ -22,6 +22,7 @@ import numpy as np
 
 from adv_wrappers.agent_report.rows_by_section import AttackRow, Curve, MeanWithInterval, Sweep, feature_names
 from adv_wrappers.agent_report.what_the_report_chose_and_why import CertifiedReturn, FeatureSpread
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure
 
 if TYPE_CHECKING:
@@ -356,7 +357,7 @@ def _mark(axes: Axes, x: float, row: AttackRow, eps: float) -> None:
         [x], [y], "o", markersize=15, markerfacecolor="none", markeredgecolor=ATTACK, markeredgewidth=1.6, zorder=7
     )
     axes.annotate(
-        f"{y:.4g} at eps {eps_text(eps)}",
+        f"{number_text(y)} at eps {eps_text(eps)}".replace("-", "\N{MINUS SIGN}"),
         (x, y),
         xytext=(-12 if before else 12, -10 if under else 12),
         textcoords="offset points",

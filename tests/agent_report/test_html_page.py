@@ -7,13 +7,15 @@ import re
 import sqlite3
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
+import matplotlib.pyplot
 import numpy as np
 import pytest
 from PIL import Image
 
 import adv_wrappers as adv
-from adv_wrappers.agent_report import html_page
+from adv_wrappers.agent_report import html_page, svg_charts
 from adv_wrappers.agent_report.html_page import GENERATOR, LARGEST_PAGE, write_page
 from adv_wrappers.agent_report.rows_by_section import read_reports
 from adv_wrappers.agent_report.svg_charts import mean_limits
@@ -120,6 +122,22 @@ def test_names_of_strangers_are_text(folder, tmp_path):
     assert "".join(page.text).count(NASTY) > 20
     charts = [text for text in page.text if text == NASTY[:37].rstrip() + "…"]
     assert len(charts) > 4
+
+
+def test_words_of_commands_are_not_broken_at_their_hyphens(folder, tmp_path):
+    """A line that ends after a hyphen shows --scale as two words."""
+    untried = {"threat": "apgd", "why": "time", "seconds": 1, "command": "adv-wrappers report --out 'my report'"}
+    (folder / "choices.json").write_text(json.dumps({"untried": [untried]}))
+    text = write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<code><span>adv-wrappers</span> <span>report</span> <span>--out</span> <span>&#39;my</span> <span>" in text
+    assert ".command code span { display: inline-block; max-width: 100%; }" in text
+
+
+def test_what_is_left_reads_in_the_chart_as_in_the_sentence():
+    _, axes = matplotlib.pyplot.subplots()
+    svg_charts._mark(axes, 1.0, SimpleNamespace(row={"mean_return": -4.298}), 0.0841)
+    assert axes.texts[-1].get_text() == "\N{MINUS SIGN}4.3 at eps 0.0841"
+    matplotlib.pyplot.close()
 
 
 def test_a_page_of_ours_is_replaced_and_nothing_else(played, tmp_path):
