@@ -21,6 +21,7 @@ SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose some
 _ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
 _OF_A_SWEEP = ("sweep", "feature", "moment", "few")  # kinds of rows whose eps may be beyond that of the verdict
 _FEW = 5  # episodes, up to which a verdict says how many it rests on
+_AIMED = frozenset(("fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "apgd", "beam", "pa-ad"))  # at an agent
 _WHOLE = 1e-6  # of the clean return, which rounding may take
 
 
@@ -225,7 +226,16 @@ def _played(agent: AgentSections, eps: float | None = None) -> str:
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     count = int(agent.clean.row["episodes"])
     few = f" All of this rests on {count} episode{'' if count == 1 else 's'} alone." if count <= _FEW else ""
-    return _finding(agent, eps, row) + few
+    return _finding(agent, eps, row) + _noise_alone(agent) + few
+
+
+def _noise_alone(agent: AgentSections) -> str:
+    """That there was time for nothing but noise, of which an agent withstands far more than of any attack."""
+    swept = {_attack_name(row) for sweep in agent.sweeps for curve in sweep.curves for row in curve.rows}
+    untried = {one.threat.partition(":")[0] for one in agent.choices.untried} - {"noise"}
+    if swept != {"noise"} or not untried & _AIMED:
+        return ""
+    return " There was time for noise alone: an attack that aims at the agent takes more, at smaller sizes."
 
 
 def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:

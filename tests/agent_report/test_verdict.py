@@ -71,6 +71,16 @@ def test_the_next_step_is_a_training_that_can_begin_with_the_agent(folder: Path,
     assert not any(step.command for step in said(folder, harden_by="").next)
 
 
+def test_a_verdict_on_noise_alone_says_so(tmp_path: Path) -> None:
+    """An agent withstands far more noise than errors that are aimed at it."""
+    for threats, alone in ((["noise:eps=0.1", "noise:eps=0.2"], True), (["noise:eps=0.1", "fgsm:eps=0.1"], False)):
+        folder = tmp_path / str(alone)
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=folder)
+        untried = [{"threat": "max-diff", "why": "a strong attack", "seconds": 9.0}]
+        assert ("There was time for noise alone" in said(folder, untried=untried).sentence) == alone
+        assert "noise alone" not in said(folder, untried=[]).sentence, "no attack fits the agent"
+
+
 def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
     """An interval of what is taken that holds zero says nothing of other episodes; of too few there is none."""
     (agent,) = read_reports(folder).agents
