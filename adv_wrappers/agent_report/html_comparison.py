@@ -28,9 +28,11 @@ from adv_wrappers.agent_report.rows_by_section import (
     sorted_report,
 )
 from adv_wrappers.agent_report.svg_charts import Chart, chart_limits, difference_chart, eps_text, two_agents_chart
+from adv_wrappers.agent_report.verdict import verdict
 from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import MakeEnv
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import caveat, footnotes, summary
 from adv_wrappers.utils.check_numbers import number
 from adv_wrappers.utils.files import write
@@ -77,6 +79,20 @@ def compare_pages(
             compared, and where the two have no attack in common.
         StoreError, OutputError: as for :func:`.write_page`.
     """
+    return compare(a, b, out, minutes, trust=trust, make=make, progress=progress)[0]
+
+
+def compare(
+    a: str | Path,
+    b: str | Path,
+    out: str | Path,
+    minutes: float = 0.0,
+    *,
+    trust: bool = False,
+    make: MakeEnv | None = None,
+    progress: Progress | None = None,
+) -> tuple[Path, str]:
+    """The page that :func:`compare_pages` writes, and what it says in its first sentences."""
     path = Path(out)
     check_target(path)
     first, second = _pair(read_reports(a), read_reports(b))
@@ -88,8 +104,9 @@ def compare_pages(
         folder = path.with_name(f"{path.stem}-rows")
         completed = play_missing_rows(agents, _key, minutes, folder, trust=trust, make=make, progress=progress)
         agents, notes = completed.agents, [*notes, *completed.notes]
-    write(path, _page(*agents, notes))
-    return path
+    page, sentence = _page(*agents, notes)
+    write(path, page)
+    return path, sentence
 
 
 def _pair(a: StoredReports, b: StoredReports) -> tuple[AgentSections, AgentSections]:
@@ -196,7 +213,7 @@ def _labels(a: AgentSections, b: AgentSections) -> tuple[str, str]:
     return f"{name}, first", f"{other}, second"
 
 
-def _page(first: AgentSections, second: AgentSections, notes: Sequence[str]) -> bytes:
+def _page(first: AgentSections, second: AgentSections, notes: Sequence[str]) -> tuple[bytes, str]:
     notes = [note for note in (_units(first, second), *notes) if note]
     by_key = {_key(row, second.choices.scale): row for row in second.rows}
     pairs = [(row, by_key.get(_key(row, first.choices.scale))) for row in first.rows]
@@ -222,7 +239,9 @@ def _page(first: AgentSections, second: AgentSections, notes: Sequence[str]) -> 
     order = sorted(rows, key=lambda row: -abs(row.difference.mean))[:_MOST_LINES]
     lines = [(row.first.label, row.difference) for row in order]
     charts["difference"] = [difference_chart("difference", labels, lines)]
-    return render(
+    said = [_at_its_eps(first, both, labels), _sentence(both, labels), _clean_sentence(rows[0], labels)]
+    sentence = " ".join(filter(None, said))
+    page = render(
         "comparison.html",
         title=f"{labels[0]} and {labels[1]} in {first.environment}",
         labels=labels,
@@ -230,7 +249,7 @@ def _page(first: AgentSections, second: AgentSections, notes: Sequence[str]) -> 
         notes=notes,
         rows=rows,
         charts=charts,
-        sentence=_sentence(both, labels),
+        sentence=sentence,
         tally=_tally(rows[1:]),
         clean=rows[0],
         only=only,
@@ -238,6 +257,7 @@ def _page(first: AgentSections, second: AgentSections, notes: Sequence[str]) -> 
         footnotes=_footnotes(rows),
         protocol=_protocols(first, second),
     )
+    return page, sentence
 
 
 def _footnotes(rows: Sequence[ComparedRows]) -> list[str]:
@@ -251,6 +271,29 @@ def _only(agent: AgentSections, rows: Sequence[AttackRow]) -> AgentSections:
     """A report of some of its rows, in this order, so that both reports are sorted alike."""
     threats = tuple(row.row for row in rows)
     return sorted_report(replace(agent.report, threats=threats), ReportChoices())
+
+
+def _at_its_eps(first: AgentSections, both: tuple[AgentSections, AgentSections], labels: tuple[str, str]) -> str:
+    """What either keeps at the eps of the first one's verdict, which its advice is about; "" where none was chosen."""
+    figure = verdict(first).figure if first.choices.played else None
+    if figure is None or figure.eps is None or not both[0].sweeps:
+        return ""
+    one, other = (dict(agent.sweeps[0].strongest).get(figure.eps) for agent in both)
+    if one is None or other is None:
+        return ""
+    kept = _kept(one, other, paired_difference(other.row["returns"], one.row["returns"]), labels)
+    return f"At eps {eps_text(figure.eps)}, that of the verdict on {labels[0]}, the strongest attack leaves {kept}."
+
+
+def _clean_sentence(clean: ComparedRows, labels: tuple[str, str]) -> str:
+    return f"Without an attack the means are {_kept(clean.first, clean.second, clean.difference, labels)}."
+
+
+def _kept(one: AttackRow, other: AttackRow, difference: MeanWithInterval, labels: tuple[str, str]) -> str:
+    """Two means in words, and whether the episodes tell them apart."""
+    means = [number_text(row.row["mean_return"]) for row in (one, other)]
+    apart = "" if difference.side else ", which these episodes do not tell apart"
+    return f"{means[1]} of {labels[1]} and {means[0]} of {labels[0]}{apart}"
 
 
 def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]) -> str:
@@ -267,10 +310,10 @@ def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]
     eps, mean = max(told_apart, key=lambda one: abs(one[1].mean))
     better, worse = (labels[1], labels[0]) if mean.mean > 0 else (labels[0], labels[1])
     low, high = sorted((abs(mean.low), abs(mean.high)))
-    interval = f"95% interval {low:.4g} to {high:.4g}"
+    interval = f"95% interval {number_text(low)} to {number_text(high)}"
     if mean.caveat:
-        interval = f"{low:.4g} to {high:.4g}, no interval of 95%: {mean.caveat}"
-    more = f"{abs(mean.mean):.4g} more than {worse} ({interval})"
+        interval = f"{number_text(low)} to {number_text(high)}, no interval of 95%: {mean.caveat}"
+    more = f"{number_text(abs(mean.mean))} more than {worse} ({interval})"
     return f"The strongest attack at eps {eps_text(eps)} leaves {better} {more}."
 
 

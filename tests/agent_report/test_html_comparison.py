@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import shutil
 import sqlite3
 
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.agent_report.html_comparison import _labels, _pair, compare_pages
+from adv_wrappers.agent_report.html_comparison import _labels, _pair, compare, compare_pages
 from adv_wrappers.agent_report.rows_by_section import read_reports
+from adv_wrappers.agent_report.svg_charts import eps_text
+from adv_wrappers.agent_report.verdict import verdict
 from adv_wrappers.errors import OutputError, ValueRangeError
+from adv_wrappers.evaluation.report import number_text
 
 SHORT = {"max_episode_steps": 60}
 
@@ -50,6 +55,27 @@ def test_the_sentence_is_about_the_largest_difference_that_is_told_apart(played,
     (agent,) = read_reports(played).agents
     strongest = dict(agent.sweeps[0].strongest)[0.05]
     assert float(found[1]) == pytest.approx(strongest.row["mean_return"] - 101, abs=0.05) and float(found[2]) > 0
+
+
+def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
+    """The advice was for the eps of the first report's verdict, and the clean return may be its price."""
+    for name in ("before", "after"):
+        shutil.copytree(played, tmp_path / name)
+        (tmp_path / name / "choices.json").write_text(json.dumps({"eps": [0.0, 0.05]}))
+    with contextlib.closing(sqlite3.connect(tmp_path / "after" / "rows.db")) as connection, connection:
+        row = "json_set(row, '$.returns', json('[70, 71, 72]'), '$.mean_return', 71.0)"
+        connection.execute(f"UPDATE cells SET row = {row} WHERE name = 'none'")
+        connection.execute("UPDATE runs SET about = json_set(about, '$.victim.ref', 'zoo:other')")
+    page, said = compare(tmp_path / "before", tmp_path / "after", tmp_path / "both.html")
+    (agent,) = read_reports(tmp_path / "before").agents
+    figure = verdict(agent).figure
+    left = number_text(figure.value)
+    assert said.startswith(
+        f"At eps {eps_text(figure.eps)}, that of the verdict on zoo:cartpole-dqn, the strongest attack leaves "
+    )
+    assert f"{left} of zoo:other and {left} of zoo:cartpole-dqn, which these episodes do not tell apart." in said
+    assert said.endswith("Without an attack the means are 71 of zoo:other and 120.0 of zoo:cartpole-dqn.")
+    assert said.replace("'", "&#39;") in page.read_text(encoding="utf-8")
 
 
 def test_the_same_budget_is_compared_whatever_the_order_of_rows(tmp_path):
