@@ -92,8 +92,7 @@ class CellPlayer:
         except Exception as error:  # whatever a user's environment or network may raise: the other cells go on
             self._player.close()
             said = f"{type(error).__name__}: {error}"
-        worker = process_name().rpartition(":")[0]
-        return PlayedCell(cell.key, str(cell), about, row, said, time.perf_counter() - began, worker)
+        return PlayedCell(cell.key, str(cell), about, row, said, time.perf_counter() - began, process_name())
 
     def _victim(self, cell: PlanCell) -> Victim:
         if cell.victim in self._given:

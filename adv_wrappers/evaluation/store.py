@@ -8,7 +8,6 @@ most the last rows. A file that is shared lies on a local disk: a write-ahead lo
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import os
@@ -87,29 +86,15 @@ def unknown_key() -> str:
 
 
 def process_name() -> str:
-    """This process, as ``host:pid:start``; the start tells it from an earlier one with its number."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_own_start(os.getpid())}"
-
-
-@functools.cache
-def _own_start(pid: int) -> str:
-    """When this process began, read once for every process, forked ones too: it is asked for with every row."""
-    return _start_of(pid)
-
-
-def _start_of(pid: int) -> str:
-    """When a process began, in ticks of the machine; 0 where that is not known."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-    return "0"
+    """This process, as ``host:pid``."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _is_gone(owner: str) -> bool:
-    """Whether the process of a store's owner is of this machine, and known to be no longer there."""
-    host, pid, start = owner.partition("/")[0].rsplit(":", 2)
-    if host != socket.gethostname() or not Path("/proc/self/stat").exists():
-        return False
-    return _start_of(int(pid)) != start
+    """Whether the process of a store's owner was of this machine, and is known to be no longer there."""
+    host, _, pid = owner.partition("/")[0].rpartition(":")
+    known = host == socket.gethostname() and Path("/proc/self").exists()
+    return known and not Path("/proc", pid).exists()
 
 
 class Store:
