@@ -84,7 +84,7 @@ class TrialPlayer:
         trials: the rows under threats, in their order.
         left_out: what did not fit.
         reserve: seconds before the deadline at which no row is played any more.
-        clean_until: when the row without an attack ends in its middle.
+        clean_until: when the row without an attack ends in its middle; never, unless it is set.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TrialPlayer:
         self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
         self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
         self.trials, self.left_out = list[Trial](), list[TrialLeftOut]()
-        self.reserve, self.clean_until = 0.0, deadline
+        self.reserve, self.clean_until = 0.0, Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
         self._rows = dict[int, Row]()

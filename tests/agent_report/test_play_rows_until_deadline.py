@@ -71,3 +71,16 @@ def test_what_costs_little_is_not_priced_as_the_slowest_attack(tmp_path: Path) -
     fault, *attacks = (one.seconds for one in rows.left_out)
     assert fault == pytest.approx(clean) and attacks == [60.0, 60.0]
     rows.close()
+
+
+def test_the_row_without_an_attack_is_played_whole_unless_it_has_a_limit(tmp_path: Path) -> None:
+    """Comparisons and standings need it, whatever time is left for the others."""
+    agent = victim(Plain())
+    rows = TrialPlayer(agent, Environment.of(Guess, agent), Episodes(3, 0), Deadline(0.0), tmp_path)
+    assert rows.play_clean()["mean_return"] == 20
+    rows.close()
+    limited = TrialPlayer(agent, Environment.of(Guess, agent), Episodes(3, 0), Deadline(None), tmp_path / "limited")
+    limited.clean_until = Deadline(0.0)
+    with pytest.raises(OutOfTime):
+        limited.play_clean()
+    limited.close()
