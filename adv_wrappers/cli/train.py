@@ -356,6 +356,8 @@ def train_agent_(
     shown = {column: key for column, key in shown.items() if best.get(key) is not None}
     _print_checkpoints(rows, best, shown | {"in training": "in_training", "seconds": "seconds"})
     say(f"* {hardened.protocol}, over {episodes} episodes that the training never sees")
+    if hardened.given_up:
+        say(f"WARNING: {hardened.given_up}")
     agent = hardened.victim
     assert agent.ref is not None
     say(f"the agent is {agent.ref}; adv-wrappers suite attacks it with everything that applies")

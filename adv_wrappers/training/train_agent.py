@@ -47,6 +47,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, given_budget
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv, json_value
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.presets import as_threat
 from adv_wrappers.registry import REWARDS, Rewards
 from adv_wrappers.training import default_sb3_hyperparameters as defaults
@@ -89,6 +90,8 @@ from adv_wrappers.utils.processes import check_processes, pickled
 from adv_wrappers.utils.torch_threads import one_thread
 from adv_wrappers.victims import Victim
 
+_GIVEN_UP = 0.2  # of the clean return, from which it is said
+
 
 @dataclass(frozen=True)
 class Hardened:
@@ -123,6 +126,17 @@ class Hardened:
         if all("max_diff" in point for point in self.record if point["late"]):
             rule = "mean of clean return and return under MaxDiff in shares of the budget, since all is lost at each"
         return f"the best of {count} checkpoints by the {rule}, at {row['steps']} of {last} steps"
+
+    @property
+    def given_up(self) -> str:
+        """What of the clean return it had on its way the agent gave up, in a sentence; "" for less than a fifth."""
+        row, before = self.record[self.best], max(self.record, key=lambda point: point["clean"])
+        if before["clean"] - row["clean"] <= _GIVEN_UP * abs(before["clean"]):
+            return ""
+        return (
+            f"without an attack it earned {number_text(before['clean'])} after {before['steps']} steps, and earns "
+            f"{number_text(row['clean'])} now: more steps may win that back, and a smaller eps gives up less"
+        )
 
 
 @holding

@@ -37,7 +37,7 @@ from adv_wrappers.training.checkpoints import AgentCheckpoints
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, save_agent, update_normaliser
 from adv_wrappers.training.sb3_vec_env_adapter import AgentVecEnv
 from adv_wrappers.training.train_adversary import train_adversary
-from adv_wrappers.training.train_agent import train_agent
+from adv_wrappers.training.train_agent import Hardened, train_agent
 from adv_wrappers.training.training_folder import TrainingFolder
 
 SMALL: dict[str, Any] = {
@@ -195,6 +195,20 @@ def test_only_the_second_half_is_chosen_from():
     for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
         checkpoints.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None)
     assert checkpoints.folder.best == 3 and checkpoints.found[0] == "agent 3"  # of equals, the longest trained
+
+
+@pytest.mark.parametrize(
+    ("clean", "best", "words"),
+    [
+        ([166.5, 99.7, 116.4], 2, "it earned 166.5 after 10 steps, and earns 116.4 now: more steps"),
+        ([-100.0, -90.0, -200.0], 2, "it earned -90 after 20 steps, and earns -200.0 now"),
+        ([100.0, 90.0, 85.0], 2, ""), ([-871.0, -100.0], 1, ""),
+    ],
+)  # fmt: skip
+def test_a_training_that_cost_much_of_the_clean_return_says_so(clean, best, words):
+    record = tuple({"steps": 10 * (place + 1), "clean": value} for place, value in enumerate(clean))
+    said = Hardened(None, None, record, best).given_up
+    assert words in said and bool(words) == bool(said)
 
 
 def test_steps_are_told_between_rollouts():
