@@ -21,7 +21,6 @@ SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose some
 _ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
 _OF_A_SWEEP = ("sweep", "feature", "moment", "few")  # kinds of rows whose eps may be beyond that of the verdict
 _FEW = 5  # episodes, up to which a verdict says how many it rests on
-_AIMED = frozenset(("fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "apgd", "beam", "pa-ad"))  # at an agent
 _WHOLE = 1e-6  # of the clean return, which rounding may take
 
 
@@ -232,8 +231,7 @@ def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
 def _noise_alone(agent: AgentSections) -> str:
     """That there was time for nothing but noise, of which an agent withstands far more than of any attack."""
     swept = {_attack_name(row) for sweep in agent.sweeps for curve in sweep.curves for row in curve.rows}
-    untried = {one.threat.partition(":")[0] for one in agent.choices.untried} - {"noise"}
-    if swept != {"noise"} or not untried & _AIMED:
+    if swept != {"noise"} or not agent.choices.untried:  # a sweep of noise that ended early is itself untried
         return ""
     return " There was time for noise alone: an attack that aims at the agent takes more, at smaller sizes."
 

@@ -76,9 +76,10 @@ def test_a_verdict_on_noise_alone_says_so(tmp_path: Path) -> None:
     for threats, alone in ((["noise:eps=0.1", "noise:eps=0.2"], True), (["noise:eps=0.1", "fgsm:eps=0.1"], False)):
         folder = tmp_path / str(alone)
         adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=folder)
-        untried = [{"threat": "max-diff", "why": "a strong attack", "seconds": 9.0}]
-        assert ("There was time for noise alone" in said(folder, untried=untried).sentence) == alone
-        assert "noise alone" not in said(folder, untried=[]).sentence, "no attack fits the agent"
+        for attack in ("max-diff", "noise"):
+            untried = [{"threat": attack, "why": "the sweep of eps", "seconds": 9.0}]
+            assert ("There was time for noise alone" in said(folder, untried=untried).sentence) == alone
+        assert "noise alone" not in said(folder, untried=[]).sentence, "no other attack fits the agent"
 
 
 def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
