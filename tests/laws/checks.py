@@ -595,7 +595,7 @@ def _streams(kept: list[Any]) -> list[Any]:
 
 def check_victim(case: Case, kind: str) -> None:
     """Law 7: weights, gradients, modes and buffers of the victim are what they were, also of a live one in training."""
-    victim = make_victim(case.rig.name, torch.float32, True)
+    victim = case.rig.victim(live=True)
 
     def snapshot() -> list[Any]:
         out = []
