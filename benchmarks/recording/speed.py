@@ -15,20 +15,29 @@ from benchmarks.recording.values import in_folder
 ROOT = Path(__file__).resolve().parents[2]
 SPEED = {
     "attacks": "--only mlp simba sac-actor --batches 1 64 --rounds 5 --least 0.1",
-    "wrappers": "--rounds 3",
+    "wrappers": "--rounds 9",
     "campaign": "--only load --tiny 200",
 }
 
+PEERS = {
+    "noise": "hand-written noise", "five layers of noise": "hand-written noise",
+    "action flip": "hand-written action flip", "action noise": "hand-written action noise",
+}  # fmt: skip
+
 
 def speed() -> dict[str, float]:
-    """Ratios within one run of the benchmarks in small form: to the floor of an attack, to bare steps, to the play."""
+    """Ratios within one run of the benchmarks in small form.
+
+    Of attacks to their floor, of steps to a bare one or to a wrapper written by hand, of a cell to its play.
+    """
     found = dict[str, float]()
     with in_folder() as folder:
+        (folder / "results").mkdir()
         for script, words in SPEED.items():
-            command = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py"), *words.split(), "--out", str(folder)]
+            command = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py"), *words.split(), "--out", "results"]
             path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})
-            data = json.loads((folder / f"{script}.json").read_text(encoding="utf-8"))
+            data = json.loads((folder / "results" / f"{script}.json").read_text(encoding="utf-8"))
             found |= {f"{script}: {name}": ratio for name, ratio in ratios(script, data)}
     return found
 
@@ -40,9 +49,12 @@ def ratios(script: str, data: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             if row["contestant"].startswith("adv_wrappers"):
                 yield f"{row['network']} {row['batch']} {row['contestant']}", row["ratio"]
     elif script == "wrappers":
-        for place, rows in {"CartPole, not attacked": data["cartpole"], **data["attacked"]}.items():
-            for name, row in rows.items():
-                yield f"{place} {name}", row["microseconds"] / rows["bare"]["microseconds"]
+        for name in ("Never()", "Every(k)", "Bernoulli(p)"):
+            yield f"CartPole, not attacked {name}", 1 + data["cartpole"][name]["added"]
+        for place, rows in data["attacked"].items():
+            for name, peer in PEERS.items():
+                if name in rows:
+                    yield f"{place} {name}", rows[name]["microseconds"] / rows[peer]["microseconds"]
         yield "MaxDiff, wrapper to hand-written loop", data["hopper"]["wrapper_to_hand"]
         yield "MaxDiff, evaluate to wrapper", data["hopper"]["evaluate_to_wrapper"]
     else:
