@@ -128,7 +128,7 @@ def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margi
             axis.append((share if turn % 3 == 2 else steep).argmax(1))
         left = torch.cat(open_) & ~found[owner]
         keep = left.any(1)
-        if turn == 0:  # every box is its own part still
+        if turn == 0 and bool(keep.any()):  # every box is its own part still; many networks take no empty batch
             found[keep] |= _reached(module, low[keep], high[keep])
             left &= ~found
             keep = left.any(1)

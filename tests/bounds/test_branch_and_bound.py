@@ -113,3 +113,17 @@ def test_outputs_that_are_seen_at_points_are_the_largest_somewhere():
     decision = decide(net, low, high)
     assert (decision.possible | ~seen).all() and seen.any(1).all() and seen.sum() > 0.9 * decision.found.sum()
     assert torch.equal(largest_at_points(net, low, low), decide(net, low, low).found)
+
+
+def test_a_network_that_takes_no_empty_batch():
+    """Where all is decided by the first bounds, nothing is left to ascend from."""
+
+    class Reshaped(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x.reshape(x.size(0), -1))
+
+    net, x = Reshaped(*net_of(2, nn.ReLU)), randn(4, 2)
+    with pytest.raises(RuntimeError, match="0 elements"):
+        net(x[:0])
+    low, high = x - 1e-9, x + 1e-9
+    assert decide(net, low, high).possible.tolist() == decide(net_of(2, nn.ReLU), low, high).possible.tolist()
