@@ -266,9 +266,10 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
         name = _feature_name(agent, one)
         where = size if choices.at else f"{size} in all features"
+        whole = f"of {number_text(clean)}" if clean > 0 else f"from a mean return of {number_text(clean)}"
         return (
-            f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} of "
-            f"{number_text(clean)} ({_attack_name(one)}); one of {where} takes {number_text(lost)} "
+            f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} {whole} "
+            f"({_attack_name(one)}); one of {where} takes {number_text(lost)} "
             f"({_attack_name(row)}).{below}"
         )
     taken = f"{number_text(lost)} of {number_text(clean)}"

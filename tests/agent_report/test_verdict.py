@@ -71,6 +71,30 @@ def test_the_next_step_is_a_training_that_can_begin_with_the_agent(folder: Path,
     assert not any(step.command for step in said(folder, harden_by="").next)
 
 
+def test_what_one_feature_takes_of_a_negative_return(folder: Path) -> None:
+    (agent,) = read_reports(folder).agents
+    lowered = {row.row["threat"]: {**row.row, "mean_return": row.row["mean_return"] - 200} for row in agent.rows}
+    curves = tuple(
+        replace(curve, rows=tuple(replace(row, row=lowered[row.row["threat"]]) for row in curve.rows))
+        for curve in agent.features
+    )
+    sweeps = tuple(
+        replace(
+            sweep,
+            clean=replace(sweep.clean, row=lowered[sweep.clean.row["threat"]]),
+            curves=tuple(
+                replace(curve, rows=tuple(replace(row, row=lowered[row.row["threat"]]) for row in curve.rows))
+                for curve in sweep.curves
+            ),
+        )
+        for sweep in agent.sweeps
+    )
+    rows = tuple(replace(row, row=lowered[row.row["threat"]]) for row in agent.rows)
+    report = replace(agent.report, minimum={"kind": "unknown", "value": None})
+    sentence = verdict(replace(agent, report=report, rows=rows, features=curves, sweeps=sweeps)).sentence
+    assert " alone takes " in sentence and " from a mean return of -80 (" in sentence
+
+
 def test_a_verdict_on_noise_alone_says_so(tmp_path: Path) -> None:
     """An agent withstands far more noise than errors that are aimed at it."""
     for threats, alone in ((["noise:eps=0.1", "noise:eps=0.2"], True), (["noise:eps=0.1", "fgsm:eps=0.1"], False)):
