@@ -421,9 +421,15 @@ class _Sections:
         for count in counts:
             most = _ROW_SECONDS if count <= _MANY else min(_ROW_SECONDS, _ROW_SHARE * self.limit)
             if count * seconds <= most:
-                return count
+                return min(count, _MANY) if count > _MANY and self._is_searched() else count
         room = _CLEAN_SHARE * self.deadline.left / max(self.ranges.seconds * self.ranges.length, 1e-9)
         return max(min(counts[-1], int(room)), 1)
+
+    def _is_searched(self) -> bool:
+        """Whether whole episodes may be searched: all of them, and a search that does not finish finds nothing."""
+        if self.ranges.choices or self.ranges.at is not None:
+            return False
+        return why_no_beam(self.victim, self.environment, Linf(_LARGE[0], self.ranges.scale)) is None
 
     def _sweep_of(self, part: ObservationRanges) -> EpsSweep:
         return EpsSweep(part.image, part.levels, part.whole, self.rows.clean["mean_return"], part.least_eps)

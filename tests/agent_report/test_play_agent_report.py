@@ -155,6 +155,23 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     assert "(noise, fgsm)" in made.verdict.sentence and "rests on 5 episodes" in made.verdict.sentence
 
 
+@pytest.mark.parametrize(("why", "count"), [(None, 10), ("its states cannot be saved", 30)])
+def test_a_search_has_few_episodes_to_go_through(
+    why: str | None, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One over thirty did not finish, and so found nothing, where a tenth of the episodes would have lost all."""
+    monkeypatch.setattr(play_agent_report, "why_no_beam", lambda *given: why)
+    agent = victim(Plain())
+    environment = adv.Environment.of(Guess, agent)
+    folder = play_agent_report.ReportFolder(tmp_path, agent, environment, 0)
+    sections = play_agent_report._Sections(
+        agent, environment, folder, 1e5, time.monotonic(), None, 1, None, None, lambda _: None
+    )
+    ranges: Any = SimpleNamespace(image=False, choices=None, at=None, scale=None, seconds=1e-6, length=20.0)
+    sections.ranges = ranges
+    assert sections._episodes() == count
+
+
 def short_cartpole() -> Any:
     return gym.make("CartPole-v1", max_episode_steps=40)
 
