@@ -271,7 +271,7 @@ def spread(module: nn.Module, gain: float = 2.0, last: float = 8.0) -> nn.Module
 class Start:
     """Zeros ``[rows, 8]`` twice, the state of :class:`Recurrent`."""
 
-    def __init__(self, dtype: torch.dtype, device: str) -> None:
+    def __init__(self, dtype: torch.dtype, device: str = "cpu") -> None:
         self.dtype, self.device = dtype, device
 
     def __call__(self, rows: int) -> tuple[torch.Tensor, ...]:

@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium as gym
@@ -18,14 +19,15 @@ from adv_wrappers.campaign import SuiteReport
 from adv_wrappers.cli import evaluation, main, resilience_commands
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.victims import zoo_names
+from tests.episodes import short_episodes_of
 from tests.processes import python
 
 
 @pytest.fixture(autouse=True)
-def short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_episodes() -> Iterator[None]:
     """Episodes of at most 60 steps, instead of 500 or 200."""
-    for env_id in ("CartPole-v1", "MountainCar-v0"):
-        monkeypatch.setattr(gym.registry[env_id], "max_episode_steps", 60)
+    with short_episodes_of(60, "CartPole-v1", "MountainCar-v0"):
+        yield
 
 
 def test_threats_as_a_module() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 
-import gymnasium as gym
 import pytest
 
 import adv_wrappers as adv
+from tests.episodes import short_episodes_of
 
 THREATS = [
     "fgsm:eps=0.05",
@@ -32,8 +32,7 @@ THREATS = [
 @pytest.fixture(scope="package", autouse=True)
 def short_episodes():
     """Episodes of CartPole of at most 120 steps, instead of 500, in the rows and where they are played again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gym.registry["CartPole-v1"], "max_episode_steps", 120)
+    with short_episodes_of(120, "CartPole-v1"):
         yield
 
 

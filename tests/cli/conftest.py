@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
+from collections.abc import Iterator
+
 import pytest
+
+from tests.episodes import short_episodes_of
 
 
 @pytest.fixture(autouse=True)
-def short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_episodes() -> Iterator[None]:
     """Episodes of CartPole of at most 60 steps, instead of 500."""
-    monkeypatch.setattr(gym.registry["CartPole-v1"], "max_episode_steps", 60)
+    with short_episodes_of(60, "CartPole-v1"):
+        yield

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
+from collections.abc import Iterator
+
 import pytest
+
+from tests.episodes import short_episodes_of
 
 
 @pytest.fixture(autouse=True)
-def short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_episodes() -> Iterator[None]:
     """Episodes of at most 60 steps, instead of 200 to 1000."""
-    for env_id in ("CartPole-v1", "Hopper-v5", "Pendulum-v1"):
-        monkeypatch.setattr(gym.registry[env_id], "max_episode_steps", 60)
+    with short_episodes_of(60, "CartPole-v1", "Hopper-v5", "Pendulum-v1"):
+        yield

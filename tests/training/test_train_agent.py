@@ -483,12 +483,6 @@ def test_a2c_learns_cartpole_under_attack():
     assert hardened.victim.select == "sample" and row["clean"] > 50 and row["attacked"] > 50  # 22 to begin with
 
 
-@dataclass(frozen=True)
-class _OnActions(SARL):
-    name = "test-on-actions"
-    on = "action"
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
@@ -498,7 +492,7 @@ class _OnActions(SARL):
         ({"within": adv.Linf(0.1)}, ThreatError, "give either eps"),
         ({"eps": None, "within": adv.Linf(0.1), "scale": "victim"}, ThreatError, "give either eps.*scale='victim'"),
         ({"eps": None, "scale": 2.0}, ThreatError, "give either eps"),
-        ({"adversary": _OnActions()}, ThreatError, "actors on observations"),
+        ({"adversary": adv.ActionPAAD()}, ThreatError, "actors on observations"),
         ({"steps": 0}, ValueRangeError, "steps must be an integer from 1 to 1000000000000"),
         ({"phase": True}, ValueRangeError, "phase must be an integer from 1 to 1000000000000"),
         ({"ratio": 0}, ValueRangeError, "ratio must be a finite number above 0"),
