@@ -20,7 +20,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from tests.core.helpers import chooser, mlp
 from tests.core.tape import install
-from tests.laws.checks import Case, cases, fitting, seeds_of, wrapper
+from tests.laws.checks import Case, by_turns, cases, fitting, seeds_of, wrapper
 from tests.rigs import RIGS, run, same
 
 CASES = [case for case in cases("observation") if adv.presets[case.preset].kind.capturable]
@@ -46,19 +46,23 @@ def test_recorded_attacks_are_the_plain_ones(monkeypatch, case):
     compare(monkeypatch, case, "tensor")
 
 
-@pytest.mark.parametrize("kind", ["next", "same", "env"])
-@pytest.mark.parametrize("case", HOSTED, ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(HOSTED, ["next", "same", "env"], 1), ids=str)
 def test_recorded_attacks_of_values_on_the_host(monkeypatch, case, kind):
     compare(monkeypatch, case, kind)
 
 
-@pytest.mark.parametrize("budget", ["linf", "scaled", "l2", "l0", "newest"])
-@pytest.mark.parametrize("rig", ["q", "image", "recurrent", "dict"])
-@pytest.mark.parametrize("kind", ["tensor", "next"])
-def test_recorded_under_every_budget_and_a_timing(monkeypatch, rig, budget, kind):
-    case = Case("pgd", RIGS[rig])
-    if budget in fitting(case):
-        compare(monkeypatch, case, kind, budget=budget, when=adv.Bernoulli(0.6))
+PGD = [
+    (case, budget)
+    for case in (Case("pgd", RIGS[rig]) for rig in ("q", "image", "recurrent", "dict"))
+    for budget in ("linf", "scaled", "l2", "l0", "newest")
+    if budget in fitting(case)
+]
+
+
+@pytest.mark.parametrize(("cased", "kind"), by_turns(PGD, ["tensor", "next"], 1))
+def test_recorded_under_every_budget_and_a_timing(monkeypatch, cased, kind):
+    case, budget = cased
+    compare(monkeypatch, case, kind, budget=budget, when=adv.Bernoulli(0.6))
 
 
 ATTACK = adv.MinBest(chooser(mlp(4, 3)), steps=2, step=0.5, random_start=True)

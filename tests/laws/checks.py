@@ -14,6 +14,7 @@ import pickle
 import shutil
 import tempfile
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -251,21 +252,35 @@ _fitting: dict[Any, tuple[str, ...]] = {}
 
 
 def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
-    """Every preset of the table on the rigs that it fits, at most ``rigs`` of them.
+    """Every preset of the table on the first ``rigs`` of those that it fits; by default on some that cover all.
+
+    Those are the most telling rig of a preset, another by turns, and each rig on which no preset of the same sort was
+    before: every preset is on two rigs, and every rig has every sort of preset that fits it.
 
     Raises:
         AssertionError: for a preset that fits none: it would otherwise escape every law.
     """
-    out = []
-    for preset in adv.presets:
-        on = adv.presets[preset].on
-        fit = [rig for rig in RIGS.values() if rig.parameters == (on == "dynamics")]
-        fit = [RIGS["q"], RIGS["mean"]] if on == "reward" else fit  # whose observations say nothing of rewards
+    out = list[Case]()
+    covered = set[tuple[str, str, bool, bool]]()
+    for turn, (preset, entry) in enumerate(adv.presets.items()):
+        fit = [rig for rig in RIGS.values() if rig.parameters == (entry.on == "dynamics")]
+        fit = [RIGS["q"], RIGS["mean"]] if entry.on == "reward" else fit  # whose observations say nothing of rewards
         found = [case for rig in fit if fitting(case := Case(preset, rig))]
         assert found, f"no rig fits the preset {preset!r}: add a victim to tests/rigs.py"
         found.sort(key=lambda case: _RANK.index(case.rig.name))
+        if rigs is None:
+            sort = entry.on, issubclass(entry.kind, VictimAttack), issubclass(entry.kind, NativePerturbation)
+            chosen = found[0], found[-1 - turn % max(len(found) - 1, 1)]
+            found = [case for case in found if case in chosen or (case.rig.name, *sort) not in covered]
+            covered |= {(case.rig.name, *sort) for case in found}
         out += [case for case in found[:rigs] if on in (None, case.on)]
     return out
+
+
+def by_turns(cases: Sequence[Any], kinds: Sequence[Any], each: int = 2) -> list[tuple[Any, Any]]:
+    """Every case in ``each`` of the kinds of environment, by turns, so that every kind has cases of every sort."""
+    turn = itertools.cycle(kinds)
+    return [(case, kind) for case in cases for kind in itertools.islice(turn, each)]
 
 
 _RANK = (

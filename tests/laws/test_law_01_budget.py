@@ -10,8 +10,8 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import SpaceError
-from tests.laws.checks import BUDGETS, Case, cases, check_budget, fitting
-from tests.rigs import RIGS
+from tests.laws.checks import BUDGETS, Case, by_turns, cases, check_budget, fitting
+from tests.rigs import KINDS, RIGS
 
 
 @pytest.mark.parametrize(("case", "budget"), [pytest.param(c, b, id=f"{c}-{b}") for c in cases() for b in fitting(c)])
@@ -19,8 +19,7 @@ def test_single(case, budget):
     check_budget(case, budget)
 
 
-@pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3", "tensor"])
-@pytest.mark.parametrize("case", cases(rigs=1), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=1), KINDS[1:]), ids=str)
 def test_vectors(case, kind):
     check_budget(case, fitting(case)[0], kind)
 

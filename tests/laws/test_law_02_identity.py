@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws.checks import cases, check_identity
+from tests.laws.checks import by_turns, cases, check_identity
 from tests.rigs import KINDS
 
 
@@ -13,7 +13,6 @@ def test_single(case):
     check_identity(case, "env")
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
-@pytest.mark.parametrize("case", cases(rigs=1), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=1), KINDS[1:]), ids=str)
 def test_vectors(case, kind):
     check_identity(case, kind)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws.checks import Remembering, cases, check_fresh, check_seeds, fitting
+from tests.laws.checks import Remembering, by_turns, cases, check_fresh, check_seeds, fitting
 from tests.rigs import KINDS, RIGS
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", cases(rigs=1), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=1), KINDS), ids=str)
 def test_rows(case, kind):
     check_seeds(case, kind)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
-from tests.laws.checks import Case, Remembering, cases, check_vector
+from tests.laws.checks import Case, Remembering, by_turns, cases, check_vector
 from tests.rigs import KINDS, RIGS
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
-@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=2), KINDS[1:]), ids=str)
 def test_every_preset(case, kind):
     """A vector of wrapped environments is made of the single ones: looking inside the first kind of all is enough."""
     check_vector(case, kind, inside=kind == "next")

@@ -12,12 +12,11 @@ from gymnasium.utils.env_checker import check_env
 from safetensors.torch import save_file
 
 import adv_wrappers as adv
-from tests.laws.checks import Case, cases, check_environment_api, check_types
+from tests.laws.checks import Case, by_turns, cases, check_environment_api, check_types
 from tests.rigs import KINDS, RIGS
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", cases(rigs=3), ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=3), KINDS), ids=str)
 def test_types(case, kind):
     check_types(case, kind)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws.checks import cases, check_victim
+from tests.laws.checks import by_turns, cases, check_victim
+from tests.rigs import KINDS
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if not c.exact], ids=str)
@@ -12,7 +13,6 @@ def test_single(case):
     check_victim(case, "env")
 
 
-@pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3", "tensor"])
-@pytest.mark.parametrize("case", [c for c in cases(rigs=1) if not c.exact], ids=str)
+@pytest.mark.parametrize(("case", "kind"), by_turns([c for c in cases(rigs=1) if not c.exact], KINDS[1:]), ids=str)
 def test_vectors(case, kind):
     check_victim(case, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import gymnasium as gym
@@ -48,12 +49,13 @@ def _mlp(prefix, inputs, outputs):
     return out
 
 
-@pytest.fixture
-def refs(tmp_path):
+@pytest.fixture(scope="module")
+def refs(tmp_path_factory):
     """A discrete victim of CartPole and a continuous one of InvertedPendulum, as cards; none for images.
 
     Of FrozenLake, which shows one number of 16, one that SB3 has saved: cards hold no such networks.
     """
+    tmp_path = tmp_path_factory.mktemp("victims")
     lake = tmp_path / "lake.zip"
     PPO("MlpPolicy", gym.make("FrozenLake-v1"), seed=0, device="cpu").save(lake)
     return {
@@ -88,8 +90,9 @@ def _arguments(preset, refs):
         kwargs |= {"victim": ref} if ref else {}
         if adv.presets[preset].on == "observation" and ref and env != "FrozenLake-v1":  # which has no distances
             kwargs["eps"] = 0.05
-        if hasattr(adv.presets[preset].kind, "queries"):
-            kwargs["queries"] = 16
+        takes = {field.name for field in dataclasses.fields(adv.presets[preset].kind)}
+        short = {"queries": 16, "searches": 1, "restarts": 1} | ({} if preset in PLANNED else {"steps": 3})
+        kwargs |= {name: value for name, value in short.items() if name in takes and name not in kwargs}
         try:
             adv.wrap(gym.make(env), adv.threat(preset, **kwargs)).close()
         except adv.AdvWrappersError:

@@ -6,6 +6,8 @@ policy runner, in an environment under the director as a :class:`Learned` pertur
 
 from __future__ import annotations
 
+import itertools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Induce, Learned, Timed
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
+from tests.laws.checks import by_turns
 from tests.rigs import spread
 
 CART = gym.make("CartPole-v1")
@@ -71,7 +74,7 @@ ACTORS = {
     "literal": lambda v: PAAD(v, variant="literal", steps=2),
     "released": lambda v: PAAD(v, variant="released"),
     "pa-ad-action": lambda v: ActionPAAD(v),
-    "hybrid": lambda v: Hybrid(PAAD(v, form="target"), ActionPAAD(v), adv.Valid()),
+    "hybrid": lambda v: Hybrid(PAAD(v, form="target", steps=2), ActionPAAD(v), adv.Valid()),
     "timed": lambda v: Timed(adv.MinBest(steps=2), v),
     "timed action": lambda v: Timed(adv.WorstAction(by="policy"), v),
     "induce": lambda v: Induce(v),
@@ -100,8 +103,8 @@ def test_single(kind, name):
     agent = victim(kind)
     actor = ACTORS[name](agent)
     objective = director(actor)
-    deployed = deploy(gym.make("CartPole-v1"), Learned(objective, actor), name)
-    game = AdversaryEnv(gym.make("CartPole-v1"), agent, actor, budget_of(name), WHEN)
+    deployed = deploy(gym.make("CartPole-v1", max_episode_steps=60), Learned(objective, actor), name)
+    game = AdversaryEnv(gym.make("CartPole-v1", max_episode_steps=60), agent, actor, budget_of(name), WHEN)
     runner = PolicyRunner(agent, 1)
     moved = False
     for seed in (3, None, 7, None):
@@ -125,9 +128,11 @@ def test_single(kind, name):
     assert moved
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize(("kind", "name"), [c for c in CASES if c[1] not in ("target", "literal", "released")])
-def test_vector(mode, kind, name):
+@pytest.mark.parametrize(
+    ("case", "mode"), by_turns([c for c in CASES if c[1] not in ("target", "literal", "released")], AutoresetMode, 1)
+)
+def test_vector(case, mode):
+    kind, name = case
     agent = victim(kind)
     actor = ACTORS[name](agent)
     objective = director(actor)
@@ -200,11 +205,14 @@ CONTINUOUS = {
 BOX = adv.Linf(0.3)
 
 
-@pytest.mark.parametrize("observe", ["state", "state+action"])
-@pytest.mark.parametrize("kind", ["mean", "gaussian"])
-@pytest.mark.parametrize("name", CONTINUOUS)
-@pytest.mark.parametrize("wrapper", ["env", "vector", "sb3"])
-def test_continuous_actions(wrapper, name, kind, observe):
+@pytest.mark.parametrize(
+    ("case", "wrapper"),
+    by_turns(
+        [*itertools.product(CONTINUOUS, ["mean", "gaussian"], ["state", "state+action"])], ["env", "vector", "sb3"], 1
+    ),
+)
+def test_continuous_actions(case, wrapper):
+    name, kind, observe = case
     agent = pusher(kind, "sample" if kind == "gaussian" else "mode")
     actor, within = CONTINUOUS[name](agent)
     actions = actor.action_space((2,))

@@ -376,7 +376,7 @@ def _mirrored(played, name):
     if played == "single":
         fails(mirror.test_single, "logits", name)
     else:
-        fails(mirror.test_vector, AutoresetMode.SAME_STEP, "logits", name)
+        fails(mirror.test_vector, ("logits", name), AutoresetMode.SAME_STEP)
 
 
 @pytest.mark.parametrize("played", ["single", "vector"])
