@@ -49,6 +49,19 @@ class ComparedRows:
     difference: MeanWithInterval
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A page that compares two reports.
+
+    Attributes:
+        page: its file.
+        sentence: what it says first.
+    """
+
+    page: Path
+    sentence: str
+
+
 def compare_pages(
     a: str | Path,
     b: str | Path,
@@ -58,7 +71,7 @@ def compare_pages(
     trust: bool = False,
     make: MakeEnv | None = None,
     progress: Progress | None = None,
-) -> Path:
+) -> Comparison:
     """Write a page that compares two reports, of two agents or of two versions of one.
 
     Args:
@@ -71,28 +84,11 @@ def compare_pages(
         make: the function that makes the environment, where the reports were made with one: no file's is called.
         progress: called as ``progress(what, done, of how many)``.
 
-    Returns:
-        ``out``.
-
     Raises:
         ValueRangeError: for reports of different environments or episodes, for files with several that could be
             compared, and where the two have no attack in common.
         StoreError, OutputError: as for :func:`.write_page`.
     """
-    return compare(a, b, out, minutes, trust=trust, make=make, progress=progress)[0]
-
-
-def compare(
-    a: str | Path,
-    b: str | Path,
-    out: str | Path,
-    minutes: float = 0.0,
-    *,
-    trust: bool = False,
-    make: MakeEnv | None = None,
-    progress: Progress | None = None,
-) -> tuple[Path, str]:
-    """The page that :func:`compare_pages` writes, and what it says in its first sentences."""
     path = Path(out)
     check_target(path)
     first, second = _pair(read_reports(a), read_reports(b))
@@ -106,7 +102,7 @@ def compare(
         agents, notes = completed.agents, [*notes, *completed.notes]
     page, sentence = _page(*agents, notes)
     write(path, page)
-    return path, sentence
+    return Comparison(path, sentence)
 
 
 def _pair(a: StoredReports, b: StoredReports) -> tuple[AgentSections, AgentSections]:

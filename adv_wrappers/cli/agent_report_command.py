@@ -114,7 +114,7 @@ def report_(
 
 def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: bool, make: MakeFunction | None) -> None:
     """The page of one store, or of two that are compared."""
-    from adv_wrappers.agent_report.html_comparison import compare
+    from adv_wrappers.agent_report.html_comparison import compare_pages
     from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
 
     if len(sources) > 2:
@@ -125,8 +125,8 @@ def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: boo
     if len(paths) == 2:
         page = out or Path("comparison.html")
         with resumable(page.with_name(f"{page.stem}-rows")), show_progress() as move:
-            _, sentence = compare(paths[0], paths[1], page, minutes, trust=trust, make=make, progress=move)
-        make_console().print(sentence, markup=False)
+            found = compare_pages(paths[0], paths[1], page, minutes, trust=trust, make=make, progress=move)
+        make_console().print(found.sentence, markup=False)
     else:
         page = write_page(paths[0], out or (paths[0] if paths[0].is_dir() else paths[0].parent) / PAGE_FILE)
     make_console().print(f"the page: {page}", markup=False, soft_wrap=True)

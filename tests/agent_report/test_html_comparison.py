@@ -11,7 +11,7 @@ import sqlite3
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.agent_report.html_comparison import _labels, _pair, compare, compare_pages
+from adv_wrappers.agent_report.html_comparison import _labels, _pair, compare_pages
 from adv_wrappers.agent_report.rows_by_section import read_reports
 from adv_wrappers.agent_report.svg_charts import eps_text
 from adv_wrappers.agent_report.verdict import verdict
@@ -31,7 +31,7 @@ def other(tmp_path_factory):
 
 
 def test_two_agents_are_compared_under_the_attacks_of_both(played, other, tmp_path):
-    text = compare_pages(played, other, tmp_path / "both.html").read_text(encoding="utf-8")
+    text = compare_pages(played, other, tmp_path / "both.html").page.read_text(encoding="utf-8")
     assert "<title>zoo:cartpole-dqn and zoo:cartpole-radial-dqn in CartPole-v1" in text
     assert "No eps tells zoo:cartpole-dqn and zoo:cartpole-radial-dqn apart" in text
     table = text.split('<table class="sortable">')[1].split("</table>")[0]
@@ -47,7 +47,7 @@ def test_the_sentence_is_about_the_largest_difference_that_is_told_apart(played,
         connection.execute(f"UPDATE cells SET row = {row} WHERE name = 'fgsm:eps=0.05'")
         connection.execute("UPDATE runs SET about = json_set(about, '$.victim.ref', 'zoo:weaker')")
     connection.close()
-    text = compare_pages(played, folder, tmp_path / "both.html").read_text(encoding="utf-8")
+    text = compare_pages(played, folder, tmp_path / "both.html").page.read_text(encoding="utf-8")
     found = re.search(
         r"at eps 0.05 leaves zoo:cartpole-dqn ([0-9.]+) more than zoo:weaker \(([0-9.]+) to .* fewer than 10 episodes",
         text,
@@ -66,30 +66,31 @@ def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
         row = "json_set(row, '$.returns', json('[70, 71, 72]'), '$.mean_return', 71.0)"
         connection.execute(f"UPDATE cells SET row = {row} WHERE name = 'none'")
         connection.execute("UPDATE runs SET about = json_set(about, '$.victim.ref', 'zoo:other')")
-    page, said = compare(tmp_path / "before", tmp_path / "after", tmp_path / "both.html")
+    found = compare_pages(tmp_path / "before", tmp_path / "after", tmp_path / "both.html")
     (agent,) = read_reports(tmp_path / "before").agents
     figure = verdict(agent).figure
     left = number_text(figure.value)
-    assert said.startswith(
+    assert found.sentence.startswith(
         f"At eps {eps_text(figure.eps)}, that of the verdict on zoo:cartpole-dqn, the strongest attack leaves "
     )
-    assert f"{left} of zoo:other and {left} of zoo:cartpole-dqn, which these episodes do not tell apart." in said
-    assert said.endswith("Without an attack the means are 71 of zoo:other and 120.0 of zoo:cartpole-dqn.")
-    assert said.replace("'", "&#39;") in page.read_text(encoding="utf-8")
+    kept = f"{left} of zoo:other and {left} of zoo:cartpole-dqn, which these episodes do not tell apart."
+    assert kept in found.sentence
+    assert found.sentence.endswith("Without an attack the means are 71 of zoo:other and 120.0 of zoo:cartpole-dqn.")
+    assert found.sentence.replace("'", "&#39;") in found.page.read_text(encoding="utf-8")
 
 
 def test_the_same_budget_is_compared_whatever_the_order_of_rows(tmp_path):
     threats = ["noise:eps=0.1", "noise:eps=0.2", "noise:eps=0.1,norm=l2", "noise:eps=0.2,norm=l2"]
     for name, order in (("a", threats), ("b", threats[::-1])):
         adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", order, episodes=2, out=tmp_path / name, env_kwargs=SHORT)
-    text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").read_text(encoding="utf-8")
+    text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").page.read_text(encoding="utf-8")
     description = re.search("two agents under the same attacks[^<]*", text)[0]
     pairs = re.findall(r"eps [0-9.]+: ([0-9.]+) and ([0-9.]+)", description)
     assert len(pairs) == 3 and all(one == other for one, other in pairs)
 
 
 def test_the_same_rows_differ_by_nothing(played, tmp_path):
-    text = compare_pages(played, played, tmp_path / "both.html").read_text(encoding="utf-8")
+    text = compare_pages(played, played, tmp_path / "both.html").page.read_text(encoding="utf-8")
     assert "No eps tells zoo:cartpole-dqn, first and zoo:cartpole-dqn, second apart" in text
 
 
@@ -120,7 +121,7 @@ def test_what_cannot_be_compared_is_named(played, tmp_path, env, options, expect
 
 def test_the_first_episodes_are_compared_where_one_report_has_more(played, tmp_path):
     adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", SOME, episodes=2, out=tmp_path)
-    text = compare_pages(tmp_path, played, tmp_path / "both.html").read_text(encoding="utf-8")
+    text = compare_pages(tmp_path, played, tmp_path / "both.html").page.read_text(encoding="utf-8")
     assert "the first 2 episodes" in text and "2 episodes miss an event" in text
     (two,), (three,) = read_reports(tmp_path).agents, read_reports(played).agents
     assert two.report.threats[1]["returns"] == three.report.threats[3]["returns"][:2]
@@ -138,7 +139,7 @@ def test_budgets_in_units_of_each_agent_are_the_same_budget(tmp_path):
             "features": [{"name": name} for name in ("place", "speed", "angle", "turn")],
         }
         (tmp_path / name / "choices.json").write_text(json.dumps(choices))
-    text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").read_text(encoding="utf-8")
+    text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").page.read_text(encoding="utf-8")
     assert text.split('<table class="sortable">')[1].split("</table>")[0].count("<tr data-kind") == 3
     assert "most of all those of place 1 and 0.5;" in text
 

@@ -75,7 +75,7 @@ def pages(played, tmp_path_factory):
     return {
         "standing": standing.as_uri(),
         "report": write_page(folder, folder / "report.html").as_uri(),
-        "comparison": compare_pages(folder, played, folder / "both.html").as_uri(),
+        "comparison": compare_pages(folder, played, folder / "both.html").page.as_uri(),
         "several": write_page(folder / "suite", folder / "several.html").as_uri(),
     }
 
