@@ -108,11 +108,8 @@ def _perturb(engine: AttackedLayer, context: Context) -> tuple[Batch, Tensor | N
 
 def _permitted(engine: AttackedLayer, y: Tensor, exact: Tensor, mask: Tensor) -> Tensor:
     """Discrete actions ``[B, *S]``; where the mask ``[B, sum of choices]`` forbids one, the agent's own stays."""
-    counts = engine.field.choices or ()
-    if mask.shape[-1] != sum(counts):  # of something else
-        return y
     index = (y - engine.field.bounds(y.device)[0].to(y.dtype)).long().reshape(len(y), -1)
-    index = index + _first_choices(counts, y.device)
+    index = index + _first_choices(engine.field.choices or (), y.device)
     return torch.where(mask.bool().gather(-1, index).view_as(y), y, exact)
 
 

@@ -211,33 +211,38 @@ def with_mask(obs: Any, info: Info) -> Info:
     return info if mask is None or mask is info.get(MASK) else {**info, MASK: mask}
 
 
-def side_by_side_mask(mask: Any, space: Space | None = None) -> Any:
+def mask_choices(space: Space) -> tuple[int, ...]:
+    """How many entries a mask has for each action of a space; none where masks have another form, or there are none."""
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    return tuple(space.nvec.tolist()) if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1 else ()
+
+
+def side_by_side_mask(mask: Any, choices: tuple[int, ...]) -> Any:
     """A mask as one array: Gymnasium's of a MultiDiscrete is a tuple, with an array or a list for every entry.
 
     Args:
         mask: of one row or of several, or None.
-        space: of the actions; None where nothing is known of it.
+        choices: the :func:`mask_choices` of the actions.
+
+    Returns:
+        None where there is none, and for actions whose masks have another form.
 
     Raises:
-        SpaceError: for a mask of another length than the space has choices.
+        SpaceError: for a mask of another length.
     """
+    if mask is None or not choices:
+        return None
+    if isinstance(mask, np.ndarray) and mask.dtype.kind == "O":  # a tuple a row, as a vector collects them
+        whole = np.ones(sum(choices), np.int8)
+        return np.stack([whole if row is None else side_by_side_mask(row, choices) for row in mask])
     parts = isinstance(mask, (tuple, list)) and len(mask) > 0 and np.ndim(mask[0]) > 0
-    choices = _choices_of(space)
-    ragged = isinstance(mask, np.ndarray) and mask.dtype.kind == "O"  # a tuple a row, which no array holds
-    if mask is not None and choices and not ragged:
-        lengths = [np.shape(part)[-1] for part in mask] if parts else [*np.shape(mask)[-1:]]
-        expected = choices if parts else [sum(choices)]
-        if lengths != expected:
-            wanted, found = (" and ".join(map(str, sizes)) or "none" for sizes in (expected, lengths))
-            raise SpaceError(f"{MASK} must hold {wanted} entries, one for every choice of {space}, got {found}")
+    lengths = tuple(np.shape(part)[-1] for part in mask) if parts else np.shape(mask)[-1:]
+    expected = choices if parts else (sum(choices),)
+    if lengths != expected:
+        wanted, found = (" and ".join(map(str, sizes)) or "none" for sizes in (expected, lengths))
+        raise SpaceError(f"{MASK} must hold {wanted} entries, one for every choice of an action, got {found}")
     return np.concatenate([np.asarray(part) for part in mask], -1) if parts else mask
-
-
-def _choices_of(space: Space | None) -> list[int]:
-    """How many entries a mask has for each action of a space; none where masks have another form, or there are none."""
-    if isinstance(space, spaces.Discrete):
-        return [int(space.n)]
-    return space.nvec.tolist() if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1 else []
 
 
 class Labelled(Protocol):

@@ -26,7 +26,6 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from adv_wrappers.core.spaces import MASK, side_by_side_mask
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError
 from adv_wrappers.snapshots.save_and_restore_python_objects import KeepsItself, Walk
@@ -110,7 +109,6 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
             and type(terminated) in _FLAGS
             and type(truncated) in _FLAGS
             and type(info) is dict
-            and MASK not in info
         ):
             check_step(self.env, answer)
             if type(obs) is np.ndarray and self._shape is not None:
@@ -283,7 +281,6 @@ def checked_reset(env: Env, seed: int | None, options: Info | None) -> tuple[Any
             f"return observation, {{}}"
         )
     _check_observation(env, "reset", answer[0])
-    _check_mask(env, "reset", answer[1])
     found: tuple[Any, Info] = tuple(answer)
     return found
 
@@ -349,7 +346,6 @@ def check_step(env: Env, answer: Any) -> None:
     if not isinstance(info, Mapping):
         raise SpaceError(f"{of} must return a dictionary as its info, got {info!r:.60}: {_STEP}")
     _check_observation(env, "step", observation)
-    _check_mask(env, "step", info)
 
 
 def _is_number(value: Any) -> bool:
@@ -368,13 +364,6 @@ def _check_observation(env: Env, call: str, value: Any) -> None:
         wrong = f"an observation of {env.observation_space}, got {value!r:.60} ({error})"
     if wrong:
         raise SpaceError(f"{call} of {_name(env)} must return {wrong}: it is what observation_space declares")
-
-
-def _check_mask(env: Env, call: str, info: Mapping[str, Any]) -> None:
-    try:
-        side_by_side_mask(info.get(MASK), env.action_space)
-    except SpaceError as error:
-        raise SpaceError(f"in the info that {call} of {_name(env)} returned, {error}") from None
 
 
 def _misfit(space: Space, value: Any, path: str) -> str | None:

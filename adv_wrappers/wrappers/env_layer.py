@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.episode_and_step_counters import row_seeds
 from adv_wrappers.core.perturbation import How, When
-from adv_wrappers.core.spaces import MASK, At, side_by_side_mask, with_mask
+from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
@@ -54,6 +54,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
         self._unchecked = 0 if layers(env) else CHECKED_STEPS
         self._masked = isinstance(env.observation_space, spaces.Dict) and MASK in env.observation_space.spaces
+        self._choices = mask_choices(env.action_space)
         self._action_mask: torch.Tensor | None = None
         self._takes = self.on == "action" or not quantize
 
@@ -116,8 +117,6 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
         if self.on == "observation":
             return floated(obs, self.engine.field.paths)
-        mask = info.get(MASK)
-        self._action_mask = (
-            None if mask is None else torch.as_tensor(side_by_side_mask(mask, self.env.action_space))[None]
-        )
+        mask = side_by_side_mask(info.get(MASK), self._choices)
+        self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
         return obs

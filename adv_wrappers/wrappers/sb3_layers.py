@@ -13,9 +13,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import How, On, When
-from adv_wrappers.core.spaces import MASK, At, side_by_side_mask, with_mask
+from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.types import Info, Space
+from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -62,13 +62,14 @@ class VecLayer(Layer, VecEnvWrapper):
             self.observation_space = self.perturbed_space
         space = venv.observation_space
         self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+        self._choices = mask_choices(venv.action_space)
         self._masks: torch.Tensor | None = None
 
     def reset(self) -> Any:
         """Reset all rows."""
         obs, _ = self._restart()
         self.reset_infos = self._with_masks(obs, self._reset_infos_beneath())
-        self._masks = _masks(self.reset_infos, self.venv.action_space)
+        self._masks = _masks(self.reset_infos, self._choices)
         return self.engine.observe(self._received(obs))
 
     def _restart(self) -> tuple[Any, list[int | None]]:
@@ -97,7 +98,7 @@ class VecLayer(Layer, VecEnvWrapper):
             infos = [info if done else new for info, new, done in zip(infos, going, dones, strict=True)]
             # the last info of an episode is not about the first action of the next
             known = [self.reset_infos[i] if done else infos[i] for i, done in enumerate(dones)]
-            self._masks = _masks(known, self.venv.action_space)
+            self._masks = _masks(known, self._choices)
         obs = engine.observe(self._received(obs))
         attacked = np.broadcast_to(engine.attacked, (self.num_envs,))
         true = engine.true if self.keep_true else None
@@ -140,9 +141,9 @@ class VecLayer(Layer, VecEnvWrapper):
         return [with_mask({MASK: mask}, info) for mask, info in zip(obs[MASK], infos, strict=True)]
 
 
-def _masks(infos: Sequence[Info], space: Space) -> torch.Tensor | None:
-    if infos and all(MASK in info for info in infos):
-        return torch.as_tensor(np.stack([side_by_side_mask(info[MASK], space) for info in infos]))
+def _masks(infos: Sequence[Info], choices: tuple[int, ...]) -> torch.Tensor | None:
+    if choices and infos and all(MASK in info for info in infos):
+        return torch.as_tensor(np.stack([side_by_side_mask(info[MASK], choices) for info in infos]))
     return None
 
 

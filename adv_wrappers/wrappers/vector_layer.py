@@ -15,7 +15,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset
 from adv_wrappers.core.episode_and_step_counters import Seeds, row_seeds
 from adv_wrappers.core.perturbation import How, When
-from adv_wrappers.core.spaces import MASK, At, side_by_side_mask, with_mask
+from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Flags, Info
 from adv_wrappers.errors import SpaceError
@@ -80,6 +80,7 @@ class VectorLayer(Layer, VectorWrapper):
         space = env.single_observation_space
         self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
         self._unchecked = 0 if layers(env) else CHECKED_STEPS
+        self._choices = mask_choices(env.single_action_space)
         self._action_mask: torch.Tensor | None = None
         self._every: Flags = np.ones(env.num_envs, bool)
 
@@ -182,7 +183,7 @@ class VectorLayer(Layer, VectorWrapper):
 
     def _allowed(self, info: Info, mask: Flags | None) -> torch.Tensor | None:
         """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
-        new = side_by_side_mask(info.get(MASK), self.env.single_action_space)
+        new = side_by_side_mask(info.get(MASK), self._choices)
         if new is None:
             return self._action_mask if mask is not None else None
         new, known = torch.as_tensor(new).bool(), info.get(f"_{MASK}")

@@ -299,7 +299,7 @@ class Masked(Walk):
 @pytest.mark.parametrize(
     ("mask", "space", "lengths"),
     [
-        (np.ones(2, np.int8), None, r"3 entries, one for every choice of Discrete\(3\), got 2$"),
+        (np.ones(2, np.int8), None, r"3 entries, one for every choice of an action, got 2$"),
         ([1, 1, 1, 1], None, "3 entries.*got 4$"),
         (1, None, "3 entries.*got none"),
         (np.ones(3), spaces.MultiDiscrete([2, 2]), "4 entries.*got 3$"),
@@ -307,13 +307,7 @@ class Masked(Walk):
     ],
 )
 def test_masks_of_another_length_than_the_actions_are_refused(mask: Any, space: Any, lengths: str) -> None:
-    for later, call in ((False, "reset"), (True, "step")):
-        env = CheckedEnv(Masked(mask, space, later))
-        with pytest.raises(
-            SpaceError, match=f"in the info that {call} of Masked returned, action_mask must hold {lengths}"
-        ):
-            env.reset(seed=0)
-            env.step(0)
+    for later in (False, True):
         with pytest.raises(SpaceError, match=f"action_mask must hold {lengths}"):
             layered = adv.wrap(Masked(mask, space, later), "action-noise")
             layered.reset(seed=0)

@@ -83,6 +83,31 @@ def test_masks_of_actions_survive_partial_resets(kind):
             masks[over] = recorded[over]
 
 
+def test_masks_of_several_actions_are_respected():
+    """A vector collects Gymnasium's masks of a MultiDiscrete, tuples, in an array of objects."""
+
+    class Halved(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,))
+        action_space = gym.spaces.MultiDiscrete([2, 3])
+        mask = (np.array([1, 0], np.int8), np.array([1, 1, 1], np.int8))
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {"action_mask": self.mask}
+
+        def step(self, action):
+            assert action[0] == 0
+            seen.add(int(action[1]))
+            return np.zeros(2, np.float32), 0.0, False, False, {"action_mask": self.mask}
+
+    seen = set()
+    venv = adv.wrap(SyncVectorEnv([Halved] * 2), adv.threat("action-noise", within=adv.L0(1)))
+    venv.reset(seed=0)
+    for _ in range(20):
+        venv.step(np.zeros((2, 2), int))
+    assert seen == {0, 1, 2}
+
+
 def test_the_mode_is_read_from_the_environment_itself():
     """``AtariVectorEnv`` writes its mode into metadata that all of them share."""
     for kind in ("next", "same", "disabled"):
