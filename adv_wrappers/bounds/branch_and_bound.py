@@ -98,7 +98,8 @@ def _decide_by_neurons(
     module: nn.Module, low: Tensor, high: Tensor, most_cases: int, margin: Tensor, at_once: int
 ) -> Decision:
     best, apart, seen = largest_at_corners(module, low, high)
-    found, count = seen | _reached(module, low, high), apart.shape[1]
+    count = apart.shape[1]
+    found = seen | _reached(module, low, high, count)
     margins = margin.to(low.device, low.dtype).expand(len(low), count)
     wanted = margins + margins.gather(1, best[:, None])
     ahead = -difference_spec(best, count, low.dtype)  # of the best in the middle over every output
@@ -128,8 +129,8 @@ def _decide(module: nn.Module, low: Tensor, high: Tensor, most_boxes: int, margi
             axis.append((share if turn % 3 == 2 else steep).argmax(1))
         left = torch.cat(open_) & ~found[owner]
         keep = left.any(1)
-        if turn == 0 and bool(keep.any()):  # every box is its own part still; many networks take no empty batch
-            found[keep] |= _reached(module, low[keep], high[keep])
+        if turn == 0:  # every box is its own part still
+            found[keep] |= _reached(module, low[keep], high[keep], found.shape[1])
             left &= ~found
             keep = left.any(1)
         owner, left, axis_of = owner[keep], left[keep], torch.cat(axis)[keep]
@@ -206,14 +207,15 @@ def _slopes(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return outputs.detach(), torch.stack([grad.flatten(1) for grad in each], 1)
 
 
-def _reached(module: nn.Module, low: Tensor, high: Tensor) -> Tensor:
-    """Outputs that are the largest at points where projected gradient ascent takes each, from the middle of boxes."""
+def _reached(module: nn.Module, low: Tensor, high: Tensor, count: int) -> Tensor:
+    """Of ``count`` outputs those that are the largest where projected gradient ascent takes each, from the middle."""
+    if not len(low):  # many networks take no empty batch
+        return torch.zeros(0, count, dtype=torch.bool, device=low.device)
     middle, step = (low + high) / 2, ((high - low) / 2)[:, None]
-    count = module(middle).shape[1]
     x = middle[:, None].expand(len(low), count, *low.shape[1:])
     found = torch.zeros(len(low), count, dtype=torch.bool, device=low.device)
     own = torch.eye(count, dtype=torch.bool, device=low.device).repeat(len(low), 1)
-    for i in range(ASCENT if len(low) else 0):
+    for i in range(ASCENT):
         with torch.enable_grad():
             at = x.flatten(0, 1).clone().requires_grad_()
             values = module(at * 1)
