@@ -223,6 +223,12 @@ class Environment:
         return replace(self, kwargs={"disable_env_checker": True, **(self.kwargs or {})})
 
 
+def not_side_by_side(rows: int, error: Exception, one_was_made: bool = True) -> SpaceError:
+    """What is raised where so many environments cannot be made, for what a user's function raised; with what helps."""
+    helps = (". Where only one can be at a time: ", Argument("num_envs", 1)) if one_was_made and rows > 1 else ()
+    return SpaceError(Message(f"cannot make {rows} environments side by side: {error}", *helps))
+
+
 def environment_text(described: Mapping[str, Any]) -> str:
     """An environment in words, with whatever is not as usual, from what :attr:`Environment.described` says."""
     more = [f"{name}={value!r:.40}" for name, value in described["kwargs"].items()]

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Info
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.distances_and_changed_actions import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
-from adv_wrappers.evaluation.environments import EnvFactory, Environment
+from adv_wrappers.evaluation.environments import EnvFactory, Environment, not_side_by_side
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
@@ -100,8 +100,7 @@ def side_by_side(environment: Environment, rows: int) -> EpisodesVectorEnv | Dmc
             one.close()
         if not made and isinstance(error, AdvWrappersError):
             raise
-        only = (". Where only one can be at a time: ", Argument("num_envs", 1)) if made and rows > 1 else ()
-        raise SpaceError(Message(f"cannot make {rows} environments side by side: {error}", *only)) from error
+        raise not_side_by_side(rows, error, bool(made)) from error
 
 
 class StandingEnv:

@@ -22,8 +22,8 @@ from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.core.episode_and_step_counters import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Info
-from adv_wrappers.errors import WorkerError
-from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.errors import AdvWrappersError, WorkerError
+from adv_wrappers.evaluation.environments import Environment, not_side_by_side
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, discard, pool_of
 
 RowsVectorEnv = VectorEnv[Any, Any, Array]
@@ -38,9 +38,19 @@ def make_vector(environment: Environment, num_envs: int, processes: int = 1) -> 
         environment: how one is made.
         num_envs: the number of rows.
         processes: the number of processes that step them, this one included; 1 is a ``SyncVectorEnv``.
+
+    Raises:
+        SpaceError: where so many cannot be made, whatever a user's function raises; with what helps.
     """
     processes = min(processes, num_envs)
-    return _rows(environment, num_envs) if processes == 1 else MultiprocessVectorEnv(environment, num_envs, processes)
+    try:
+        if processes == 1:
+            return _rows(environment, num_envs)
+        return MultiprocessVectorEnv(environment, num_envs, processes)
+    except AdvWrappersError:
+        raise
+    except Exception as error:
+        raise not_side_by_side(num_envs, error) from error
 
 
 def _rows(environment: Environment, num_envs: int) -> SyncVectorEnv:

@@ -13,9 +13,8 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 
 from adv_wrappers.core.types import Info
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError
+from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils import trees
 from adv_wrappers.wrappers.base_layer import AnyEnv
 
@@ -28,21 +27,6 @@ def only_one_runs(environment: Environment) -> bool:
         except SpaceError:
             return True
     return False
-
-
-def rows_of(environment: Environment, num_envs: int, processes: int) -> RowsVectorEnv:
-    """The environments of one side, as :func:`.make_vector` makes them.
-
-    Raises:
-        SpaceError: where so many cannot be made, whatever a user's function raises; with what helps.
-    """
-    try:
-        return make_vector(environment, num_envs, processes)
-    except AdvWrappersError:
-        raise
-    except Exception as error:
-        helps = (". Where only one can be at a time: ", Argument("num_envs", 1)) if num_envs > 1 else ()
-        raise SpaceError(Message(f"cannot make {num_envs} environments side by side: {error}", *helps)) from error
 
 
 class OneEnvironment:

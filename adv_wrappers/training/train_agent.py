@@ -59,8 +59,8 @@ from adv_wrappers.training.alternating_agent_and_adversary import (
 )
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, networks_of_agent
-from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv
-from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs, rows_of
+from adv_wrappers.training.multiprocess_vector_env import RowsVectorEnv, make_vector
+from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_ppo_a2c import make_robust
 from adv_wrappers.training.score_checkpoints import SIDE_BY_SIDE, Scoring, ScoringSetup
@@ -301,7 +301,7 @@ def train_agent(
     opened = ExitStack()  # closes the environments at the end
 
     def make_rows() -> RowsVectorEnv:
-        return opened.enter_context(closing(rows_of(played, num_envs, training.env_workers)))
+        return opened.enter_context(closing(make_vector(played, num_envs, training.env_workers)))
 
     with opened, one_thread():
         played, most = environment, SIDE_BY_SIDE
