@@ -48,6 +48,7 @@ from timing import (
     prose,
     releases,
     table,
+    timing_options,
     write,
 )
 from torch import Tensor, nn
@@ -385,8 +386,7 @@ PAGE = Page(
     body,
     fill_performance,
     options={
-        "--rounds": {"type": int, "default": 21},
-        "--least": {"type": float, "default": 0.05, "help": "seconds a timing lasts at least"},
+        **timing_options(21, 0.05),
         "--only": {"choices": [*CASES], "nargs": "+", "metavar": "NETWORK", "default": [*CASES]},
         "--batches": {"type": int, "nargs": "+", "help": "these batch sizes alone, of those that a network has"},
         "--missing": {"action": "store_true", "help": "only rows that the results do not have yet"},

@@ -49,7 +49,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from networks import Dueling, Impala, SimBa, TD3Actor
-from timing import AGAIN, Data, Page, Results, interleave, medians, prose, table
+from timing import AGAIN, Data, Page, Results, interleave, medians, prose, table, timing_options
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -421,8 +421,7 @@ PAGE = Page(
         "--agents": {"nargs": "*", "default": [agent.name for agent in AGENTS]},
         "--episodes": {"type": int, "default": 20},
         "--states": {"type": int, "default": 2000},
-        "--rounds": {"type": int, "default": 15},
-        "--least": {"type": float, "default": 0.05, "help": "seconds a timing lasts at least"},
+        **timing_options(15, 0.05),
         "--methods": {"nargs": "*", "default": ["PGD", *METHODS]},
         **AGAIN,
     },

@@ -49,6 +49,7 @@ from timing import (
     prose,
     releases,
     table,
+    timing_options,
 )
 
 LAYOUTS = {"84x84x4": ("HWF", (84, 84, 4)), "4x84x84": ("FHW", (4, 84, 84)), "210x160x3": ("HWC", (210, 160, 3))}
@@ -243,8 +244,7 @@ PAGE = Page(
     measure_all,
     body,
     options={
-        "--rounds": {"type": int, "default": 9},
-        "--least": {"type": float, "default": 0.02, "help": "seconds a timing lasts at least"},
+        **timing_options(9, 0.02),
         "--only": {
             "choices": TRANSFORMS,
             "nargs": "+",

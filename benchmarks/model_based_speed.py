@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import Data, Page, Results, interleave, medians, table
+from timing import Data, Page, Results, interleave, medians, table, timing_options
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -190,8 +190,7 @@ PAGE = Page(
     measure,
     body,
     options={
-        "--rounds": {"type": int, "default": 5},
-        "--least": {"type": float, "default": 2.0, "help": "seconds of a timing"},
+        **timing_options(5, 2.0),
         "--draws": {"type": int, "default": 25, "help": "of the random baselines"},
         "--peak": {"type": int, "help": argparse.SUPPRESS},
     },

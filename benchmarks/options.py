@@ -21,7 +21,7 @@ from attacks import STEPS
 from gymnasium import spaces
 from networks import ACTIONS, Transformer
 from peers import EPS, STEP
-from timing import INTERLEAVED, Data, Page, Results, interleave, made_by, medians, prose, table
+from timing import INTERLEAVED, Data, Page, Results, interleave, made_by, medians, prose, table, timing_options
 from torch import Tensor, nn
 
 from adv_wrappers import Linf, MinBest, from_module
@@ -105,8 +105,7 @@ PAGE = Page(
     measure,
     body,
     options={
-        "--rounds": {"type": int, "default": 7},
-        "--least": {"type": float, "default": 0.05, "help": "seconds a timing lasts at least"},
+        **timing_options(7, 0.05),
     },
     head=lambda data: f"{made_by(data)} {INTERLEAVED}.",
 )

@@ -35,7 +35,7 @@ from unittest import mock
 
 import gymnasium as gym
 from gymnasium.vector import SyncVectorEnv
-from timing import Data, Page, Results, made_by, prose, table
+from timing import Data, Page, Results, made_by, prose, table, timing_options
 
 import adv_wrappers as adv
 from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
@@ -246,8 +246,7 @@ PAGE = Page(
     body,
     options={
         "--victims": {"type": Path, "help": "folder of cards; None takes zoo:hopper-ppo"},
-        "--rounds": {"type": int, "default": 11},
-        "--least": {"type": float, "default": 0.5, "help": "seconds a block lasts at least"},
+        **timing_options(11, 0.5),
     },
     head=head,
 )

@@ -21,7 +21,7 @@ import torch
 from gpu import clocked, duration, gpu
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from timing import Data, Page, Results, medians, prose, table
+from timing import Data, Page, Results, medians, prose, table, timing_options
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -147,8 +147,7 @@ PAGE = Page(
     options={
         "--device": {"default": "cpu", "choices": ["cpu", "cuda"]},
         "--num-envs": {"type": int, "default": ROWS},
-        "--rounds": {"type": int, "default": 9},
-        "--least": {"type": float, "default": 0.1, "help": "seconds a timing lasts at least"},
+        **timing_options(9, 0.1),
     },
     head=head,
 )

@@ -15,9 +15,18 @@ from page import AGAIN, Data, Page, Results, command, episode_options, machine, 
 
 __all__ = [
     "AGAIN", "INTERLEAVED", "Data", "Page", "Results", "command", "episode_options", "interleave", "machine",
-    "machines", "made_by", "medians", "prose", "releases", "save", "table", "write",
+    "machines", "made_by", "medians", "prose", "releases", "save", "table", "timing_options", "write",
 ]  # fmt: skip
 INTERLEAVED = "Processor time, medians over the rounds of one interleaved run"
+
+
+def timing_options(rounds: int, least: float) -> dict[str, Data]:
+    """The options ``--rounds`` and ``--least`` of :func:`interleave`, with their defaults."""
+    helps = "seconds a timing lasts at least"
+    return {
+        "--rounds": {"type": int, "default": rounds},
+        "--least": {"type": float, "default": least, "help": helps},
+    }
 
 
 def interleave(
