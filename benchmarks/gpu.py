@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from gpu_rows import OURS, ROWS, SIZES, TORCH, TRANSFORMS, Call, Row, inputs, ours, peers, plain
-from timing import Data, Page, Results, interleave, prose, table
+from gpu_rows import OURS, ROWS, SIZES, TORCH, TRANSFORMS, Call, Row, in_precision_of, inputs, ours, peers, plain
+from timing import Data, Page, Results, interleave, prose, table, timing_options
 
 CLOSE = 0.99  # share of elements at which an attack counts as the same
 FEW = 64
@@ -243,7 +243,6 @@ def measure_all(results: Results) -> None:
         print("benchmarks/gpu.py needs CUDA, and torch finds none here (--device cpu is a dry run)", file=sys.stderr)
         raise SystemExit(2)
     dry = device.type == "cpu"
-    torch.backends.cudnn.allow_tf32 = False  # torch's own default lets convolutions round
     rounds = 0 if given.check_only else given.rounds
     sizes = SIZES[:1] if dry else SIZES[:2] if given.check_only else SIZES
     limit = limits(rounds, given.least, device, 256 if dry else 8192) if rounds else {}
@@ -252,7 +251,8 @@ def measure_all(results: Results) -> None:
     missing: set[str] = set()
     for row in ROWS:
         for size in sizes if given.only is None or row.name in given.only else ():
-            found, absent = measure(row, size, device, rounds, given.least, given.peers)
+            with in_precision_of(row):
+                found, absent = measure(row, size, device, rounds, given.least, given.peers)
             data["rows"].append(found)
             missing.update(absent)
             times = "  ".join(f"{name} {duration(seconds)}" for name, seconds in found["seconds"].items())
@@ -274,8 +274,7 @@ PAGE = Page(
     measure_all,
     body,
     options={
-        "--rounds": {"type": int, "default": 9},
-        "--least": {"type": float, "default": 0.02, "help": "seconds a timing lasts at least"},
+        **timing_options(9, 0.02),
         "--only": {"choices": [row.name for row in ROWS], "action": "append"},
         "--check-only": {"action": "store_true", "help": "compare results at 1 and 64, time and write nothing"},
         "--peers": {"action": argparse.BooleanOptionalAction, "default": True},

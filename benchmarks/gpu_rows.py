@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,19 @@ def network(kind: str) -> nn.Module:
     return {"cnn": cnn, "mlp": mlp}[kind]().eval().requires_grad_(False)
 
 
+@contextmanager
+def in_precision_of(row: Row) -> Iterator[None]:
+    """Torch multiplies and convolves in the precision of a row inside; its own default lets convolutions round."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if row.precision else "highest")
+    torch.backends.cudnn.allow_tf32 = row.precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
 def ours(row: Row, given: tuple[Tensor, ...]) -> Call:
     """This library's call on a batch that lies where it is to be computed."""
     if row.kind in TRANSFORMS:
@@ -99,8 +113,6 @@ def ours(row: Row, given: tuple[Tensor, ...]) -> Call:
 
     @torch.no_grad()
     def call() -> Tensor:
-        torch.set_float32_matmul_precision("high" if row.precision else "highest")
-        torch.backends.cudnn.allow_tf32 = row.precision == "tf32"
         now = Context.around(x, budget, budget.box(x, *space), _KEY, space=space)
         return how(x, now)
 
