@@ -8,18 +8,11 @@ from contextlib import contextmanager
 import gymnasium as gym
 import pytest
 
-from adv_wrappers.evaluation import least_return
-
 
 @contextmanager
 def short_episodes_of(steps: int, *env_ids: str) -> Iterator[None]:
-    """Episodes of these environments have at most so many steps inside.
-
-    The range of an environment's returns, which follows from that, is kept by its id: it is forgotten on both ends.
-    """
+    """Episodes of these environments have at most so many steps inside."""
     with pytest.MonkeyPatch.context() as patch:
         for env_id in env_ids:
             patch.setattr(gym.registry[env_id], "max_episode_steps", steps)
-        least_return._range_of_id.cache_clear()
         yield
-    least_return._range_of_id.cache_clear()

@@ -193,11 +193,14 @@ def described_range(environment: Mapping[str, Any]) -> KnownRange:
     """
     if "make" in environment or named_code(str(environment["id"]), environment["kwargs"]) is not None:
         return None, None
-    return _range_of_id(str(environment["id"]), json.dumps(environment["kwargs"], sort_keys=True))
+    env_id = str(environment["id"])
+    limit = getattr(gym.registry.get(env_id), "max_episode_steps", None)
+    return _range_of_id(env_id, json.dumps(environment["kwargs"], sort_keys=True), limit)
 
 
 @lru_cache(maxsize=256)
-def _range_of_id(id: str, kwargs: str) -> KnownRange:
+def _range_of_id(id: str, kwargs: str, limit: int | None) -> KnownRange:
+    """The range of an id whose registered limit of steps is this one, which a range depends on."""
     try:
         with closing(Environment(id, json.loads(kwargs)).make_one()) as env:
             return known_range(env)
