@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import ADVERSARIES,
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.utils.check_numbers import finite_float
+from adv_wrappers.training.training_method import Tried, hardened_before, tried_in
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.victims.victim import Victim
 
@@ -25,21 +25,7 @@ _POLICIES = ("wocar", "sa", "radial", "pa-ad")
 _ROWS = 32  # environments, as many as train-agent has
 _ROLLOUTS, _STEPS, _LEAST = 4, 8, 128  # of the training that is timed, and the steps of each environment and of all
 # together in one, at the least
-_KEPT = 0.1  # of what can be lost, from which an agent is said to have kept something
 _MOST_FOLDERS = 100  # beside the report that are looked into
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A training that an agent has behind it, or that began with it.
-
-    Attributes:
-        by: one of ``HARDENED_BY``.
-        most: the largest eps that another should have, where all was lost under this one's at every checkpoint.
-    """
-
-    by: str
-    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +69,8 @@ def hardened_by(victim: Victim, environment: Environment | None = None, beside: 
         return Advised(why_none=str(error))
     image = len(victim.observation_space.shape or ()) > 1
     fitting = _RECURRENT if victim.recurrent else _Q if victim.kind == "q" else _IMAGES if image else _POLICIES
-    before = [*_tried_before(victim), *([] if beside is None else _tried_beside(beside, victim))]
+    before = [*hardened_before(victim.card), *([] if beside is None else _tried_beside(beside, victim))]
+    before = [one for one in before if one.by in HARDENED_BY]
     counts = {by: sum(one.by == by for one in before) for by in fitting}
     rounds = min(counts.values())
     most = min((one.most / 2**rounds for one in before if one.most is not None), default=None)
@@ -139,16 +126,6 @@ def training_step_seconds(
     return (ended - began) / (last - first)
 
 
-def _tried_before(victim: Victim) -> list[Tried]:
-    """What the card of an agent says of the trainings behind it; it may be of another hand."""
-    training = (victim.card or {}).get("training")
-    if not isinstance(training, Mapping):
-        return []
-    earlier = training.get("tried")
-    found = [Tried(by) for by in earlier if by in HARDENED_BY] if isinstance(earlier, Sequence) else []
-    return [*found, *_tried_in(training, training.get("checkpoints"))]
-
-
 def _tried_beside(folder: Path, victim: Victim) -> list[Tried]:
     """The trainings in the folders of a folder that began with an agent."""
     found = list[Tried]()
@@ -157,35 +134,5 @@ def _tried_beside(folder: Path, victim: Victim) -> list[Tried]:
             state = json.loads(path.read_text(encoding="utf-8"))
             about = state.get("about") if isinstance(state, dict) and state.get("kind") == "agent" else None
             if isinstance(about, Mapping) and about.get("victim") == victim.fingerprint():
-                found += _tried_in(about, state.get("record"))
+                found += tried_in(about, state.get("record"))
     return found
-
-
-def _tried_in(about: Mapping[str, Any], record: object) -> list[Tried]:
-    """What a training's description says that it hardened an agent by; nothing for a plain one."""
-    from adv_wrappers.training.training_method import hardening_of
-
-    found = hardening_of(about)
-    if found is None or found[0] not in HARDENED_BY:
-        return []
-    eps, rows = finite_float(found[1]), record if isinstance(record, list) else []
-    late = [row for row in rows if isinstance(row, Mapping) and row.get("late")]
-    kept = [row["max_diff"] for row in late if isinstance(row.get("max_diff"), Mapping)]
-    if eps is None or not kept or len(kept) < len(late):
-        return [Tried(found[0])]
-    # the largest share of the budget in which some checkpoint kept something, else the smallest that was played
-    numbers = [(_number(share), finite_float(mean)) for one in kept for share, mean in one.items()]
-    means = [(share, mean) for share, mean in numbers if share is not None and mean is not None]
-    clean = [number for row in late if (number := finite_float(row.get("clean"))) is not None]
-    if not means or not clean:
-        return [Tried(found[0])]
-    low = min(mean for _, mean in means)
-    told = [share for share, mean in means if mean - low > _KEPT * (max(clean) - low)]
-    return [Tried(found[0], eps * max(told, default=min(share for share, _ in means)))]
-
-
-def _number(text: str) -> float | None:
-    try:
-        return finite_float(float(text))
-    except ValueError:
-        return None

@@ -323,7 +323,7 @@ def train_agent(
         agent.attack(spec.threat, opponent)
         setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)
         scoring = opened.enter_context(Scoring(setup, training.workers))
-        before = [] if initial is None else hardened_before(initial.card)
+        before = [] if initial is None else [one.by for one in hardened_before(initial.card)]
         turns = AlternatingTraining(
             agent,
             opponent,

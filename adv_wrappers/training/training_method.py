@@ -8,7 +8,10 @@ from typing import Any, ClassVar
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
+from adv_wrappers.utils.check_numbers import finite_float
 from adv_wrappers.victims.victim import Victim
+
+_KEPT = 0.1  # of what can be lost, from which an agent is said to have kept something
 
 
 class TrainingMethod(Value):
@@ -64,10 +67,52 @@ def hardening_of(about: Mapping[str, Any]) -> tuple[str, object] | None:
     return str(name).removesuffix("-dqn"), within.get("eps") if isinstance(within, Mapping) else None
 
 
-def hardened_before(card: Mapping[str, Any] | None) -> list[str]:
-    """By what the agent of a card was hardened, the first training first; empty without a card."""
+@dataclass(frozen=True)
+class Tried:
+    """A training that an agent has behind it, or that began with it.
+
+    Attributes:
+        by: the name of a robust loss, of an actor or of an attack, as ``train-agent`` calls it.
+        most: the largest eps that another should have, where all was lost under this one's at every checkpoint.
+    """
+
+    by: str
+    most: float | None = None
+
+
+def hardened_before(card: Mapping[str, Any] | None) -> list[Tried]:
+    """What the card of an agent, of whatever hand, says of the trainings behind it, the first one first."""
     training = (card or {}).get("training")
     if not isinstance(training, Mapping):
         return []
-    earlier, own = training.get("tried"), hardening_of(training)
-    return [*map(str, earlier if isinstance(earlier, list) else []), *([] if own is None else [own[0]])]
+    earlier = training.get("tried")
+    found = [Tried(str(by)) for by in earlier] if isinstance(earlier, list) else []
+    return [*found, *tried_in(training, training.get("checkpoints"))]
+
+
+def tried_in(about: Mapping[str, Any], record: object) -> list[Tried]:
+    """What a training's description says that it hardened an agent by; nothing for a plain one."""
+    found = hardening_of(about)
+    if found is None:
+        return []
+    eps, rows = finite_float(found[1]), record if isinstance(record, list) else []
+    late = [row for row in rows if isinstance(row, Mapping) and row.get("late")]
+    kept = [row["max_diff"] for row in late if isinstance(row.get("max_diff"), Mapping)]
+    if eps is None or not kept or len(kept) < len(late):
+        return [Tried(found[0])]
+    # the largest share of the budget in which some checkpoint kept something, else the smallest that was played
+    numbers = [(_number(share), finite_float(mean)) for one in kept for share, mean in one.items()]
+    means = [(share, mean) for share, mean in numbers if share is not None and mean is not None]
+    clean = [number for row in late if (number := finite_float(row.get("clean"))) is not None]
+    if not means or not clean:
+        return [Tried(found[0])]
+    low = min(mean for _, mean in means)
+    told = [share for share, mean in means if mean - low > _KEPT * (max(clean) - low)]
+    return [Tried(found[0], eps * max(told, default=min(share for share, _ in means)))]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return finite_float(float(text))
+    except ValueError:
+        return None
