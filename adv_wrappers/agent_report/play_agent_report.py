@@ -60,6 +60,7 @@ from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.first_steps import said_in
+from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
@@ -802,6 +803,12 @@ class _Sections:
         if share.passed:
             return
         self._let_go()
+        if lowest_return(self.environment) is None:
+            self.not_tried.append(
+                "Nothing is certified: how low a return can be is not known of this environment. Where you know it, "
+                "give it to adv-wrappers certify as --least-reward or --least-return."
+            )
+            return
         self.tell("what can be proved")
         eps, count = min(self.strongest) / _CERTIFIED_BELOW, min(self.rows.episodes.count, 3)
         for _ in range(_CERTIFICATES):
