@@ -12,6 +12,7 @@ from tests.processes import python
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "attacks.py"
 
 
+@pytest.mark.slow
 def test_a_run_of_one_network_leaves_the_rows_of_the_others(tmp_path):
     pytest.importorskip("stable_baselines3")
     common = {"ratio": 0.25, "milliseconds": 1.0, "kernels": 3, "kernel_ratio": 1.0, "syncs": 0, "weight_gradients": 0}

@@ -45,6 +45,7 @@ def test_what_it_finds_is_played_within_the_budget(beam, monkeypatch):
         beam.played(victim, 0.01, 0, path)
 
 
+@pytest.mark.slow
 def test_the_page(beam, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(beam, "STATES", 10)
     arguments = ["--only", "zoo:cartpole-ppo", "--episodes", "1", "--widths", "4", "8", "--out", str(tmp_path)]

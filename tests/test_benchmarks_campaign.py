@@ -37,6 +37,7 @@ def test_rows_are_compared_without_their_times(script):
     assert found[0] == found[1] and {*found[0]} == {cell.key for cell in cells}
 
 
+@pytest.mark.slow
 def test_a_small_load_makes_a_page(script, tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setattr(sys, "argv", ["campaign.py", "--only", "load", "--tiny", "20", "--out", str(tmp_path)])

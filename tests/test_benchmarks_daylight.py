@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.processes import python
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "daylight_speed.py"
 GIVEN = ("--rounds", "1", "--least", "0", "--only")
 
 
+@pytest.mark.slow
 def test_a_run_of_one_transform_leaves_the_rows_of_the_others(tmp_path):
     file = tmp_path / "daylight_speed.json"
     done = python(SCRIPT, *GIVEN, "shift", "--out", str(tmp_path))

@@ -123,6 +123,7 @@ def test_entries_are_those_of_the_budget(script):
     assert not {*script.ENTRIES} & {entry.name for entry in (*SUITES["action"], *SUITES["daylight"])}
 
 
+@pytest.mark.slow
 def test_suites_are_played_once_and_only_finished_ones_are_on_the_page(script, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(script, "ENTRIES", ("noise", "max-diff"))
     monkeypatch.chdir(Path(__file__).resolve().parents[1])

@@ -15,6 +15,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "fuzz.py"
 pytest.importorskip("stable_baselines3")
 
 
+@pytest.mark.slow
 def test_a_hundred_inputs_have_no_finding():
     done = python(SCRIPT, "--inputs", "100", "--seed", "5", "--workers", "1")
     assert done.returncode == 0, done.stdout

@@ -54,6 +54,7 @@ def test_the_page_has_means_over_seeds_where_all_of_them_were_measured(script):
     assert page.count("2 seeds |") == 2 and "Walker2d-v5, eps 0.05" in page
 
 
+@pytest.mark.slow
 def test_figures_of_an_earlier_page_stay_for_the_same_weights(script, tmp_path):
     agents = [script.Agent("hopper", kind, 0, tmp_path) for kind in ("ppo", "sa")]
     same = script.adv.load_victim(agents[0].ref).fingerprint()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.processes import python
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "intervals.py"
 
 
+@pytest.mark.slow
 def test_the_page_has_what_was_measured(tmp_path):
     done = python(SCRIPT, "--repetitions", "400", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr

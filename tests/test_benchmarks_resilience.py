@@ -114,6 +114,7 @@ def test_training_curves_are_means_of_episodes_in_a_row(page: Any) -> None:
     }
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_and_named_where_all_their_victims_were_measured(page: Any, tmp_path: Path) -> None:
     curve = {"steps": [200, 400], "regrets": [0.0, 491.0], "perturbations": [0.0, 5.0]}
     results = {key: {**row(15.0), "curve": curve} for key in sorted(page.drawn())}

@@ -19,6 +19,7 @@ def script():
         yield module
 
 
+@pytest.mark.slow
 def test_trainings_are_compared(script, tmp_path, monkeypatch):
     """Episodes of 20 steps, and rollouts of 8 steps of 4 environments."""
     short = {"env_kwargs": {"max_episode_steps": 20}, "num_envs": 4, "n_steps": 8, "n_epochs": 1, "batch_size": 16}

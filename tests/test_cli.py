@@ -343,6 +343,7 @@ def test_training_commands_say_what_cannot_work(words: list[str], message: str, 
     assert not list(tmp_path.glob("out/*"))
 
 
+@pytest.mark.slow
 def test_resilience_prints_table_6_and_draws(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     out = tmp_path / "out"

@@ -89,7 +89,13 @@ def test_every_example_is_run():
     assert {*RUNS, "ppo_atari.py"} == {path.name for path in EXAMPLES.glob("*.py")}  # train_victim.py imports that
 
 
-@pytest.mark.parametrize("name", sorted(RUNS.keys() - MORE))
+LONG = {"campaign_ray.py", "train_radial.py", "pa_atla.py", "train_director.py"}  # shorter ones have most of them
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(RUNS.keys() - MORE)],
+)
 def test_example(name, tmp_path):
     if name in ("train_under_attack.py", "train_director.py", "pa_atla.py", "train_radial.py", "while_training.py"):
         pytest.importorskip("stable_baselines3")
@@ -115,6 +121,7 @@ def test_nothing_leaves_the_device(tmp_path):
         assert float(clean) == 22 > float(pgd) and trips == "0" and int(kernels) > 500
 
 
+@pytest.mark.slow
 def test_trained_victim_is_a_card_that_loads(tmp_path):
     pytest.importorskip("stable_baselines3")
     run("train_victim.py", tmp_path)
@@ -257,6 +264,7 @@ def test_a_killed_training_goes_on_to_the_same_agent(recipes, monkeypatch, tmp_p
         ppo_atari.ppo("", resumed, 320, num_envs=2, horizon=16, checkpoint=tmp_path / "killed")
 
 
+@pytest.mark.slow
 def test_a_killed_atari_recipe_goes_on_where_it_was(recipes, monkeypatch, tmp_path):
     env_id = "ShortBankHeistNoFrameskip-v4"
     spec = gym.spec("BankHeistNoFrameskip-v4")

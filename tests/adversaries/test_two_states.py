@@ -116,6 +116,7 @@ def test_the_environment_plays_the_process():
     assert abs(played.mean() - LOWEST) < error < (perturbed(POLICY[0])[0] - LOWEST) * 0.7
 
 
+@pytest.mark.slow
 def test_training_finds_it():
     pytest.importorskip("stable_baselines3")
     found = attacked(paper.trained(seed=0))

@@ -49,7 +49,7 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each kind of trial, no search and no training."""
-    short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=20",), "_THOROUGH_POINTS": 1, "_WINDOWS": 2}
+    short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=8",), "_THOROUGH_POINTS": 1, "_WINDOWS": 2}
     few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("fgsm", "max-diff")}
     for name, value in {**short, **few, "_FAULTS": play_agent_report._FAULTS[:1]}.items():
         monkeypatch.setattr(play_agent_report, name, value)
@@ -176,6 +176,7 @@ def short_cartpole() -> Any:
     return gym.make("CartPole-v1", max_episode_steps=40)
 
 
+@pytest.mark.slow
 def test_whole_episodes_are_searched_before_weak_attacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent of PPO loses nothing to noise and gradients where a search over whole episodes takes half."""
     for name in ("_SEARCHED", "_CERTIFICATES"):

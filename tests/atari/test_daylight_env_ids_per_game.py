@@ -52,7 +52,7 @@ def test_daylight_by_game(game):
 @pytest.mark.parametrize(
     "given",
     [
-        {}, {"place": "frame", "p": 0.5}, {"place": "raw", "p": "paper", "repeat_action_probability": 0.25},
+        {"place": "frame", "p": 0.5}, {"place": "raw", "p": "paper", "repeat_action_probability": 0.25},
         {"newest": True, "p": 0.5}, {"max_num_frames_per_episode": 200, "mode": 0, "difficulty": 1},
     ],
 )  # fmt: skip

@@ -76,7 +76,7 @@ def clean_pong():
     return play(adv.atari.atari(PONG))
 
 
-@pytest.mark.parametrize("text", SIX)
+@pytest.mark.parametrize("text", SIX[::2])
 def test_a_fixed_transform_at_every_step_is_the_same_on_frames_and_stacks(text):
     frame = play(adv.atari.atari(PONG, frame=text))
     same_bytes(play(adv.atari.atari(PONG, stack=text)), frame, "around the stack")

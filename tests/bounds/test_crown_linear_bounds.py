@@ -64,6 +64,7 @@ def attacked(net, low, high, steps=3):
     return x.detach()
 
 
+@pytest.mark.slow
 def test_no_point_of_ten_thousand_boxes_lies_outside():
     """Random, corner and attacked points, for random nets of every kind; every way of bounding takes its share."""
     kinds, pairs = list(itertools.product(["plain", "heads", "squashed", "picture"], CURVES)), 0

@@ -17,7 +17,7 @@ from tests.campaign.test_run_plan import DQN, rows
 
 pytest.importorskip("stable_baselines3")
 
-SHORT = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 30}}
+SHORT = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 12}}
 TRAINED = {
     "victims": [DQN], "environments": [SHORT], "suite": ["noise", "beam", "pa-ad"], "budgets": ["eps=0.1"],
     "train": True, "steps": 128, "training": {"checks": 2, "episodes": 2, "n_steps": 16}, "num_envs": 4, "episodes": 2,
@@ -63,7 +63,7 @@ def test_a_timing_is_given_to_attacks_that_have_none():
 def test_without_train_what_is_trained_is_left_out():
     found = expand(Plan.of(**(TRAINED | {"train": False})))
     assert not any(cell.recipe and cell.recipe.trained for cell in found.cells)
-    assert "only where train=True" in found.left_out[f"{DQN} on CartPole-v1 (max_episode_steps=30), pa-ad"]
+    assert "only where train=True" in found.left_out[f"{DQN} on CartPole-v1 (max_episode_steps=12), pa-ad"]
 
 
 def test_adversaries_on_actions_are_trained_once_for_all_budgets():
@@ -156,7 +156,7 @@ def test_who_comes_second_waits(tmp_path, monkeypatch):
 
 
 def test_the_cost_of_a_training(tmp_path):
-    plan = Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 500}))
+    plan = Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 250}))
     with Store(tmp_path / "rows.db") as store:
         cost = estimate(plan, store)
         kinds = {kind.name.partition(", ")[2]: kind for kind in cost.kinds}
@@ -167,7 +167,7 @@ def test_the_cost_of_a_training(tmp_path):
         }
         assert kinds["pa-ad: training"].seconds > kinds["pa-ad"].seconds > 0
         assert len(store) == 1 and not (tmp_path / "rows.db.trainings").exists()
-        run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 500, "seeds": [0]})), store)
+        run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 250, "seeds": [0]})), store)
         kinds = {kind.name.partition(", ")[2]: kind for kind in estimate(plan, store).kinds}
         assert kinds["pa-ad: training"].cells == 0 and kinds["pa-ad"].cells == 1
 

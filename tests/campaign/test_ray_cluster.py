@@ -34,6 +34,7 @@ def test_actors_play_the_same_rows(actors):
         assert rows(one) == rows(other)
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_lost_is_replaced(actors):
     plan = failing("dies") + Plan.of(victims=[DQN], environments=[SHORT], seeds=range(4), episodes=1)
     with Store(":memory:") as store:

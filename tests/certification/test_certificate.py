@@ -164,8 +164,7 @@ class Clock:
         return counted
 
 
-@pytest.mark.parametrize("episodes", [1, 3])
-@pytest.mark.parametrize("budget_s", [1e-3, 2.0, 100.0, 1000.0])
+@pytest.mark.parametrize(("episodes", "budget_s"), [(3, 1e-3), (1, 2.0), (3, 100.0), (1, 1000.0)])
 @pytest.mark.parametrize("case", ["walk", "boxes"])
 def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, episodes, monkeypatch):
     own = {

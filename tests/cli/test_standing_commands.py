@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from click.testing import CliRunner, Result
 
 from adv_wrappers.cli import main
@@ -52,6 +53,7 @@ def test_an_attack_may_be_code_of_ones_own(tmp_path, monkeypatch):
     assert done.exit_code == 2 and "either --threat or --perturbation" in done.output
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_attacks_take_and_adds_nothing(tmp_path):
     done = call("add", "zoo:cartpole-dqn", "--store", tmp_path, "--env-kwargs", "max_episode_steps=20", "--dry-run")
     assert done.exit_code == 0, done.output

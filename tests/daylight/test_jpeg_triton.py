@@ -156,10 +156,12 @@ for pixel in PIXEL:
 """
 
 
+@pytest.mark.slow
 def test_grey_pictures_in_every_layout():
     interpreted(_GREY)
 
 
+@pytest.mark.slow
 def test_colours_in_every_layout_and_subsampling():
     interpreted(_COLOURS)
 

@@ -162,8 +162,11 @@ def code_of(check: str, module: str = __name__) -> str:
     return f"import sys; sys.path.insert(0, {root!r})\nfrom {module} import *\n{check}"
 
 
+SLOW = ("warps", "shifts_and_tables", "medians", "functions", "drawn")  # the trials take every kernel once
+
+
 @needs_triton
-@pytest.mark.parametrize("part", ["warps", "shifts_and_tables", "medians", "functions", "drawn", "trials"])
+@pytest.mark.parametrize("part", ["trials", *(pytest.param(part, marks=pytest.mark.slow) for part in SLOW)])
 def test_interpreted(part):
     interpreted(code_of(f"check_{part}()"))
 

@@ -66,6 +66,7 @@ def test_the_narrowest_beam_follows_the_victim_and_keeps_what_it_passes():
     assert (nothing.returns == clean).all() and not nothing.perturbed.any() and not nothing.threat.how.steps
 
 
+@pytest.mark.slow
 def test_cartpole_falls_where_an_attack_step_by_step_leaves_all():
     victim, make_env = load_victim("zoo:cartpole-a2c"), lambda: gym.make("CartPole-v1", max_episode_steps=90)
     found = beam_search(victim, make_env, 0.05, episodes=1, width=12)
@@ -141,10 +142,10 @@ def short_cartpole():
 
 @pytest.mark.parametrize(
     ("victim", "make_env", "eps", "episodes"),
-    [("zoo:cartpole-ppo", short_cartpole, 0.05, 4), (agent(), lambda: Walk(lost=1.0), EPS / 2, 20)],
+    [("zoo:cartpole-ppo", short_cartpole, 0.05, 2), (agent(), lambda: Walk(lost=1.0), EPS / 2, 20)],
 )
 def test_no_episode_is_better_under_a_wider_beam(victim, make_env, eps, episodes):
-    found = [beam_search(victim, make_env, eps, episodes=episodes, width=width) for width in (1, 2, 3, 4, 8)]
+    found = [beam_search(victim, make_env, eps, episodes=episodes, width=width) for width in (1, 2, 3, 8)]
     returns = np.stack([one.returns for one in found])
     assert (np.diff(returns, axis=0) <= 0).all() and (returns[0] > returns[-1] + 0.1).any()
     assert (returns[2] == returns[1]).all()  # of three, two

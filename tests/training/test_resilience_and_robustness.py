@@ -326,6 +326,7 @@ def test_threats_with_a_timing_of_their_own_keep_it() -> None:
     assert torch.is_tensor(found.adversary.director(torch.zeros(1, 7))) if found.adversary else False
 
 
+@pytest.mark.slow
 def test_no_trained_adversary_beats_the_exact_optimum() -> None:
     found = resilience(DQN, "CartPole-v1", steps=6144, episodes=6, checks=3, check_episodes=6, num_envs=16)
     best = fewest_perturbations(DQN, "CartPole-v1", found.episode_seeds, lowest_reward=1.0)

@@ -76,13 +76,14 @@ def test_without_a_regularizer_it_learns_as_that_of_sb3(algorithm, own):
         assert torch.equal(weight, ours.policy.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("algorithm", ["td3", "ddpg"])
-@pytest.mark.parametrize("robust", [None, "sa", SADDPG(2.0, form="sgld", steps=2)])
+@pytest.mark.parametrize(
+    ("algorithm", "robust"), [("td3", None), ("ddpg", "sa"), ("td3", SADDPG(2.0, form="sgld", steps=2))]
+)
 def test_it_trains_to_a_card(algorithm, robust, tmp_path):
     hardened = train_agent(
-        "Pendulum-v1", None, 0.05, 256, algorithm, robust=robust, scale=(1.0, 1.0, 8.0), out=tmp_path, **SMALL
+        "Pendulum-v1", None, 0.05, 128, algorithm, robust=robust, scale=(1.0, 1.0, 8.0), out=tmp_path, **SMALL
     )
-    assert [row["steps"] for row in hardened.record] == [128, 256]
+    assert [row["steps"] for row in hardened.record] == [64, 128]
     assert all((row["attacked"] is None) is (robust is None) for row in hardened.record)
     card, x = adv.load_victim(f"card:{tmp_path}"), torch.randn(9, 3)
     assert torch.equal(card.act_on(x), hardened.victim.act_on(x)) and card.scale is None

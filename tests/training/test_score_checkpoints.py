@@ -107,6 +107,7 @@ def test_an_adversary_is_the_same_with_two_workers(tmp_path):
     assert resumed == untimed(record_of(tmp_path / "clean")) and resumed[: len(before)] == before
 
 
+@pytest.mark.slow
 def test_both_forms_without_a_folder_are_the_same_with_two_workers():
     given = ("pa-ad", short, VICTIM, 0.2, 128)
     one, two = (train_adversary(*given, form="both", workers=workers, **QUICK) for workers in (1, 2))

@@ -466,6 +466,7 @@ def test_without_an_algorithm_an_agent_goes_on_by_that_of_its_kind(victim, algor
     assert hardened.victim.card["training"]["algorithm"] == algorithm
 
 
+@pytest.mark.slow
 def test_a2c_learns_cartpole_under_attack():
     hardened = train_agent(
         "CartPole-v1",

@@ -71,6 +71,7 @@ def test_a_state_on_a_line_is_brought_back_to_it(kind):
     assert found.sum().abs() < 0.25 and (found - obs).abs().max() <= 0.5 + 1e-6
 
 
+@pytest.mark.slow
 def test_history_tells_where_a_state_is():
     how = {"transitions": 2000, "updates": 600, "hidden": (64,), "num_envs": 4, "levels": 3}
     with_it, without = (train_denoiser(agent(Walk), Walk, 0.5, history=h, **how) for h in (2, 0))

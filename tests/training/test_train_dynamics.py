@@ -63,6 +63,7 @@ def test_a_linear_system_is_found_in_closed_form():
         assert set(part["open_loop"]) == {"1", "5", "10", "20"} and part["open_loop"]["20"] < 1e-6
 
 
+@pytest.mark.slow
 def test_a_network_learns_what_a_linear_model_cannot():
     settings = {"env_kwargs": {"bend": 0.2}, "transitions": 6000, "num_envs": 4}
     line = train_dynamics(actor(), Linear, hidden=(), **settings)

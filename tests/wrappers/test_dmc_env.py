@@ -121,6 +121,7 @@ def test_held_actions_are_for_any_environment():
     assert env.step(np.array([1.0], np.float32))[4]["control_observations"].shape == (2, 2)
 
 
+@pytest.mark.slow
 def test_an_optimizer_can_be_made_after_a_task_with_egl():
     code = "import torch; from adv_wrappers.wrappers.dmc_env import dmc; dmc('{}'); "
     code += "torch.optim.Adam([torch.zeros(1, requires_grad=True)])"
