@@ -52,7 +52,7 @@ def compare(reference, double, *episodes, idle=False):
     return taken, new
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", [*GAMES[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in GAMES[2:])])
 def test_whole_episodes(name):
     """No-ops, rewards, terminations and the stale picture at game over, also after a reset without a seed."""
     taken, _ = compare(*both(name), (5, 1500), (None, 30), idle=name == "TimePilot")

@@ -123,7 +123,7 @@ def test_boxes_of_states_are_a_second_bound(monkeypatch):
 
 
 def test_boxes_of_states_may_have_a_limit_of_their_own():
-    short = {"env_kwargs": {"max_episode_steps": 150}}
+    short = {"env_kwargs": {"max_episode_steps": 60}}
     found = [
         certify("zoo:cartpole-ppo", "CartPole-v1", 0.02, 1, budget_s=None, max_nodes=nodes, max_boxes=boxes, **short)
         for nodes, boxes in ((20, None), (20, 200), (20, 5000))

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a
 SHORT = "tests/Short-v0"  # CartPole of 30 steps
 DQN = "zoo:cartpole-dqn"
 QUICK: dict[str, Any] = {
-    "steps": 256, "episodes": 5, "checks": 2, "check_episodes": 3, "num_envs": 4, "n_steps": 32, "batch_size": 64,
+    "steps": 128, "episodes": 5, "checks": 2, "check_episodes": 3, "num_envs": 4, "n_steps": 16, "batch_size": 32,
     "n_epochs": 2,
 }  # fmt: skip
 
@@ -79,8 +79,8 @@ def test_the_training_is_its_file(finished: Any) -> None:
         assert [float(row[i]) for row in rows[1:]] == column.tolist()
     assert found.best_return == found.training.returns.min() == 30 - found.max_regret
     assert (found.training.costs == 2 * found.training.perturbations).all()
-    assert found.steps == 256 and found.seconds > 0 and not found.stopped
-    assert seen[0] == ("clean episodes", 0, 5) and ("training", 128, 256) in seen and ("test", 5, 5) in seen
+    assert found.steps == 128 and found.seconds > 0 and not found.stopped
+    assert seen[0] == ("clean episodes", 0, 5) and ("training", 64, 128) in seen and ("test", 5, 5) in seen
 
 
 def test_another_victim_is_attacked_by_the_same_adversary(finished: Any) -> None:
@@ -129,10 +129,10 @@ def test_the_folder_of_another_measurement_is_refused(finished: Any, change: Any
 
 def test_more_steps_go_on_and_are_tested_again(tmp_path: Any) -> None:
     first = resilience(DQN, SHORT, out=tmp_path, **QUICK)
-    more = resilience(DQN, SHORT, out=tmp_path, **{**QUICK, "steps": 512})
+    more = resilience(DQN, SHORT, out=tmp_path, **{**QUICK, "steps": 256})
     before = len(first.training)
-    assert more.steps == 512 and more.training.returns[:before].tolist() == first.training.returns.tolist()
-    assert more.training.steps is not None and len(more.training) > before and more.training.steps[before] > 256
+    assert more.steps == 256 and more.training.returns[:before].tolist() == first.training.returns.tolist()
+    assert more.training.steps is not None and len(more.training) > before and more.training.steps[before] > 128
     assert more.seconds > first.seconds
 
 
@@ -140,7 +140,7 @@ class Interrupted(Exception):
     """Somebody stops the process."""
 
 
-@pytest.mark.parametrize("at", [("training", 128), ("test", 5)])
+@pytest.mark.parametrize("at", [("training", 64), ("test", 5)])
 def test_an_interrupted_measurement_goes_on(tmp_path: Any, at: tuple[str, int]) -> None:
     def interrupt(*seen: Any) -> None:
         if seen[:2] == at:
@@ -153,9 +153,9 @@ def test_an_interrupted_measurement_goes_on(tmp_path: Any, at: tuple[str, int]) 
     assert not (tmp_path / "resilience.json").exists()
     seen: list[Any] = []
     found = resilience(DQN, SHORT, out=tmp_path, progress=lambda *at: seen.append(at), **QUICK)
-    assert ("clean episodes", 0, 5) not in seen and (("training", 256, 256) in seen) == (at[0] == "training")
+    assert ("clean episodes", 0, 5) not in seen and (("training", 128, 128) in seen) == (at[0] == "training")
     steps = found.training.steps
-    assert steps is not None and (np.diff(steps) >= 0).all() and steps[-1] <= 256 and len(found.test) == 5
+    assert steps is not None and (np.diff(steps) >= 0).all() and steps[-1] <= 128 and len(found.test) == 5
 
 
 def test_a_damaged_folder_is_named(tmp_path: Any) -> None:
@@ -220,14 +220,14 @@ def test_the_literal_reward_and_every_action() -> None:
 )
 def test_any_attack_can_be_timed(how: Any) -> None:
     within = adv.Linf(0.3) if isinstance(how, Perturbation) else None
-    found = resilience("zoo:cartpole-a2c", SHORT, how=how, within=within, **{**QUICK, "steps": 128, "checks": 1})
+    found = resilience("zoo:cartpole-a2c", SHORT, how=how, within=within, **{**QUICK, "steps": 64, "checks": 1})
     assert found.adversary is not None and found.adversary.on == "observation"
     assert found.adversary.within == adv.Linf(0.3) and 0 < found.test.perturbations.sum() < found.test.lengths.sum()
 
 
 def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
     victim, other = balancing(), balancing("q")
-    kept = {**QUICK, "steps": 128, "checks": 1}
+    kept = {**QUICK, "steps": 64, "checks": 1}
     found = resilience(victim, short, how=adv.WorstAction(other), r_max=np.float64(40), **kept)
     assert found.victim["ref"] is None and found.env["id"] == "short" and found.mean_perturbations is not None
 
@@ -289,7 +289,7 @@ def test_the_worst_action_needs_an_opinion() -> None:
 
 def test_a_state_value_is_looked_up_in_the_environment() -> None:
     victim = adv.load_victim("zoo:cartpole-ppo")
-    found = resilience(victim, SHORT, **{**QUICK, "steps": 128, "checks": 1})
+    found = resilience(victim, SHORT, **{**QUICK, "steps": 64, "checks": 1})
     how = found.about["actor"]["how"]
     assert (how["by"], how["other"]) == ("successor", True)
     every = adv.ThreatModel("action", adv.WorstAction(victim, "successor", other=True))
@@ -310,7 +310,7 @@ def test_an_environment_that_does_not_repeat_is_refused() -> None:
 
 
 def test_an_environment_that_cannot_be_saved_is_replayed() -> None:
-    few = {**QUICK, "steps": 128, "checks": 1}
+    few = {**QUICK, "steps": 64, "checks": 1}
     plain = resilience("zoo:cartpole-ppo", lambda: gym.make("CartPole-v1", max_episode_steps=12), **few)
     with pytest.warns(RuntimeWarning, match="replaying its episode"):
         found = resilience("zoo:cartpole-ppo", lambda: uncopied(12), **few)
@@ -321,7 +321,7 @@ def test_an_environment_that_cannot_be_saved_is_replayed() -> None:
 
 def test_threats_with_a_timing_of_their_own_keep_it() -> None:
     threat = adv.ThreatModel("action", adv.WorstAction(), when=adv.Window(0, 3))
-    found = robustness(DQN, SHORT, 2, True, how=threat, **{**QUICK, "steps": 128, "checks": 1})
+    found = robustness(DQN, SHORT, 2, True, how=threat, **{**QUICK, "steps": 64, "checks": 1})
     assert found.histogram[3:].sum() == 0 and found.test.perturbations.max() <= 2
     assert torch.is_tensor(found.adversary.director(torch.zeros(1, 7))) if found.adversary else False
 

@@ -33,7 +33,7 @@ from adv_wrappers.training.training_folder import TrainingFolder
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 SHORT = "tests/Short-v0"  # CartPole of 30 steps
-QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
+QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 16, "batch_size": 32, "n_epochs": 2}
 
 
 @pytest.mark.parametrize("kind", ["sa-rl", "pa-ad"])
@@ -44,13 +44,13 @@ def test_what_is_trained_is_a_threat(kind, tmp_path):
         SHORT,
         "zoo:cartpole-a2c",
         0.05,
-        256,
+        128,
         out=tmp_path,
         progress=lambda *at: received.append(at),
         **QUICK,
     )
     assert isinstance(learned, Learned) and learned.within == adv.Linf(0.05)
-    assert [steps for steps, _ in received] == [128, 256] and all(0 < left <= 60 for _, left in received)
+    assert [steps for steps, _ in received] == [64, 128] and all(0 < left <= 60 for _, left in received)
     state = json.loads((tmp_path / "state.json").read_text())
     assert [point["mean_return"] for point in state["record"]] == [left for _, left in received]
     kept = json.loads((tmp_path / "card.json").read_text())["training"]["checkpoints"]
@@ -66,7 +66,7 @@ def test_what_is_trained_is_a_threat(kind, tmp_path):
 @pytest.mark.parametrize("kept", [False, True])
 def test_episodes_that_chose_the_checkpoint_are_not_for_scoring(kept, tmp_path):
     out = tmp_path if kept else None
-    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, seed=3, out=out, **QUICK)
+    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, seed=3, out=out, **QUICK)
     chosen, apart = (adv.evaluate("zoo:cartpole-a2c", SHORT, [learned], 4, seed) for seed in (SEED_OFFSET + 3, 3))
     assert [warning for warning in chosen.warnings if "was chosen on 3 of the 4 episodes" in warning]
     assert not [warning for warning in apart.warnings if "was chosen on" in warning]
@@ -74,15 +74,15 @@ def test_episodes_that_chose_the_checkpoint_are_not_for_scoring(kept, tmp_path):
 
 def test_a_training_that_was_killed_goes_on(tmp_path):
     arguments = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05)
-    train_adversary(*arguments, 128, out=tmp_path, **QUICK)
+    train_adversary(*arguments, 64, out=tmp_path, **QUICK)
     before = json.loads((tmp_path / "state.json").read_text())["record"]
     received = []
-    train_adversary(*arguments, 384, out=tmp_path, progress=lambda steps, left: received.append(steps), **QUICK)
+    train_adversary(*arguments, 192, out=tmp_path, progress=lambda steps, left: received.append(steps), **QUICK)
     record = json.loads((tmp_path / "state.json").read_text())["record"]
-    assert record[: len(before)] == before and received[0] > 128 and record[-1]["steps"] == 384
-    with pytest.warns(RuntimeWarning, match="holds a training of 384 steps, more than the 128 asked for"):
-        train_adversary(*arguments, 128, out=tmp_path, **QUICK)
-    train_adversary(*arguments, 300, out=tmp_path, **QUICK)  # 300 steps end with the rollout that 384 do: no warning
+    assert record[: len(before)] == before and received[0] > 64 and record[-1]["steps"] == 192
+    with pytest.warns(RuntimeWarning, match="holds a training of 192 steps, more than the 64 asked for"):
+        train_adversary(*arguments, 64, out=tmp_path, **QUICK)
+    train_adversary(*arguments, 150, out=tmp_path, **QUICK)  # 150 steps end with the rollout that 192 do: no warning
 
 
 def records(folder):
@@ -92,13 +92,13 @@ def records(folder):
     }
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_both_forms_are_trained_and_the_stronger_is_kept(workers, tmp_path):
-    given, received = ("pa-ad", short, "zoo:cartpole-a2c", 0.2, 128), []
+    given, received = ("pa-ad", short, "zoo:cartpole-a2c", 0.2, 64), []
     how = {"form": "both", "out": tmp_path, "workers": workers, **QUICK}
     learned = train_adversary(*given, progress=lambda *at: received.append(at), **how)
     left = records(tmp_path)
-    assert [steps for steps, _ in received] == [128, 256]
+    assert [steps for steps, _ in received] == [64, 128]
     assert [mean for _, mean in received] == [*left["direction"], *left["target"]]
     best = min(left, key=lambda form: min(left[form]))
     kept = Learned(card=str(tmp_path / best))
@@ -108,12 +108,12 @@ def test_both_forms_are_trained_and_the_stronger_is_kept(workers, tmp_path):
         alone = train_adversary(*given, form=form, **QUICK)
         assert alone._weights != learned._weights
         assert alone.director.fingerprint_of_weights() == Learned(card=str(tmp_path / form)).sha256
-    again = train_adversary(*given[:4], 256, progress=lambda *at: received.append(at), **how)
-    assert [steps for steps, _ in received[2:]] == [256, 512] and again.card == learned.card
+    again = train_adversary(*given[:4], 128, progress=lambda *at: received.append(at), **how)
+    assert [steps for steps, _ in received[2:]] == [128, 256] and again.card == learned.card
     assert all(now[: len(left[form])] == left[form] for form, now in records(tmp_path).items())
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_both_forms_without_a_folder(workers):
     received = []
     learned = train_adversary(
@@ -121,7 +121,7 @@ def test_both_forms_without_a_folder(workers):
         short,
         "zoo:cartpole-a2c",
         0.2,
-        128,
+        64,
         form="both",
         progress=lambda *at: received.append(at),
         workers=workers,
@@ -136,8 +136,8 @@ def test_forms_are_compared_by_the_score_that_checkpoints_are(folder, tmp_path, 
     scores = {"direction": 5.0, "target": 3.0}
     made = {}
     for form, returned in (("direction", 1.0), ("target", 2.0)):  # the form with the higher return attacks less
-        learned = train_adversary("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 128, form=form, **{**QUICK, "checks": 1})
-        record = {"checkpoints": [{"steps": 128, "mean_return": returned, "score": scores[form]}]}
+        learned = train_adversary("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 64, form=form, **{**QUICK, "checks": 1})
+        record = {"checkpoints": [{"steps": 64, "mean_return": returned, "score": scores[form]}]}
         learned.director.record = record
         made[form] = learned if folder is None else learned.save(tmp_path / form, adv.Linf(0.05), record)
     found = strongest_form(made, None if folder is None else tmp_path)
@@ -147,7 +147,7 @@ def test_forms_are_compared_by_the_score_that_checkpoints_are(folder, tmp_path, 
 
 
 def test_one_form_does_not_write_over_the_stronger_of_both(tmp_path):
-    given = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 128)
+    given = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 64)
     learned = train_adversary(*given, form="both", out=tmp_path, **QUICK)
     with pytest.raises(ValueRangeError, match="belongs to something else"):
         train_adversary(*given, form=learned.actor.form, out=tmp_path, **QUICK)
@@ -164,12 +164,12 @@ def test_one_form_does_not_write_over_the_stronger_of_both(tmp_path):
 )
 def test_forms_that_there_are_not(kind, form, error, match, tmp_path):
     with pytest.raises(error, match=match):
-        train_adversary(kind, SHORT, "zoo:cartpole-dqn", 0.05, 128, form=form, out=tmp_path, **QUICK)
+        train_adversary(kind, SHORT, "zoo:cartpole-dqn", 0.05, 64, form=form, out=tmp_path, **QUICK)
     assert not [*tmp_path.iterdir()]
 
 
 def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
-    given = (SHORT, "zoo:cartpole-a2c", 0.05, 128)
+    given = (SHORT, "zoo:cartpole-a2c", 0.05, 64)
     train_adversary("sa-rl", *given, out=tmp_path, **QUICK)
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(ValueRangeError, match="something else than a training of both forms"):
@@ -181,8 +181,8 @@ def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
 
 
 def test_a_changed_folder_is_refused(tmp_path):
-    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, out=tmp_path / "a", **QUICK)
-    other = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, seed=1, out=tmp_path / "b", **QUICK)
+    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, out=tmp_path / "a", **QUICK)
+    other = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, seed=1, out=tmp_path / "b", **QUICK)
     assert learned.sha256 != other.sha256
     with pytest.raises(CardError, match="changed: expected"):
         Learned(card=str(tmp_path / "a"), sha256=other.sha256)
@@ -229,7 +229,7 @@ def test_what_cannot_work(arguments, error, match):
 @pytest.mark.parametrize("observe", ["state", "state+action"])
 def test_actions_too(kind, within, observe, tmp_path):
     learned = train_adversary(
-        kind, SHORT, "zoo:cartpole-dqn", within=within, steps=256, out=tmp_path, observe=observe, **QUICK
+        kind, SHORT, "zoo:cartpole-dqn", within=within, steps=128, out=tmp_path, observe=observe, **QUICK
     )
     report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
     clean, trained, loaded = report.threats
@@ -245,7 +245,7 @@ def test_a_victim_without_a_reference_is_left_open(tmp_path):
     rig = RIGS["gaussian"]
     victim = rig.victim()
     learned = train_adversary(
-        "pa-ad", rig.env, victim, 0.2, 64, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2
+        "pa-ad", rig.env, victim, 0.2, 32, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2
     )
     assert learned.victim is victim and Learned(card=str(tmp_path)).victim is None
     card = json.loads((tmp_path / "card.json").read_text())
@@ -255,7 +255,7 @@ def test_a_victim_without_a_reference_is_left_open(tmp_path):
 
 
 def test_budget_and_timing_come_along(tmp_path):
-    given = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 128)
+    given = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 64)
     for out in (None, tmp_path):
         learned = train_adversary(*given, when="every(3)", out=out, **QUICK)
         env = adv.PerturbObservation(gym.make(SHORT), learned)
@@ -272,7 +272,7 @@ def test_budget_and_timing_come_along(tmp_path):
 
 def test_an_adversary_of_another_game_or_agent(tmp_path):
     rig = RIGS["q"]
-    train_adversary("sa-rl", rig.env, rig.victim(), 0.2, 64, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2)
+    train_adversary("sa-rl", rig.env, rig.victim(), 0.2, 32, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2)
     with pytest.raises(SpaceError, match="this director sees 4 numbers, the observations are"):
         adv.evaluate("zoo:mountaincar-dqn", "MountainCar-v0", [f"learned:card={tmp_path}"], episodes=1)
     text = f"learned:card='{tmp_path}'"
@@ -300,25 +300,25 @@ def test_images(tmp_path):
         return ReplayEnv(frames, space, acts)
 
     learned = train_adversary(
-        "pa-ad", make, victim, 0.3, 32, num_envs=2, n_steps=8, checks=1, episodes=2, out=tmp_path, quantize=False
+        "pa-ad", make, victim, 0.3, 16, num_envs=2, n_steps=8, checks=1, episodes=2, out=tmp_path, quantize=False
     )
     kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
     assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear"
     report = adv.evaluate(victim, make, [learned], episodes=2, quantize=False)
     assert 0 < report.threats[1]["linf"] <= 0.3 + 1e-4
     with pytest.raises(BudgetError, match="below one grey level"):
-        train_adversary("pa-ad", make, victim, 0.3, 32, num_envs=2)
+        train_adversary("pa-ad", make, victim, 0.3, 16, num_envs=2)
     with pytest.raises(SpaceError, match="would choose 28224 numbers a step"):
-        train_adversary("sa-rl", make, victim, 3.0, 32, num_envs=2)
+        train_adversary("sa-rl", make, victim, 3.0, 16, num_envs=2)
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path):
-    given = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128)
+    given = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64)
     train_adversary(*given, out=tmp_path, **QUICK)
     with pytest.raises(ValueRangeError, match="holds another training, with seed 0 and not 1: give"):
         train_adversary(*given, out=tmp_path, seed=1, **QUICK)
     with pytest.raises(ValueRangeError, match=r"with actor.type 'sa-rl' and not 'pa-ad', within.eps 0.05 and not 0.1"):
-        train_adversary("pa-ad", *given[1:3], 0.1, 128, out=tmp_path, **QUICK)
+        train_adversary("pa-ad", *given[1:3], 0.1, 64, out=tmp_path, **QUICK)
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(CardError, match="cannot read"):
         train_adversary(*given, out=tmp_path, **QUICK)
@@ -336,7 +336,7 @@ class Mine:
     """What JSON cannot hold."""
 
 
-GIVEN = (SHORT, "zoo:cartpole-a2c", 0.05, 128)
+GIVEN = (SHORT, "zoo:cartpole-a2c", 0.05, 64)
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_whatever_tells_a_training_apart_is_kept(more, match, tmp_path):
 def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
     actor = adv.PAAD(adv.load_victim("zoo:cartpole-a2c"))
     first, again = (
-        train_adversary(actor, SHORT, "zoo:cartpole-ppo", 0.05, 128, out=tmp_path, **QUICK) for _ in range(2)
+        train_adversary(actor, SHORT, "zoo:cartpole-ppo", 0.05, 64, out=tmp_path, **QUICK) for _ in range(2)
     )
     assert first.actor.victim.ref == again.actor.victim.ref == "zoo:cartpole-a2c"
 
@@ -390,7 +390,7 @@ def test_what_cannot_be_kept_is_told_of_before_it_is_trained(more, error, match,
 
 
 def test_a_training_that_was_killed_before_its_last_word(tmp_path):
-    train_adversary("sa-rl", *GIVEN[:3], 512, out=tmp_path, **QUICK)
+    train_adversary("sa-rl", *GIVEN[:3], 256, out=tmp_path, **QUICK)
     state = json.loads((tmp_path / "state.json").read_text())
     whole = len(state["record"])
     last = tmp_path / f"checkpoint-{state['record'].pop()['steps']}"
@@ -398,7 +398,7 @@ def test_a_training_that_was_killed_before_its_last_word(tmp_path):
     earlier = tmp_path / state["checkpoint"]
     shutil.copytree(last, earlier, dirs_exist_ok=True)  # which is removed after state.json was written
     (tmp_path / "state.json").write_text(json.dumps(state))
-    train_adversary("sa-rl", *GIVEN[:3], 512, out=tmp_path, **QUICK)
+    train_adversary("sa-rl", *GIVEN[:3], 256, out=tmp_path, **QUICK)
     state = json.loads((tmp_path / "state.json").read_text())
     assert len(state["record"]) == whole
     best = f"checkpoint-{state['record'][state['best']]['steps']}"
@@ -407,7 +407,7 @@ def test_a_training_that_was_killed_before_its_last_word(tmp_path):
 
 def test_a_training_that_is_killed_between_any_two_files_goes_on_to_the_same_end(tmp_path, monkeypatch):
     """Wherever it ends, what it goes on from is one checkpoint, and not parts of two."""
-    how = {**QUICK, "steps": 256}
+    how = {**QUICK, "steps": 128}
     train_adversary("sa-rl", *GIVEN[:3], out=tmp_path / "whole", **how)
 
     def figures(folder):
@@ -437,22 +437,22 @@ def test_a_training_that_is_killed_between_any_two_files_goes_on_to_the_same_end
         assert [steps for steps, _ in figures(folder)] == [steps for steps, _ in figures(tmp_path / "whole")]
         model, counted = _counts(folder)
         resets = counted - _counts(tmp_path / "whole")[1]  # that going on begins with
-        assert model == 256 and 0 <= round(resets) <= 8
+        assert model == 128 and 0 <= round(resets) <= 8
     assert at > 6
 
 
 def _counts(folder):
     """Steps of the model in a folder, and how many observations its statistics are of."""
-    with zipfile.ZipFile(folder / "checkpoint-256" / "model.zip") as archive:
+    with zipfile.ZipFile(folder / "checkpoint-128" / "model.zip") as archive:
         steps = json.loads(archive.read("data"))["num_timesteps"]
-    return steps, json.loads((folder / "checkpoint-256" / "normaliser.json").read_text())["observation"]["count"]
+    return steps, json.loads((folder / "checkpoint-128" / "normaliser.json").read_text())["observation"]["count"]
 
 
 def test_a_training_goes_on_with_other_episodes(tmp_path, monkeypatch):
     seen = []
     restart = Sb3Adapter.reset
     monkeypatch.setattr(Sb3Adapter, "reset", lambda adapter: seen.append([*adapter._seeds]) or restart(adapter))
-    for steps in (128, 256, 384):
+    for steps in (64, 128, 384):
         train_adversary("sa-rl", *GIVEN[:3], steps, out=tmp_path, **QUICK)
     assert len({tuple(seeds) for seeds in seen}) == 3
 
@@ -464,7 +464,7 @@ def test_tensorboard_and_the_record(tmp_path):
         SHORT,
         "zoo:cartpole-a2c",
         0.05,
-        256,
+        128,
         out=tmp_path / "a",
         tensorboard=tmp_path / "logs",
         **QUICK,
@@ -486,7 +486,7 @@ def test_a_time_limit_ends_an_episode_without_a_discount(gamma, kind, monkeypatc
             super().__init__(*given, env=env, **more)
 
     monkeypatch.setitem(ALGORITHMS, "ppo", Seen)
-    train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 128, gamma=gamma, **{**QUICK, "checks": 1})
+    train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, gamma=gamma, **{**QUICK, "checks": 1})
     assert made == [kind]
 
 
@@ -496,16 +496,16 @@ TIMED = ("timed:worst-action", SHORT, "zoo:cartpole-dqn")
 def test_a_learned_timing_is_compared_by_what_its_attacks_cost(tmp_path):
     cost, ended = PerturbationCost(3.0), []
     how = {"reward": cost, "observe": "state+action+spent", "out": tmp_path, **QUICK}
-    learned = train_adversary(*TIMED, steps=256, on_episode=lambda *episode: ended.append(episode), **how)
+    learned = train_adversary(*TIMED, steps=128, on_episode=lambda *episode: ended.append(episode), **how)
     assert learned.declines and learned.within == adv.Valid() and learned.observe == "state+action+spent"
     record = json.loads((tmp_path / "state.json").read_text())["record"]
     assert all(row["score"] == pytest.approx(row["mean_return"] + 3 * row["attacks"]) for row in record)
     kept = json.loads((tmp_path / "card.json").read_text())["training"]
     assert kept["checkpoints"][-1]["score"] == min(row["score"] for row in record) and kept["reward"] == cost.to_dict()
     assert ended and all(attacks <= length == left <= 30 for _, left, attacks, length in ended)
-    assert [steps for steps, *_ in ended] == sorted(steps for steps, *_ in ended) and ended[-1][0] <= 256
+    assert [steps for steps, *_ in ended] == sorted(steps for steps, *_ in ended) and ended[-1][0] <= 128
     with pytest.raises(ValueRangeError, match="reward"):
-        train_adversary(*TIMED, steps=256, **{**how, "reward": PerturbationCost(2.0)})
+        train_adversary(*TIMED, steps=128, **{**how, "reward": PerturbationCost(2.0)})
 
 
 def test_a_training_stops_where_an_episode_says_so():
@@ -524,9 +524,9 @@ def test_a_function_as_a_reward_needs_no_folder(tmp_path):
     def praise(reward, **outcome):
         return reward
 
-    assert isinstance(train_adversary(*TIMED, steps=64, reward=praise, **QUICK), Learned)
+    assert isinstance(train_adversary(*TIMED, steps=32, reward=praise, **QUICK), Learned)
     with pytest.raises(ThreatError, match="a folder keeps rewards such as PerturbationCost"):
-        train_adversary(*TIMED, steps=64, reward=praise, out=tmp_path, **QUICK)
+        train_adversary(*TIMED, steps=32, reward=praise, out=tmp_path, **QUICK)
 
 
 DQN = {"algorithm": "dqn", "learning_starts": 40, "checks": 2, "episodes": 3}

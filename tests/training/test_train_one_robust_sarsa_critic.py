@@ -171,7 +171,7 @@ def test_values_known_in_closed_form(ends, successor):
 
 def test_the_robustness_term_narrows_the_bounds():
     def width(robust, **more):
-        how = {"steps": 1024, "robust": robust, "eps": 0.2, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, **more}
+        how = {"steps": 512, "robust": robust, "eps": 0.2, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, **more}
         return train_one_critic(toy_victim(), Toy, **how).card["losses"][-1]["width"]
 
     free = width(None)
