@@ -32,7 +32,7 @@ def test_folders_are_free_whatever_is_there(folder: Path, tmp_path: Path, out: s
     monkeypatch.chdir(tmp_path)
     Path(out).mkdir(parents=True, exist_ok=True)
     seen = set[str]()
-    for _ in range(3):
+    for _ in range(2):
         train, again, both = (shlex.split(step.command) for step in advised(folder, LAST.format(shlex.quote(out))))
         agent, report, page = train[-1], again[-1], both[-1]
         assert not {agent, report, page} & seen and not any(map(os.path.lexists, (agent, report, page)))

@@ -19,7 +19,7 @@ from adv_wrappers.cli.main import main
 from adv_wrappers.evaluation.beam import beam_search
 
 FIRST, SECOND = "zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"
-SHORT = {"max_episode_steps": 60}
+SHORT = {"max_episode_steps": 40}
 
 
 def played(folder: Path, victim: str, threats: Sequence[str], scale: Sequence[float] = (), episodes: int = 2) -> Path:

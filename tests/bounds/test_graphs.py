@@ -50,7 +50,7 @@ def check_sound(name: str, seeds: int, ways: int) -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_no_point_lies_outside(name):
     small = net_of(name)[1] == (4,) and name != "dueling"
-    check_sound(name, 2, 3 if small else 2)
+    check_sound(name, 1, 3 if small else 2)
 
 
 @pytest.mark.parametrize("seed", range(60))

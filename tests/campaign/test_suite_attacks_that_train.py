@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import AttackSetting, run_suite
+from adv_wrappers.campaign import AttackSetting, run_suite, suite_attacks_that_train
 from adv_wrappers.campaign.suites import LEARNED, entry_named
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.training.training_folder import read_record
@@ -18,6 +20,12 @@ pytest.importorskip("stable_baselines3")
 BRIEF = {"checks": 1, "episodes": 2, "n_steps": 16, "batch_size": 32, "n_epochs": 1}
 QUICK = {"episodes": 1, "steps": 64, "num_envs": 2, "training": BRIEF, "train": True}
 NEW = ["timed-max-diff", "transfer", "pa-ad-action", "induce"]
+
+
+@pytest.fixture(autouse=True)
+def short_imitations(monkeypatch):
+    """What a surrogate learns is tested with imitations."""
+    monkeypatch.setattr(suite_attacks_that_train, "imitate", functools.partial(adv.imitate, epochs=2))
 
 
 def test_every_new_entry_is_trained_scored_and_kept(tmp_path):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
@@ -16,6 +14,7 @@ from adv_wrappers.evaluation import evaluator
 from adv_wrappers.evaluation.store import PlayedCell
 from tests.evaluation.agents import short
 from tests.modules import noted_module  # noqa: F401  # a fixture
+from tests.processes import python
 
 DQN = "zoo:cartpole-dqn"
 
@@ -182,7 +181,7 @@ store = Store({str(path)!r})
 print(store.claim(["d"]), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = python(script)
     assert done.stdout == "['d']\n"
     with Store(path) as store:
         held = store._connection.execute("SELECT key FROM claims").fetchall()
