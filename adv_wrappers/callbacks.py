@@ -21,7 +21,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
-from adv_wrappers.core.schedules_over_training import Number
+from adv_wrappers.core.schedules import Number
 from adv_wrappers.errors import Argument, Message, SpaceError, ValueRangeError, each_entry
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.evaluation.episodes import SEED_OFFSET, Episodes
@@ -30,7 +30,7 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims import from_sb3
 from adv_wrappers.victims.victim import Select

@@ -14,24 +14,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.attacks.planning_target_losses import Target, target_text
-from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
-from adv_wrappers.core.coupled_budget import Coupled
-from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
+from adv_wrappers.attacks.targets import Target, target_text
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
+from adv_wrappers.core.coupled import Coupled
+from adv_wrappers.core.frame_stack import Newest, frame_budget
 from adv_wrappers.core.json_values import Value, same_value
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.plausible_budget import Plausible
-from adv_wrappers.core.sparse_budgets import L0, Sparse
+from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.timing import Timing
 from adv_wrappers.daylight import Daylight
-from adv_wrappers.daylight.game_specific_transform import transform_of
+from adv_wrappers.daylight.games import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.parse_threat_text import norm_of, parse_when
 from adv_wrappers.presets import TEXTS, Preset, presets
-from adv_wrappers.timing import Timing
-from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments, split_outside_quotes, unquote
-from adv_wrappers.victims.saved_critic import Critic
-from adv_wrappers.victims.saved_dynamics_model import Dynamics
+from adv_wrappers.utils.text import parse_value, split_arguments, split_outside_quotes, unquote
+from adv_wrappers.victims.saved_networks import Critic, Dynamics
 from adv_wrappers.victims.victim import Victim
 
 _MOST = 256  # numbers of a scale that a text holds; an image has tens of thousands

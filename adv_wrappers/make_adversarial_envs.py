@@ -19,7 +19,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, each_entry
 from adv_wrappers.presets import as_threat, threat
 from adv_wrappers.registry import register_threats
-from adv_wrappers.utils.torch_threads import one_thread_in_workers
+from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.wrappers.base_layer import AnyEnv, AnyVectorEnv
 from adv_wrappers.wrappers.probabilistic_timing_of_all_layers import ProbabilisticTiming
 from adv_wrappers.wrappers.wrap_in_layers import wrap

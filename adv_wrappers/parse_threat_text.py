@@ -7,12 +7,11 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
 from adv_wrappers.core.json_values import Value, construct
 from adv_wrappers.core.perturbation import When
-from adv_wrappers.core.sparse_budgets import L0, Sparse
+from adv_wrappers.core.timing import And, Not, Or, Pair, Strategic, Timing
 from adv_wrappers.errors import BudgetError, ThreatError
-from adv_wrappers.timing import And, Not, Or, Pair, Strategic, Timing
 
 
 def _timings() -> dict[str, type[Timing]]:

@@ -18,10 +18,10 @@ from types import ModuleType
 from typing import Any
 
 from adv_wrappers import all_attacks, daylight
-from adv_wrappers.adversaries.learned_attack import Learned
-from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
-from adv_wrappers.core.coupled_budget import Coupled
-from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
+from adv_wrappers.core.coupled import Coupled
+from adv_wrappers.core.frame_stack import Newest, frame_budget
 from adv_wrappers.core.json_values import construct
 from adv_wrappers.core.perturbation import (
     ActionPerturbation,
@@ -33,18 +33,17 @@ from adv_wrappers.core.perturbation import (
     When,
     check_how,
 )
-from adv_wrappers.core.plausible_budget import Plausible
+from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At
-from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel, expect_victim
+from adv_wrappers.core.timing import And, Bernoulli
 from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
 from adv_wrappers.parse_threat_text import norm_of, parse_budget, parse_when
 from adv_wrappers.registry import after_load, load_entry_points, package_of, warn_left_out
-from adv_wrappers.timing import And, Bernoulli
-from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments, unquote
+from adv_wrappers.utils.text import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, load_dynamics
-from adv_wrappers.victims.victim_references import load_referenced
+from adv_wrappers.victims.references import load_referenced
+from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.campaign import Plan, run, run_suite
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
-from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.coupled_budget import Coupled
-from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.plausible_budget import Plausible
-from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
-from adv_wrappers.core.sparse_budgets import L0, Sparse
+from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
+from adv_wrappers.core.coupled import Coupled
+from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.plausible import Plausible
+from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.backdoor_rate import backdoor_rate
 from adv_wrappers.evaluation.environments import Environment
@@ -31,7 +31,6 @@ from adv_wrappers.evaluation.worst_dynamics import worst_dynamics
 from adv_wrappers.make_adversarial_envs import register
 from adv_wrappers.presets import presets, threat
 from adv_wrappers.testing import assert_robust
-from adv_wrappers.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
 from adv_wrappers.training.imitation import imitate
 from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.training.train_dynamics import train_dynamics
@@ -121,7 +120,7 @@ __all__ = [
 _ELSEWHERE = {  # where the other names that the documentation shows are imported from
     "adv_wrappers.adversaries": ("Actor", "Director"),
     "adv_wrappers.atari": ("RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"),
-    "adv_wrappers.victims.saved_critic": ("Critic",),
+    "adv_wrappers.victims.saved_networks": ("Critic", "load_dynamics"),
     "adv_wrappers.campaign": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),
     "adv_wrappers.certification.certified_ranges_over_eps": ("certified_ranges",),
@@ -141,7 +140,6 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.training.train_critic": ("scan_critics",),
     "adv_wrappers.training.train_denoiser": ("train_denoiser",),
     "adv_wrappers.victims.purified": ("Purified",),
-    "adv_wrappers.victims.saved_dynamics_model": ("load_dynamics",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
     "adv_wrappers.wrappers.perturb_dynamics": ("VectorPerturbDynamics",),
     "adv_wrappers.wrappers.perturb_reward": ("VectorPerturbReward",),

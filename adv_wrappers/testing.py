@@ -34,8 +34,8 @@ from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
-from adv_wrappers.utils.check_numbers import check_number, integer
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
 BUDGET_VARIABLE = "ADV_WRAPPERS_BUDGET"  # seconds of every call that names none: pytest's option --adv-budget sets it

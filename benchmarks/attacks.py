@@ -56,7 +56,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
-from adv_wrappers.attacks.attack_objectives import CrossEntropy, SquaredDistance
+from adv_wrappers.attacks.objectives import CrossEntropy, SquaredDistance
 from adv_wrappers.core.context import Context
 from adv_wrappers.victims.sb3 import from_sb3
 

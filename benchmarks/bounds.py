@@ -54,17 +54,12 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers.bounds import crown, interval
-from adv_wrappers.bounds.action_probability_bounds import difference_spec
 from adv_wrappers.bounds.branch_and_bound import Decision, decide
-from adv_wrappers.bounds.rounding_error_estimate import rounding
+from adv_wrappers.bounds.probabilities import difference_spec
+from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.victims import zoo_names
-from adv_wrappers.victims.possible_actions_in_box import (
-    ROUNDING_FACTOR,
-    action_bounds,
-    params_network,
-    possible_actions,
-)
+from adv_wrappers.victims.possible_actions import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 METHODS = ("interval", "crown", "full-crown", "refined", "bisect")

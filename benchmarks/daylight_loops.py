@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers import daylight
-from adv_wrappers.daylight.fixed_point_warp import warp
+from adv_wrappers.daylight.warp import warp
 
 Images = NDArray[np.uint8]
 Call = Callable[[Images], Any]

@@ -67,7 +67,7 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.format_threat_text import text_of
 from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.utils.split_and_parse_text import split_stack
+from adv_wrappers.utils.text import split_stack
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 INPUTS, CHUNK = 50_000, 1000  # of a process

@@ -57,7 +57,7 @@ def recorded(call: Call, device: torch.device, count: int) -> Call:
 
     if device.type != "cuda":
         return several
-    from adv_wrappers.accel.attacks_as_cuda_graphs import CudaGraphRecorder
+    from adv_wrappers.accel.cuda_graphs import CudaGraphRecorder
 
     replay: Call = CudaGraphRecorder(device).record(several)
     return replay

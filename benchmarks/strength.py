@@ -41,7 +41,7 @@ from torch import Tensor, nn
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.presets import parse_threat
 
 STATES, GRID, SEEDS = 512, 41, 3

@@ -40,7 +40,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 import adv_wrappers as adv
-from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
+from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.training.robust_policy_losses import Radial
 from adv_wrappers.wrappers.dmc_env import dmc
 

@@ -11,7 +11,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import SUITES, SuiteReport
-from adv_wrappers.victims.victim_references import zoo_names
+from adv_wrappers.victims.references import zoo_names
 from tests.result_scripts import result_script
 
 

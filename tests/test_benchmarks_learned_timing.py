@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.director_policy import Director
+from adv_wrappers.adversaries.director import Director
 from tests.result_scripts import result_script
 
 

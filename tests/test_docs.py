@@ -13,7 +13,7 @@ PACKAGE = Path(adv_wrappers.__file__).parent
 ROOT = PACKAGE.parent
 PAGE = ROOT / "docs" / "internals.rst"
 EXAMPLES = {  # of files that a contributor would write, and of patterns
-    "bounds/crown_linear_bounds.py", "attacks/dropout.py", "tests/attacks/test_dropout.py",
+    "bounds/crown_bounds.py", "attacks/dropout.py", "tests/attacks/test_dropout.py",
     "AREA/FILE.py", "tests/AREA/test_FILE.py",
 }  # fmt: skip
 

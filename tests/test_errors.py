@@ -8,7 +8,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, Argument, AttackName, Message, OutputError, Words, arguments_named
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 
 
 def test_a_message_is_its_text_in_python() -> None:

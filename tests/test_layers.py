@@ -24,8 +24,7 @@ FLOORS = [
     "accel",
     "core",
     "victims",
-    "timing",
-    ("attacks", "daylight", "sensors", "actions", "dynamics", "rewards"),
+    ("attacks", "daylight", "faults"),
     "adversaries",
     "all_attacks",
     "parse_threat_text",
@@ -49,7 +48,7 @@ FLOORS = [
     "cli",
 ]
 LEVEL = {name: i for i, floor in enumerate(FLOORS) for name in ((floor,) if isinstance(floor, str) else floor)}
-SIBLINGS = {"attacks", "daylight", "sensors", "actions", "dynamics", "rewards"}
+SIBLINGS = {"attacks", "daylight", "faults"}
 SB3 = ("victims/sb3", "wrappers/sb3", "training/", "callbacks.py")
 FILES = sorted(p for p in ROOT.rglob("*.py"))
 KNOWN = frozenset(FILES)
@@ -180,9 +179,9 @@ def test_arrows_go_down(path):
 @pytest.mark.parametrize(
     ("where", "line"),
     [
-        ("core/x.py", "from adv_wrappers.timing import Every"),
-        ("attacks/x.py", "from adv_wrappers.actions.action_flip_baseline import ActionFlip"),
-        ("timing.py", "from adv_wrappers.presets import threat"),
+        ("core/x.py", "from adv_wrappers.victims.victim import Victim"),
+        ("attacks/x.py", "from adv_wrappers.faults.trigger import Trigger"),
+        ("core/timing.py", "from adv_wrappers.presets import threat"),
         ("core/x.py", "import gymnasium as gym"),
         ("attacks/x.py", "from gymnasium.vector import VectorEnv"),
         ("presets.py", "def f():\n    from adv_wrappers.wrappers.wrap_in_layers import wrap"),

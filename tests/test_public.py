@@ -51,7 +51,7 @@ PUBLIC = BUDGETS | TIMING | ATTACKS | ACTORS | THREATS | WRAPPERS | SCHEDULES | 
 ELSEWHERE = {
     "adv_wrappers.adversaries": {"Actor", "Director"},
     "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"},
-    "adv_wrappers.victims.saved_critic": {"Critic"},
+    "adv_wrappers.victims.saved_networks": {"Critic", "load_dynamics"},
     "adv_wrappers.certification.certificate": {"Certificate"},
     "adv_wrappers.certification.certified_ranges_over_eps": {"certified_ranges"},
     "adv_wrappers.core.budgets": {"Budget"},
@@ -70,7 +70,6 @@ ELSEWHERE = {
     "adv_wrappers.evaluation.online_policy_selection": {"Exp3IX", "evaluate_adaptive", "select_online"},
     "adv_wrappers.evaluation.optimal_timing": {"fewest_perturbations", "resilience_profile"},
     "adv_wrappers.victims.purified": {"Purified"},
-    "adv_wrappers.victims.saved_dynamics_model": {"load_dynamics"},
     "adv_wrappers.wrappers.adversary_rewards": {"PerturbationCost"},
     "adv_wrappers.wrappers.dmc_env": {"dmc"},
     "adv_wrappers.campaign": {"AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"},

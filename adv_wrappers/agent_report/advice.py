@@ -15,7 +15,7 @@ from pathlib import Path
 
 from adv_wrappers.agent_report.rows_by_section import AgentSections
 from adv_wrappers.agent_report.what_the_report_chose_and_why import ADVERSARIES, ReportChoices
-from adv_wrappers.utils.split_and_parse_text import duration
+from adv_wrappers.utils.text import duration
 
 STEPS = 1_000_000  # of the training that is advised, as many as train-agent takes by itself
 

@@ -34,7 +34,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.environments import MakeEnv
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import caveat, footnotes, summary
-from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.files import write
 
 _MOST_LINES = 24  # of the chart of differences

@@ -16,7 +16,7 @@ from adv_wrappers.agent_report.advice import option_of, words_of_agent
 from adv_wrappers.agent_report.play_rows_until_deadline import Progress, TrialPlayer
 from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow, sorted_report
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.evaluation.environments import Environment, MakeEnv, json_value
@@ -25,7 +25,7 @@ from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.format_threat_text import without_number
 from adv_wrappers.presets import as_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
-from adv_wrappers.utils.split_and_parse_text import duration, split_stack
+from adv_wrappers.utils.text import duration, split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 

@@ -19,8 +19,8 @@ from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
-from adv_wrappers.utils.torch_threads import one_thread
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyEnv
 from adv_wrappers.wrappers.checked_env import is_limited

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.agent_report.eps_sweep import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.agent_report.hardening import hardened_by, training_step_seconds
 from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
@@ -42,9 +42,8 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import (
     write_choices,
 )
 from adv_wrappers.certification.certificate import certify
-from adv_wrappers.core.budgets import Linf, Valid
+from adv_wrappers.core.budgets import L0, Linf, Valid
 from adv_wrappers.core.spaces import At, keys_in
-from adv_wrappers.core.sparse_budgets import L0
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import (
     AdvWrappersError,
@@ -66,11 +65,11 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.utils.check_numbers import integer, number
+from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding
 from adv_wrappers.utils.processes import check_workers
-from adv_wrappers.utils.split_and_parse_text import duration
+from adv_wrappers.utils.text import duration
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.checked_env import with_place

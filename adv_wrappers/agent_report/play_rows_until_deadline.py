@@ -23,7 +23,7 @@ from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_thr
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.step_timer import StepTimer
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.victim import Victim
 
 _TIMED_STEPS, _TIMED_SECONDS = 20, 0.5  # of a threat that is timed before it is played

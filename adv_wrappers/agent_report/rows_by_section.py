@@ -33,7 +33,7 @@ from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.format_threat_text import without_number
-from adv_wrappers.utils.split_and_parse_text import split_arguments
+from adv_wrappers.utils.text import split_arguments
 
 Kind = Literal[
     "clean", "sweep", "feature", "entries", "moment", "few", "action", "daylight", "fault", "dynamics", "other"
@@ -407,7 +407,7 @@ def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset
     ball, eps, scale = _ball(within)
     keys = _keys(layer)
     made = replace(made, eps=eps, keys=keys)
-    if _is_of(layer.get("how"), "sensors", "actions.delayed_and_lost_actions"):
+    if _is_of(layer.get("how"), "faults.sensors", "faults.delays", "faults.trigger"):
         return replace(made, kind="fault")
     if layer.get("on") == "action":
         return replace(made, kind="action")

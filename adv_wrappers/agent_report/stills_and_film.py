@@ -18,8 +18,8 @@ from adv_wrappers.rendering.observation_pixels import amplified_difference, gain
 from adv_wrappers.rendering.side_by_side_view import AttackView
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.torch_threads import one_thread
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.check_numbers import finite_float
+from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows

@@ -16,11 +16,10 @@ from adv_wrappers.atari.check_game_kwargs import unknown_arguments
 from adv_wrappers.atari.make_game_environments import AtariGame, AtariWrapper
 from adv_wrappers.atari.preprocessed_atari_env import atari, atari_vec
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.daylight.game_specific_transform import Daylight
-from adv_wrappers.daylight.paper_parameter_tables import PROBABILITIES, SETTINGS
+from adv_wrappers.daylight.games import PROBABILITIES, SETTINGS, Daylight
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.presets import threat
-from adv_wrappers.utils.check_numbers import is_number
+from adv_wrappers.utils.checks import is_number
 from adv_wrappers.wrappers.base_layer import AnyVectorEnv, Layer
 
 ROMS = {"JamesBond": "Jamesbond", "RiverRaid": "Riverraid"}  # where ALE spells a game otherwise

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from adv_wrappers.atari.check_game_kwargs import single_game_arguments, vector_game_arguments, without_fixed
 from adv_wrappers.atari.make_game_environments import AtariGame, PressFire, is_atari, make_game, not_a_game, spec_of
 from adv_wrappers.atari.raw_screen_wrapper import RawFrames, ShrinkFrames
-from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import OrderError, SpaceError, VictimError, each_entry
 from adv_wrappers.presets import as_threat
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 from adv_wrappers.wrappers.wrap_in_layers import wrap

@@ -27,7 +27,7 @@ from gymnasium.vector.utils import batch_space
 from adv_wrappers.atari.make_game_environments import Action, AtariGame, AtariWrapper, Frame, Options
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 
 Shrink = Callable[[Array], Array]

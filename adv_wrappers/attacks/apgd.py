@@ -9,7 +9,7 @@ The losses are the paper's cross-entropy and difference of logits ratio, the mar
 which it attacks continuous actions. The margin is the default: the softmax of Q-values underflows, and on a policy
 over six actions it found more than the paper's two (``docs/results/strength.md``, Pong). Departures: 20 steps and 5
 restarts stand for the paper's 100 and 5, since an agent is attacked at every step; restarts begin at spread corners of
-the box rather than at random points (:class:`.random_restarts.RestartPoints`); MaxDiff's objective is flat at the
+the box rather than at random points (:class:`.restarts.RestartPoints`); MaxDiff's objective is flat at the
 true point, so with it the first ascent begins one tenth of the radius away.
 """
 
@@ -23,14 +23,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import CrossEntropy, LogitRatio, Margin, check_weights, divergence_of
 from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.random_restarts import TrackedGradient
+from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, check_weights, divergence_of
+from adv_wrappers.attacks.restarts import TrackedGradient
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss
+from adv_wrappers.victims.gradients import Gradient, Loss
 
 LOSSES = ("cross-entropy", "margin", "dlr", "divergence")
 

@@ -16,16 +16,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import Margin, need_discrete
 from adv_wrappers.attacks.gradient_attack import MOST_STEPS, check_steps
+from adv_wrappers.attacks.objectives import Margin, need_discrete
+from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.check_numbers import check_integer, check_number, is_integer
-from adv_wrappers.victims.autograd_or_written_out_gradient import need_gradient
+from adv_wrappers.utils.checks import check_integer, check_number, is_integer
+from adv_wrappers.victims.gradients import need_gradient
 
 
 class CappedMargin:

@@ -20,18 +20,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import CrossEntropy, Margin, MarginOfQ, divergence_of, need_discrete
-from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.attacks.objectives import CrossEntropy, Margin, MarginOfQ, divergence_of, need_discrete
+from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.budgets import L0, Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import VictimAttack
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.spaces import CHOICES, Field
-from adv_wrappers.core.sparse_budgets import L0
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
-from adv_wrappers.utils.check_numbers import check_integer
-from adv_wrappers.victims.autograd_or_written_out_gradient import Loss
+from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.victims.gradients import Loss
 
 LOSSES = ("margin", "cross-entropy", "divergence", "q")
 _MOST_QUERIES = 10**6

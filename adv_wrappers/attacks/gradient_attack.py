@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import FirstObjective
-from adv_wrappers.attacks.random_restarts import GradientThrough, rearranged, search
+from adv_wrappers.attacks.objectives import FirstObjective
+from adv_wrappers.attacks.restarts import GradientThrough, rearranged, search
+from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.check_numbers import check_integer, check_number
-from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss, need_gradient
+from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.victim import Victim
 
 MOST_STEPS = 10**6
@@ -35,7 +35,7 @@ class GradientAttack(VictimAttack):
 
     Args:
         restarts: number of ascents. The first has the attack's own start; the others start at corners of the box (see
-            :class:`.random_restarts.RestartPoints`). The result is the best of them in every row: see ``keep``.
+            :class:`.restarts.RestartPoints`). The result is the best of them in every row: see ``keep``.
         keep: the result of an ascent: its ``"last"`` iterate, or the ``"best"`` of all its iterates. Best means,
             where the victim plays the mode of a discrete policy, first what the played action achieves (for most
             attacks that it is not the one of the true observation) and then the objective; else the objective alone.

@@ -25,13 +25,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import need_discrete
+from adv_wrappers.attacks.objectives import need_discrete
 from adv_wrappers.attacks.square import MOST_QUERIES
+from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims.victim import Victim
 
 _BISECTIONS, _HALVINGS, _LEAST_PROBES = 6, 3, 4  # of a round; a change that is 64 times as short counts as none

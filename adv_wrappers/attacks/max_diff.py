@@ -22,13 +22,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.attacks.gradient_attack import GradientAttack, langevin
+from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
 from adv_wrappers.core.context import Context
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
-from adv_wrappers.utils.check_numbers import check_number
-from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss
+from adv_wrappers.utils.checks import check_number
+from adv_wrappers.victims.gradients import Gradient, Loss
 
 
 @dataclass(frozen=True)

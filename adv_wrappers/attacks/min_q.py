@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
 from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.victims.autograd_or_written_out_gradient import Loss
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,426 @@
-"""Model-based attacks (Weng et al. 2020, algorithm 3): perturbations planned through a learned model.
+"""Planning of perturbations through a model: the loss of plans, and its descent by Adam.
 
-At a step of the layer a plan of ``steps`` perturbations is made by descending the loss of equation 3 (observations) or
-4 (actions), and its first ``apply`` are applied, as in model predictive control. The paper leaves open how often plans
-are renewed, the budget, the learning rate (six were tried, the best reported) and where a descent begins. Here a plan
-is renewed at every step unless told otherwise; the descent begins at the best of the previous plan, shifted, no
-perturbation, and constant corners of the budget; its best iterate is kept.
+Equations 3 and 4 of Weng et al. 2020: of perturbations ``delta_1 .. delta_T`` within the budget, those are wanted that
+minimise ``sum_i d(s_i, s_target)``, where the states follow from the model and the victim's own policy,
 
-A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.saved_dynamics_model.Dynamics` says in its
-card how far its predictions hold, which is how far a plan should reach.
+- of observations: ``a_i = pi(s_i + delta_i)``, ``s_{i+1} = f(s_i, a_i)``,
+- of actions: ``a_i = pi(s_i) + delta_i``, within the bounds of the actions.
+
+A plan counts perturbations in the budget's radius, and is drawn back into the budget after every step; the engine
+projects what is applied of it once more.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.lqr_planner import lqr
-from adv_wrappers.attacks.planning_loss_and_adam import PlanningProblem, best_of, descend, starts
-from adv_wrappers.attacks.planning_target_losses import Target, TargetLike, VictimValue, as_target, target_of
-from adv_wrappers.attacks.sampling_planners import cem, mppi
+from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
+from adv_wrappers.core.perturbation import ActionPerturbation, On, SimulatingPerturbation, VictimAttack
+from adv_wrappers.core.simulators import SimulatorLike
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import Message, ThreatError, ValueRangeError, VictimError, Words
-from adv_wrappers.utils.check_numbers import check_integer, check_number
-from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, load_dynamics
+from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
+from adv_wrappers.victims.victim import Victim
+
+MOST_CORNERS = 64  # constant corners of the budget, where a search begins at all of them
+DRAWN_CORNERS = 32  # where there are more, so many are drawn: 64 would cost as much as thirty steps of a descent
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam
+
+
+class StepModel(Protocol):
+    """A model of the environment (:class:`adv_wrappers.victims.saved_networks.Dynamics`)."""
+
+    def predict(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass
+class PlanningProblem:
+    """What a plan is for, at one step of a layer: B rows, plans of T perturbations of d numbers.
+
+    Attributes:
+        model: predicts observations and rewards; None where a simulator is there.
+        victim: who acts on what it is shown.
+        target: the loss of a state.
+        on: what is perturbed.
+        obs: the true observations, ``[B, n]``.
+        action: where actions are perturbed those of the agent at this step, ``[B, d]``; else None.
+        budget: of every perturbation.
+        space: bounds of what is perturbed, ``[d]`` twice.
+        steps: T.
+        attacked: whether a step of the plan is attacked at all, bool ``[T]``.
+        simulator: plays plans in the environment itself, from the present state; it has no gradient.
+    """
+
+    model: StepModel | None
+    victim: Victim
+    target: Target
+    on: On
+    obs: Tensor
+    action: Tensor | None
+    budget: Budget
+    space: tuple[Tensor, Tensor]
+    steps: int
+    attacked: Tensor
+    simulator: SimulatorLike | None = None
+
+    def __post_init__(self) -> None:
+        self.value = self.obs if self.action is None else self.action
+        far = torch.full_like(self.value, math.inf)
+        low, high = self.budget.box(self.value, -far, far)
+        radius = self.budget.spread(self.value, low, high)
+        radius = radius.expand_as(self.value) if isinstance(radius, Tensor) else torch.full_like(self.value, radius)
+        # without a radius of its own the space bounds a perturbation
+        self.bounded = bool(radius.isfinite().all())
+        self.radius = radius if self.bounded else (self.space[1] - self.space[0]).expand_as(self.value)
+        act_low, act_high = _action_bounds(self.victim)
+        self.act_low, self.act_high = act_low.to(self.obs), act_high.to(self.obs)
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """B, T and d."""
+        return len(self.value), self.steps, self.value.shape[1]
+
+    def feasible(self, plans: Tensor) -> Tensor:
+        """Plans ``[..., B, T, d]`` in the budget's radius, drawn back into the budget."""
+        plans = plans * self.attacked[:, None]
+        if self.budget.elementwise or not self.bounded:
+            return plans.clamp(-1, 1)
+        x, radius = (
+            part[:, None].expand(plans.shape).reshape(-1, plans.shape[-1]) for part in (self.value, self.radius)
+        )
+        far = torch.full_like(x, math.inf)
+        low, high = self.budget.box(x, -far, far)
+        y = self.budget.project(x + plans.reshape(x.shape) * radius, x, low, high)
+        return ((y - x) / radius.clamp(min=torch.finfo(x.dtype).tiny)).view(plans.shape)
+
+    def losses(self, plans: Tensor) -> Tensor:
+        """The summed loss of plans ``[..., B, T, d]``, as ``[..., B]``; differentiable, but in a simulator."""
+        if self.model is None:
+            return self.simulated(plans)
+        copies = plans.shape[:-2]
+        moves = (plans * self.radius[:, None]).reshape(-1, *plans.shape[-2:])
+        obs = self.obs.expand(*copies, -1).reshape(-1, self.obs.shape[1])
+        total = torch.zeros(len(obs), dtype=obs.dtype, device=obs.device)
+        for t in range(self.steps):
+            obs, reward = self.model.predict(obs, self.acted(obs, moves[:, t], t, copies))
+            total = total + self.target(obs, reward)
+        return total.view(copies)
+
+    @torch.no_grad()
+    def simulated(self, plans: Tensor) -> Tensor:
+        """The summed loss of plans, each of which is played; a row whose episode ends stays at its last state."""
+        assert self.simulator is not None
+        rows, dtype = len(self.obs), self.victim.action_space.dtype
+        whole, found = plans.reshape(-1, *plans.shape[-3:]), []
+        for part in whole.split(max(self.simulator.at_once // rows, 1)):
+            copies = part.shape[:-2]
+            moves = (part * self.radius[:, None]).reshape(-1, *part.shape[-2:])
+            obs = self.obs.expand(*copies, -1).reshape(-1, self.obs.shape[1])
+            total = torch.zeros(len(obs), dtype=obs.dtype)
+            with self.simulator.rollout(len(part)) as rollout:
+                for t in range(self.steps):
+                    actions = self.acted(obs, moves[:, t], t, copies).numpy().astype(dtype)
+                    then, reward, _ = rollout.step(actions)
+                    obs = torch.from_numpy(then).to(obs)
+                    total = total + self.target(obs, torch.from_numpy(reward).to(obs))
+            found.append(total.view(copies))
+        return torch.cat(found).view(plans.shape[:-2])
+
+    def acted(self, obs: Tensor, move: Tensor, t: int, copies: torch.Size) -> Tensor:
+        """The actions that the environment receives at step t, where the agent sees ``obs [C, n]``."""
+        low, high = self.space
+        if self.on == "observation":
+            shown = (obs + move).clamp(torch.minimum(low, obs.detach()), torch.maximum(high, obs.detach()))
+            return self.agent(shown)
+        action = self.agent(obs)
+        if t == 0 and self.action is not None:
+            action = self.action.expand(*copies, -1).reshape(action.shape)
+        return (action + move).clamp(torch.minimum(low, action.detach()), torch.maximum(high, action.detach()))
+
+    def agent(self, obs: Tensor) -> Tensor:
+        """What the agent does where it sees this: its mode, within the bounds of its actions."""
+        return self.victim.mode(self.victim.params(obs)).clamp(self.act_low, self.act_high)
+
+
+def _action_bounds(victim: Victim) -> tuple[Tensor, Tensor]:
+    space = victim.action_space
+    return torch.as_tensor(space.low), torch.as_tensor(space.high)  # type: ignore[attr-defined]
+
+
+def starts(problem: PlanningProblem, context: Context, previous: Tensor | None) -> Tensor:
+    """Where searches may begin, ``[P, B, T, d]``: the previous plan, no perturbation, and constant corners.
+
+    Where the agent is doing well the loss may have no slope (the cosine of a pole that stands upright): a search that
+    begins with no perturbation would never leave it. Of the corners of the budget all are tried where there are no more
+    than 64, else a random 32.
+
+    Args:
+        problem: the problem.
+        context: draws the corners.
+        previous: the plan of an earlier step, ``[B, T, d]``, shifted to the present; None for none.
+    """
+    rows, steps, size = problem.size
+    like = problem.value
+    if 2**size <= MOST_CORNERS:
+        signs = like.new_tensor(list(itertools.product((-1.0, 1.0), repeat=size)))[:, None].expand(-1, rows, -1)
+    else:
+        signs = context.numbers(DRAWN_CORNERS * size).view(rows, DRAWN_CORNERS, size).sub(0.5).sign().transpose(0, 1)
+    corners = signs[:, :, None].expand(-1, -1, steps, -1)
+    nothing = like.new_zeros(1, rows, steps, size)
+    first = [nothing] if previous is None else [previous[None], nothing]
+    return problem.feasible(torch.cat([*first, corners]))
+
+
+def best_of(losses: Tensor, plans: Tensor, count: int = 1) -> tuple[Tensor, Tensor]:
+    """The ``count`` plans of least loss in every row: losses ``[count, B]`` and plans ``[count, B, T, d]``."""
+    least = losses.nan_to_num(nan=math.inf).argsort(dim=0, stable=True)[:count]
+    rows = torch.arange(losses.shape[1], device=losses.device)
+    return losses[least, rows], plans[least, rows]
+
+
+def descend(problem: PlanningProblem, plans: Tensor, iterations: int, lr: float) -> tuple[Tensor, Tensor]:
+    """Adam (Kingma and Ba 2015) from plans ``[P, B, T, d]``: the best iterate of each, and its loss ``[P, B]``.
+
+    Args:
+        problem: the problem.
+        plans: where it begins, in the budget.
+        iterations: gradient steps.
+        lr: the learning rate, in the budget's radius.
+    """
+    plans = plans.clone()
+    first, second = torch.zeros_like(plans), torch.zeros_like(plans)
+    best, least = plans.clone(), torch.full(plans.shape[:-2], math.inf, dtype=plans.dtype, device=plans.device)
+
+    def keep(losses: Tensor, plans: Tensor) -> None:
+        better = losses < least
+        torch.where(better, losses, least, out=least)
+        torch.where(better[..., None, None], plans, best, out=best)
+
+    for i in range(iterations):
+        with torch.enable_grad():
+            losses = problem.losses(plans.requires_grad_())
+            (slope,) = torch.autograd.grad(losses.sum(), plans)
+        keep(losses.detach(), plans.detach())
+        first = first.lerp(slope, 1 - _BETAS[0])
+        second = second.lerp(slope.square(), 1 - _BETAS[1])
+        size = (second / (1 - _BETAS[1] ** (i + 1))).sqrt() + _EPSILON
+        plans = problem.feasible(plans.detach() - lr * first / (1 - _BETAS[0] ** (i + 1)) / size)
+    keep(problem.losses(plans), plans)
+    return least, best
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Planners that sample: for models, victims and simulators without gradients.
+#
+# The cross-entropy method (Rubinstein and Kroese 2004) draws plans around a mean, and moves mean and deviation to the
+# best of them. Model predictive path integral control (Williams et al. 2017) moves the mean to all of them, weighted by
+# ``exp(-loss / temperature)``. Both keep the best plan that was ever drawn.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+ELITES = 0.125  # share of the samples that the cross-entropy method moves to
+SPREAD, LEAST_SPREAD = 0.5, 0.05  # standard deviation of the first samples and of the last, in the budget's radius
+TEMPERATURE = 0.25  # in standard deviations of the sampled losses
+
+
+def cem(problem: PlanningProblem, plans: Tensor, iterations: int, samples: int, context: Context) -> Tensor:
+    """The cross-entropy method from the best of some plans.
+
+    Args:
+        problem: the problem.
+        plans: where it may begin, ``[P, B, T, d]``.
+        iterations: how often it samples.
+        samples: plans that are drawn each time in every row.
+        context: draws them.
+
+    Returns:
+        The best plan of every row, ``[B, T, d]``.
+    """
+    few = max(round(ELITES * samples), 1)
+    least, best = best_of(problem.losses(plans), plans)
+    mean, std = best[0], torch.full_like(best[0], SPREAD)
+    for _ in range(iterations):
+        drawn = _drawn(problem, mean, std, samples, context)
+        losses, elites = best_of(problem.losses(drawn), drawn, few)
+        least, best = best_of(torch.cat([least, losses[:1]]), torch.cat([best, elites[:1]]))
+        mean, std = elites.mean(0), elites.std(0, unbiased=False).clamp(min=LEAST_SPREAD)
+    return best[0]
+
+
+def mppi(problem: PlanningProblem, plans: Tensor, iterations: int, samples: int, context: Context) -> Tensor:
+    """Model predictive path integral control from the best of some plans; arguments as of :func:`cem`."""
+    least, best = best_of(problem.losses(plans), plans)
+    mean = best[0]
+    std = torch.full_like(mean, SPREAD)
+    for _ in range(iterations):
+        drawn = _drawn(problem, mean, std, samples, context)
+        losses = problem.losses(drawn)
+        first, plan = best_of(losses, drawn)
+        least, best = best_of(torch.cat([least, first]), torch.cat([best, plan]))
+        scale = TEMPERATURE * losses.std(0, unbiased=False).clamp(min=torch.finfo(losses.dtype).tiny)
+        weights = torch.softmax(-(losses - losses.amin(0)) / scale, 0)
+        mean = (weights[..., None, None] * drawn).sum(0)
+    return best_of(torch.cat([least, problem.losses(mean[None])]), torch.cat([best, mean[None]]))[1][0]
+
+
+def _drawn(problem: PlanningProblem, mean: Tensor, std: Tensor, samples: int, context: Context) -> Tensor:
+    """Plans around a mean, the mean itself first, ``[samples, B, T, d]``."""
+    rows, steps, size = mean.shape
+    uniform = context.numbers(samples * steps * size).view(rows, samples, steps, size).transpose(0, 1)
+    bits = torch.finfo(uniform.dtype).eps
+    normal = torch.special.ndtri(uniform.clamp(bits, 1 - bits)).to(mean)
+    normal[0] = 0.0
+    return problem.feasible(mean + std * normal)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The linear quadratic regulator as a planner, iterated where the system is not linear.
+#
+# Weng et al. 2020 (footnote 1) name LQR and i-LQR as other ways to solve equations 3 and 4. Where the model and the
+# victim are linear and the loss is quadratic, these are a linear quadratic control problem, and a Riccati recursion
+# solves it. Elsewhere the system is linearised and the loss expanded to second order around a plan, again and again:
+# the iterative LQR of Li and Todorov (2004), with the line search of Tassa et al. (2012). The budget is no part of
+# the recursion: plans are drawn back into it, so that where it binds a descent may do better.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+STEPS = (1.0, 0.5, 0.25, 0.1, 0.03)  # of the line search
+_RIDGE = 1e-8  # of the largest entry of a curvature: smaller eigenvalues are raised to it
+
+
+def lqr(problem: PlanningProblem, plans: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    """Iterative LQR from plans ``[P, B, T, d]``: the best plan that each led to, and its loss ``[P, B]``.
+
+    One iteration solves a linear system with a quadratic loss, within a budget that does not bind.
+
+    Args:
+        problem: the problem, with a model and a victim that have gradients.
+        plans: where it begins, in the budget.
+        iterations: how often the system is linearised.
+    """
+    least, best = problem.losses(plans).detach(), plans
+    for _ in range(iterations):
+        offered = problem.feasible(_improved(problem, best))  # [S, P, B, T, d]
+        losses = torch.cat([least[None], problem.losses(offered).detach()])
+        tried = torch.cat([best[None], offered])
+        flat, moves = losses.flatten(1), tried.flatten(1, 2)
+        found, kept = best_of(flat, moves)
+        least, best = found[0].view_as(least), kept[0].view_as(best)
+    return least, best
+
+
+def _improved(problem: PlanningProblem, plans: Tensor) -> Tensor:
+    """Plans after one backward and one forward pass, for every step of the line search: ``[S, P, B, T, d]``."""
+    copies, (steps, size) = plans.shape[:-2], plans.shape[-2:]
+    plan, count = plans.reshape(-1, steps, size), math.prod(copies)
+    obs = problem.obs.expand(*copies, -1).reshape(count, -1)
+    states, pieces = [obs], []
+    for t in range(steps):
+        piece = _expanded(problem, states[-1], plan[:, t], t, copies)
+        pieces.append(piece)
+        states.append(piece[0])
+    n = obs.shape[1]
+    slope, curve = obs.new_zeros(count, n), obs.new_zeros(count, n, n)  # of the loss to go
+    gains: list[tuple[Tensor, Tensor]] = []
+    for _, jacobian, gradient, hessian in reversed(pieces):
+        first = gradient + (jacobian.mT @ slope[..., None])[..., 0]
+        second = hessian + jacobian.mT @ curve @ jacobian
+        inverse = _inverse(second[:, n:, n:])
+        open_loop = -(inverse @ first[:, n:, None])[..., 0].nan_to_num(0.0)
+        feedback = (-inverse @ second[:, n:, :n]).nan_to_num(0.0)
+        gains.append((open_loop, feedback))
+        slope = first[:, :n] + (second[:, :n, n:] @ open_loop[..., None])[..., 0]
+        curve = second[:, :n, :n] + second[:, :n, n:] @ feedback
+        slope, curve = (part.nan_to_num(0.0, 0.0, 0.0) for part in (slope, (curve + curve.mT) / 2))
+    gains.reverse()
+    scale = torch.tensor(STEPS, dtype=plan.dtype, device=plan.device)[:, None, None]
+    now = obs.expand(len(STEPS), -1, -1)
+    found = []
+    many = torch.Size((len(STEPS), *copies))
+    for t, (open_loop, feedback) in enumerate(gains):
+        correction = (feedback @ (now - states[t])[..., None])[..., 0].nan_to_num(0.0)
+        move = (plan[:, t] + scale * open_loop + correction).clamp(-1, 1) * problem.attacked[t]
+        found.append(move)
+        with torch.no_grad():
+            flat = now.reshape(-1, n)
+            now = _stepped(problem, flat, move.reshape(-1, size), t, many)[0].view(now.shape)
+    return torch.stack(found, -2).view(*many, steps, size)
+
+
+def _stepped(problem: PlanningProblem, obs: Tensor, move: Tensor, t: int, copies: torch.Size) -> tuple[Tensor, Tensor]:
+    """The next observations and the losses, for moves in the budget's radius."""
+    radius = problem.radius.expand(*copies, -1).reshape(move.shape)
+    assert problem.model is not None
+    then, reward = problem.model.predict(obs, problem.acted(obs, move * radius, t, copies))
+    return then, problem.target(then, reward)
+
+
+def _expanded(
+    problem: PlanningProblem, obs: Tensor, move: Tensor, t: int, copies: torch.Size
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One step around a state and a move: the next state, its Jacobian, and gradient and Hessian of the loss.
+
+    Derivatives are in the state and the move together, ``[C, n, n + d]``, ``[C, n + d]`` and ``[C, n + d, n + d]``.
+    """
+    n = obs.shape[1]
+    with torch.enable_grad():
+        z = torch.cat([obs, move], -1).detach().requires_grad_()
+        then, loss = _stepped(problem, z[:, :n], z[:, n:] * problem.attacked[t], t, copies)
+        rows = [torch.autograd.grad(then[:, i].sum(), z, retain_graph=True)[0] for i in range(n)]
+        (gradient,) = torch.autograd.grad(loss.sum(), z, create_graph=True)
+        second = [_or_zero(gradient[:, i].sum(), z) for i in range(z.shape[1])]
+    hessian = torch.stack(second, 1)
+    return then.detach(), torch.stack(rows, 1), gradient.detach(), (hessian + hessian.mT) / 2
+
+
+def _or_zero(value: Tensor, z: Tensor) -> Tensor:
+    """The gradient of a value that may not depend on ``z`` at all."""
+    if not value.requires_grad:
+        return torch.zeros_like(z)
+    (found,) = torch.autograd.grad(value, z, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(z) if found is None else found
+
+
+def _inverse(curve: Tensor) -> Tensor:
+    """The inverse of symmetric matrices ``[C, d, d]``, whose eigenvalues are raised above zero before.
+
+    Zero for matrices that are not finite: a model that runs away over a plan has no second order there.
+    """
+    known = curve.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    size = curve.abs().amax((-2, -1), keepdim=True).clamp(min=torch.finfo(curve.dtype).tiny ** 0.5)
+    scaled = torch.where(known, (curve + curve.mT) / 2 / size, torch.eye(curve.shape[-1]).to(curve))
+    values, vectors = torch.linalg.eigh(scaled)
+    inverse = vectors @ torch.diag_embed(1 / values.clamp(min=_RIDGE)) @ vectors.mT / size
+    return torch.where(known, inverse, 0.0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Model-based attacks (Weng et al. 2020, algorithm 3): perturbations planned through a learned model.
+#
+# At a step of the layer a plan of ``steps`` perturbations is made by descending the loss of equation 3 (observations)
+# or 4 (actions), and its first ``apply`` are applied, as in model predictive control. The paper leaves open how often
+# plans are renewed, the budget, the learning rate (six were tried, the best reported) and where a descent begins.
+# Here a plan is renewed at every step unless told otherwise; the descent begins at the best of the previous plan,
+# shifted, no perturbation, and constant corners of the budget; its best iterate is kept.
+#
+# A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.saved_networks.Dynamics` says in its
+# card how far its predictions hold, which is how far a plan should reach.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 MOST_PLANNED_STEPS = 10_000
 SIMULATOR = "simulator"  # instead of a model
@@ -51,9 +437,9 @@ class Planned(SimulatingPerturbation, VictimAttack):
         victim: with continuous actions and observations ``[n]``, feed-forward.
         dynamics: a :class:`.Dynamics`, or ``card:FOLDER``; or ``"simulator"``, which plans in the environment itself:
             a reference that tells the error of a model from that of the planner, no attacker can have it.
-        target: the loss of a state: a :class:`.planning_target_losses.Target`, its text such as ``"height=0"``, or a
+        target: the loss of a state: a :class:`.targets.Target`, its text such as ``"height=0"``, or a
             function of observations ``[..., n]``; None takes the model's environment's own
-            (:data:`.planning_target_losses.TARGETS`).
+            (:data:`.targets.TARGETS`).
         steps: length T of a plan.
         apply: how many perturbations of a plan are applied before the next one is made, at most ``steps``.
         planner: ``adam`` (the paper's), ``lqr`` (iterative LQR), or without gradients ``cem`` (the cross-entropy

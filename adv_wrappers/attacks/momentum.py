@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import classifier, leave_best, need_discrete
 from adv_wrappers.attacks.gradient_attack import GradientAttack, momentum
+from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
 from adv_wrappers.core.context import Context
-from adv_wrappers.utils.check_numbers import check_number
-from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss
+from adv_wrappers.utils.checks import check_number
+from adv_wrappers.victims.gradients import Gradient, Loss
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.core.perturbation import Variants
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.errors import AttackName, Message, ValueRangeError, VictimError
-from adv_wrappers.utils.check_numbers import check_integer
-from adv_wrappers.victims.autograd_or_written_out_gradient import Loss
+from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.victims.gradients import Loss
 
 
 @dataclass(frozen=True)

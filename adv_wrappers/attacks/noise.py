@@ -8,12 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.arrays import library
+from adv_wrappers.core.budgets import Budget, FewFeatures
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.numpy_and_torch_arithmetic import library
 from adv_wrappers.core.perturbation import BoundedPerturbation
 from adv_wrappers.core.spaces import Field
-from adv_wrappers.core.sparse_budgets import FewFeatures
 from adv_wrappers.errors import ValueRangeError
 
 

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import CriticOfMode
 from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.objectives import CriticOfMode
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.victims.autograd_or_written_out_gradient import Loss
-from adv_wrappers.victims.saved_critic import Critic
+from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.victims.gradients import Loss
+from adv_wrappers.victims.saved_networks import Critic
 
 
 @dataclass(frozen=True)

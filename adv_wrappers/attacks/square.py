@@ -21,17 +21,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import Divergence, Margin
-from adv_wrappers.core.budgets import L2
+from adv_wrappers.attacks.objectives import Divergence, Margin
+from adv_wrappers.core.budgets import L2, FewFeatures
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.spaces import layout_of
-from adv_wrappers.core.sparse_budgets import FewFeatures
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.utils.check_numbers import check_integer, check_number
-from adv_wrappers.victims.autograd_or_written_out_gradient import Loss
+from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.victims.gradients import Loss
 
 _HALVED = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: where the share is halved
 MOST_QUERIES = 10**7

@@ -27,7 +27,7 @@ from adv_wrappers.evaluation.environments import Environment, json_value
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
-from adv_wrappers.utils.split_and_parse_text import split_arguments
+from adv_wrappers.utils.text import split_arguments
 from adv_wrappers.victims import Victim
 
 _WAIT = 0.5  # seconds between two looks at a folder that another process trains in

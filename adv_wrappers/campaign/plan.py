@@ -19,10 +19,10 @@ from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import MOST_DRAWS, MOST_ENVS, MOST_EPISODES, Episodes
 from adv_wrappers.presets import as_threat, parse_threat
 from adv_wrappers.training.training_folder import MOST_SEED, MOST_TRAINING_STEPS
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.frozen_dataclasses import set_fields
-from adv_wrappers.utils.split_and_parse_text import split_arguments, split_stack
+from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.text import split_arguments, split_stack
 from adv_wrappers.utils.untrusted_files import named_code
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]

@@ -22,7 +22,7 @@ from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.store import PlayedCell, process_name
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack, json_form
 from adv_wrappers.utils.processes import pickled
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
 

@@ -28,10 +28,10 @@ from adv_wrappers.evaluation.player import Cell, Player
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
-from adv_wrappers.utils.split_and_parse_text import split_arguments, split_stack
+from adv_wrappers.utils.text import split_arguments, split_stack
 from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.victims import Victim, environment_of, load_victim
-from adv_wrappers.victims.victim_references import load_referenced
+from adv_wrappers.victims.references import load_referenced
 
 _UNTIMED = "it is searched for attacks at every step: a grid without timings has it"
 

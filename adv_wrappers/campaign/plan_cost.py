@@ -39,8 +39,8 @@ from adv_wrappers.evaluation.store import Store
 from adv_wrappers.registry import SAMPLE_SHARE
 from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.training.training_folder import read_record
-from adv_wrappers.utils.check_numbers import check_number
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
 SHARE = SAMPLE_SHARE  # of the cells of every kind that is played

@@ -18,7 +18,7 @@ from adv_wrappers.campaign.plan_cell_player import CellPlayer, CellPlayerSetup
 from adv_wrappers.errors import AdvWrappersError, WorkerError
 from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Task, Tell
 from adv_wrappers.evaluation.store import PlayedCell
-from adv_wrappers.utils.check_numbers import check_number, integer
+from adv_wrappers.utils.checks import check_number, integer
 from adv_wrappers.utils.processes import check_workers, pickled
 from adv_wrappers.victims import Victim
 

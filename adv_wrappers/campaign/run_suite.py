@@ -24,8 +24,8 @@ from adv_wrappers.campaign.suite_attacks_that_train import SARSA
 from adv_wrappers.campaign.suite_cost import SuiteCost, estimate_entries, opened_suite, report_scores
 from adv_wrappers.campaign.suite_report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.campaign.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
@@ -43,11 +43,11 @@ from adv_wrappers.training.training_folder import (
     described,
     described_victim,
 )
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import held, holding, write
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, load_dynamics
+from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 
 # settings that a suite shares with the one in its folder

@@ -15,18 +15,17 @@ from typing import cast
 
 from gymnasium import spaces
 
-from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Valid
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.core.sparse_budgets import L0
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.presets import threat
 from adv_wrappers.training.train_critic import SMALL, CriticSetting
-from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, load_dynamics
+from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import as_float
 

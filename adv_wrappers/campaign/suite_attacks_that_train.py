@@ -10,7 +10,7 @@ from functools import partial
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.campaign.suite_attack_entry import (
     NO_ACTION_BUDGET,
@@ -29,7 +29,7 @@ from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imita
 from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
 from adv_wrappers.training.train_critic import check_critic_settings, scan_critics
 from adv_wrappers.training.training_folder import read_record
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.wrappers.adversary_config import as_actor
 
 SARSA = "robust-sarsa"

@@ -12,7 +12,7 @@ from functools import partial
 from gymnasium import spaces
 
 from adv_wrappers.attacks.model_based import ActionModelBased, ModelBased, Planned
-from adv_wrappers.attacks.planning_target_losses import target_of
+from adv_wrappers.attacks.targets import target_of
 from adv_wrappers.campaign.suite_attack_entry import (
     NO_ACTION_BUDGET,
     NO_BUDGET,
@@ -23,14 +23,14 @@ from adv_wrappers.campaign.suite_attack_entry import (
 )
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.daylight.base_transform import Transform
+from adv_wrappers.core.timing import Not, Pair, Strategic
+from adv_wrappers.daylight.transform import Transform
 from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, SLOW, check_no_budget, why_no_beam, why_threat_excluded
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.presets import parse_threat, threat
-from adv_wrappers.timing import Not, Pair, Strategic
-from adv_wrappers.victims.carrl_victim import LowerBound
+from adv_wrappers.victims.carrl import LowerBound
 from adv_wrappers.victims.victim import Victim
 
 # texts

@@ -49,9 +49,9 @@ from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_thr
 from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.training.train_critic import scan_critics
 from adv_wrappers.training.train_one_robust_sarsa_critic import CriticTraining, train_one_critic
-from adv_wrappers.utils.split_and_parse_text import duration, duration_between
 from adv_wrappers.utils.step_timer import StepTimer
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.text import duration, duration_between
+from adv_wrappers.utils.threads import one_thread
 
 MOST_SECONDS = 1.5  # of the steps of one entry that are timed with all rows, and again with one
 _MOST_SEARCHED = 10  # steps of a search that are timed, at its full width

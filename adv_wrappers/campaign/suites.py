@@ -20,7 +20,7 @@ from adv_wrappers.campaign.suite_attacks_without_training import (
     model_based,
     text_entry,
 )
-from adv_wrappers.daylight.paper_parameter_tables import TRANSFORMS
+from adv_wrappers.daylight.games import TRANSFORMS
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.applicable_attacks import SLOW_ON_IMAGES, UNTRAINED
 

@@ -35,8 +35,8 @@ from adv_wrappers.certification.episodes_of_own_or_worst_actions import (
 )
 from adv_wrappers.certification.interval_dynamics import has_dynamics
 from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import Argument, Message, ValueRangeError
@@ -45,12 +45,12 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
-from adv_wrappers.utils.check_numbers import check_number, integer
+from adv_wrappers.utils.checks import check_number, integer
 from adv_wrappers.utils.deadline import Deadline
-from adv_wrappers.utils.float32_precision import full_precision
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.precision import full_precision
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.possible_actions_in_box import Method
+from adv_wrappers.victims.possible_actions import Method
 
 _PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most
 _BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known

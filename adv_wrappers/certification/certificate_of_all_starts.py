@@ -36,18 +36,18 @@ from torch import Tensor, nn
 
 from adv_wrappers.certification.interval_dynamics import LARGEST_STATE, IntervalDynamics, dynamics_of
 from adv_wrappers.certification.possible_actions_under_budget import ObservationBoxes
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
-from adv_wrappers.utils.check_numbers import check_number, integer
+from adv_wrappers.utils.checks import check_number, integer
 from adv_wrappers.utils.deadline import Deadline, OutOfTime, TimedBatches
-from adv_wrappers.utils.float32_precision import full_precision
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.precision import full_precision
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_module, load_victim
-from adv_wrappers.victims.possible_actions_in_box import Method, action_bounds, params_network, possible_actions
+from adv_wrappers.victims.possible_actions import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.base_layer import AnyEnv
 
 _BOXES = 300_000  # that a search without seconds steps by default
@@ -625,7 +625,7 @@ class BoxActions:
         env: the environment.
         budget: ``Linf`` or ``Valid``.
         dynamics: of the environment.
-        method: as for :func:`adv_wrappers.victims.possible_actions_in_box.possible_actions`.
+        method: as for :func:`adv_wrappers.victims.possible_actions.possible_actions`.
 
     Attributes:
         method: the same, which may be changed.

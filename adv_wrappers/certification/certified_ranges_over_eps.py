@@ -24,8 +24,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.certification.certificate import certify, check_budget_s, cut_text
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import Argument, CertificateError, Message, ThreatError, ValueRangeError
@@ -46,11 +46,11 @@ from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.presets import parse_threat, threat
 from adv_wrappers.rendering.certified_ranges_plot import RangePoint, plot_certified_ranges
 from adv_wrappers.rendering.fit_table_to_width import PrintedTable
-from adv_wrappers.utils.check_numbers import integer, number
+from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.files import holding, write
-from adv_wrappers.utils.float32_precision import full_precision
+from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.possible_actions_in_box import Method
+from adv_wrappers.victims.possible_actions import Method
 from adv_wrappers.wrappers.base_layer import as_float
 
 _ROUNDING = 1e-9  # of sums of rewards in another order, relatively

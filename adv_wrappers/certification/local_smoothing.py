@@ -60,9 +60,9 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
-from adv_wrappers.utils.check_numbers import integer, number
+from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.deadline import Deadline
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.smoothed import Smoothed
 

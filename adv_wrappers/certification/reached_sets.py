@@ -25,19 +25,19 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from adv_wrappers.bounds import crown
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import Argument, BudgetError, Message, ValueRangeError, VictimError
-from adv_wrappers.networks.layers_torch_lacks import Clip
-from adv_wrappers.utils.check_numbers import check_integer
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.networks.layers import Clip
+from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim
-from adv_wrappers.victims.possible_actions_in_box import params_network
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel, load_dynamics
+from adv_wrappers.victims.possible_actions import params_network
+from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel, load_dynamics
 
 MOST_STEPS = 50
 _ROWS = 16  # starts whose bounds are computed at once

@@ -73,8 +73,8 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, En
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.return_statistics import finite_returns
-from adv_wrappers.utils.check_numbers import integer, number
-from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.smoothed import Smoothed, checked_q_range

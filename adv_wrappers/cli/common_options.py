@@ -18,7 +18,7 @@ from adv_wrappers.cli.completion import complete_env, complete_victim
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.registry import Select as Select
-from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments
+from adv_wrappers.utils.text import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.victims import Victim
@@ -114,7 +114,7 @@ def load_agent(
     the command ends; any other file of this kind is not.
     """
     from adv_wrappers.victims import load_victim
-    from adv_wrappers.victims.victim_references import trusted_reference
+    from adv_wrappers.victims.references import trusted_reference
 
     victim = load_victim(ref, trust=trust, stats=stats, select=select, device=device or "cpu")
     if trust:

@@ -103,7 +103,7 @@ def suite_(
     from adv_wrappers.core.threat import needed_budget
     from adv_wrappers.evaluation.environments import Environment
     from adv_wrappers.evaluation.least_return import lowest_return
-    from adv_wrappers.victims.saved_dynamics_model import load_dynamics
+    from adv_wrappers.victims.saved_networks import load_dynamics
 
     agent = load_agent(victim, trust, stats, select, device)
     action_within = None if action_eps is None else Linf(action_eps)

@@ -39,13 +39,13 @@ from adv_wrappers.cli.print_table_or_json import json_asked, print_rows, print_t
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import arguments_named
 from adv_wrappers.registry import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
-from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments
+from adv_wrappers.utils.text import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.core.budgets import Budget
     from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.training.train_agent import Hardened
-    from adv_wrappers.victims.saved_critic import Critic
+    from adv_wrappers.victims.saved_networks import Critic
 
 
 def _quoted(folder: Path) -> str:
@@ -520,7 +520,7 @@ def train_dynamics_(
     """Learn a model of ENV from what a victim and random actions do there."""
     import numpy as np
 
-    from adv_wrappers.attacks.planning_target_losses import target_of
+    from adv_wrappers.attacks.targets import target_of
     from adv_wrappers.evaluation.report import number_text
     from adv_wrappers.training.train_dynamics import HORIZONS, train_dynamics
 

@@ -1,28 +1,17 @@
-"""Budgets: the feasible set around the true value, as a box to search, a projection, and a direction of ascent.
-
-``Valid`` is the space itself; ``L2`` bounds how far a row may move in the Euclidean norm, ``Linf`` how far each of its
-elements may. Budgets of few elements are in ``sparse_budgets.py``.
-
-Every function takes batches ``[B, *S]`` of floats in the units of the space; ``low`` and ``high`` are the space's own
-bounds ``[*S]``, already widened by the engine to contain the true value. Batches are tensors; those of budgets that
-declare ``arrays = True`` may be numpy arrays. On an integer grid the engine passes ``grid=True``: boxes are rounded
-inwards, values to the nearest integer.
-"""
+"""What a layer keeps of its last step, for budgets in which a step depends on the one before."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.json_values import Value
-from adv_wrappers.core.last_step import LastStep
-from adv_wrappers.core.numpy_and_torch_arithmetic import (
+from adv_wrappers.core.arrays import (
     ROUNDING,
     Scale,
     around,
@@ -30,6 +19,7 @@ from adv_wrappers.core.numpy_and_torch_arithmetic import (
     clamp,
     distance,
     flat_rows,
+    largest,
     library,
     radius,
     round_,
@@ -38,10 +28,94 @@ from adv_wrappers.core.numpy_and_torch_arithmetic import (
     whole_levels,
     wide,
 )
-from adv_wrappers.core.types import Array, VictimLike
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.types import Array, Flags, Space, VictimLike
 from adv_wrappers.errors import Argument, BudgetError, Message, Words
-from adv_wrappers.utils.check_numbers import number
-from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.frozen import set_fields
+
+TensorBox = tuple[Tensor, Tensor]
+
+
+class LastStep:
+    """The last step of every row, in one stack of a layer.
+
+    Attributes:
+        leaves: tensors ``[B, ...]``, in an order of the subclass, the last of them bool ``[B]``: the rows that had a
+            step in this episode. None before the first step.
+    """
+
+    leaves: tuple[Tensor, ...] | None = None
+
+    def __init__(self, before: LastStep | None = None) -> None:
+        """Begin with what ``before`` kept: that of another budget, which the episode has had until now."""
+        if before is not None and type(before) is type(self):
+            self.__dict__.update(before.__dict__)
+
+    def act(self, action: Any, space: Space) -> None:
+        """An action of this space came in, of all rows."""
+
+    def after(self, true: Tensor, shown: Tensor) -> tuple[Tensor, ...]:
+        """What is kept of a step, without the last of the leaves.
+
+        Args:
+            true, shown: the value of the step as it came in and as it was passed on, ``[B, *S]``.
+        """
+        raise NotImplementedError
+
+    def meet(self, x: Tensor, leaves: Sequence[Tensor], box: TensorBox, grid: bool) -> TensorBox:
+        """The part of a box that the last step allows, or what of the box is nearest to that.
+
+        Args:
+            x: true values ``[B, *S]``.
+            leaves: those of these rows.
+            box: its bounds ``[B, *S]``, of the budget of a single step met with the space.
+            grid: whether values are whole numbers.
+        """
+        raise NotImplementedError
+
+    def remember(self, true: Tensor, shown: Tensor, rows: Flags = True) -> None:
+        """Keep a step in the rows of a mask (bool ``[B]``; True for all)."""
+        new = self.after(true, shown)
+        mask = torch.as_tensor(rows, device=shown.device).expand(len(shown))
+        if self.leaves is None:
+            self.leaves = *(torch.zeros_like(leaf) for leaf in new), torch.zeros_like(mask)
+        *old, known = self.leaves
+        self.leaves = *(torch.where(as_column(mask, b), b, a) for a, b in zip(old, new, strict=True)), known | mask
+
+    def forget(self, rows: Flags | None = None) -> None:
+        """A new episode begins in the rows of a mask; None for all."""
+        if rows is None:
+            self.leaves = None
+        elif self.leaves is not None:
+            *old, known = self.leaves
+            self.leaves = *old, known & ~torch.as_tensor(rows, device=known.device)
+
+
+def as_column(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask ``[B]`` as ``[B, 1, ...]``, of as many dimensions as a batch has."""
+    return mask.view(-1, *(1 for _ in like.shape[1:]))
+
+
+def nearest_part(near: TensorBox, box: TensorBox, known: Tensor) -> TensorBox:
+    """``box`` met with ``near`` in the rows that are known; where the two do not meet, what of ``box`` is nearest."""
+    low, high = box
+    lower, upper = (torch.clamp(end, low, high) for end in near)
+    free = ~as_column(known, low)
+    return torch.where(free, low, lower), torch.where(free, high, upper)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Budgets: the feasible set around the true value, as a box to search, a projection, and a direction of ascent.
+#
+# ``Valid`` is the space itself; ``L2`` bounds how far a row may move in the Euclidean norm, ``Linf`` how far each of
+# its elements may. Budgets of few elements are in ``sparse_budgets.py``.
+#
+# Every function takes batches ``[B, *S]`` of floats in the units of the space; ``low`` and ``high`` are the space's own
+# bounds ``[*S]``, already widened by the engine to contain the true value. Batches are tensors; those of budgets that
+# declare ``arrays = True`` may be numpy arrays. On an integer grid the engine passes ``grid=True``: boxes are rounded
+# inwards, values to the nearest integer.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 class Draws(Protocol):
@@ -457,3 +531,157 @@ class Linf(Budget):
             u -= whole
         u += x
         return u
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Budgets of few features: at most ``k`` elements of a row may change, each within the space or a distance of its own.
+#
+# ``Sparse(k, Linf(eps))`` is O_max of Behzadan and Hsu (2019), the number of features of an observation that an
+# adversary may perturb, beside the distance that each of them may move.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class FewFeatures(Budget):
+    """At most ``k`` elements of a row may change, each as the budget ``within`` allows."""
+
+    k: int
+    within: Budget
+
+    def __post_init__(self) -> None:
+        set_fields(self, k=integer("k", self.k, 0, 2**63 - 1, floats=True, error=BudgetError))
+
+    @property
+    def is_zero(self) -> bool:
+        return self.k == 0 or self.within.is_zero
+
+    def check(self, low: Array, high: Array, grid: bool) -> None:
+        self.within.check(low, high, grid)
+
+    def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        return self.within.box(x, low, high)
+
+    def grid_box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        return self.within.grid_box(x, low, high)
+
+    def project(self, y: Tensor, x: Tensor, low: Tensor, high: Tensor, grid: bool = False) -> Tensor:
+        """The ``k`` largest changes, each counted in the feature's own unit, stay; all others are undone."""
+        y = self.within.project(y, x, low, high, grid)
+        unit = self.in_units(torch.ones_like(x))
+        return torch.where(largest((y - x).abs() / torch.where(unit > 0, unit, 1.0), self.k), y, x)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """One unit along each of the ``k`` features in which that gains most."""
+        return torch.where(largest(self.in_units(gradient).abs(), self.k), self.within.direction(gradient), 0.0)
+
+    def in_units(self, gradient: Tensor) -> Tensor:
+        return self.within.in_units(gradient)
+
+    def unit(self, low: Tensor, high: Tensor) -> float | Tensor:
+        return self.within.unit(low, high)
+
+    def spread(self, x: Tensor, low: Tensor, high: Tensor) -> float | Tensor:
+        return self.within.spread(x, low, high)
+
+    def ascend(
+        self,
+        y: Tensor,
+        gradient: Tensor,
+        length: float | Tensor,
+        x: Tensor,
+        low: Tensor,
+        high: Tensor,
+        grid: bool,
+        spend: bool = False,
+    ) -> Tensor:
+        """A step in the ``k`` features that gain most at the end of their range; all others return to the true value.
+
+        What this step gains would favour features of little range, and those that were chosen before. A feature that
+        takes the place of another begins at the share of its range that the row has reached: from the true value it
+        would lose its place again before it gets anywhere.
+        """
+        sign, room = gradient.sign(), torch.where(gradient > 0, high - x, x - low)
+        room = room.clamp(max=torch.finfo(room.dtype).max)  # 0 times infinity would be NaN
+        top = broad(flat_rows(gradient).abs().amax(1, keepdim=True), gradient)
+        gain = (gradient / torch.where(top > 0, top, 1.0)).abs() * room  # of tiny gradients, too
+        changed = y != x
+        # where nothing is to be gained, what has changed stays; NaN counts as the largest and is not lost
+        chosen = largest(torch.where(gain == 0, changed.to(gain.dtype) - 1, gain), self.k)
+        side = torch.where(y > x, high - x, x - low)
+        reached = torch.where(changed & (side > 0), (y - x).abs() / side, 0.0)
+        share = broad(flat_rows(reached).amax(1, keepdim=True), y).clamp(max=1.0)
+        start = torch.where(changed, y, x + share * room * sign)
+        return torch.where(chosen, self.within.ascend(start, gradient, length, x, low, high, grid, spend), x)
+
+    def chosen(self, low: Tensor, high: Tensor, draws: Draws) -> Tensor:
+        """``k`` elements drawn evenly among those that can change, bool ``[B, *S]``."""
+        return largest(torch.where(high > low, draws.uniform(), -1.0), self.k)
+
+    def draw(self, x: Tensor, low: Tensor, high: Tensor, draws: Draws, grid: bool = False) -> Tensor:
+        """As many elements as may change, drawn evenly, each uniform over its range."""
+        y = self.within.draw(x, low, high, draws, grid)
+        return torch.where(self.chosen(low, high, draws), y, x)
+
+
+@dataclass(frozen=True)
+class L0(FewFeatures):
+    """At most ``k`` elements of a row may change, each within the space's own bounds.
+
+    Raises:
+        BudgetError: if ``k`` is not an integer of at least 0.
+    """
+
+    name: ClassVar[str] = "l0"
+    bounded: ClassVar[bool] = False
+    within: ClassVar[Budget] = Valid()  # type: ignore[misc]
+    k: int
+
+    def scaled(self, share: float, grid: bool = False) -> L0:
+        return L0(round(share * self.k))
+
+
+@dataclass(frozen=True)
+class Sparse(FewFeatures):
+    """At most ``k`` elements of a row may change, each of them within ``eps`` times its scale.
+
+    Args:
+        k: how many, at least 0.
+        within: how far each may move, :class:`Linf` with or without a scale.
+
+    Raises:
+        BudgetError: if ``k`` is not an integer of at least 0, or ``within`` is no :class:`Linf`; at wrapping for what
+            :class:`Linf` refuses.
+
+    >>> x = torch.zeros(1, 3)
+    >>> low, high = Sparse(1, Linf(0.5)).box(x, x - 9, x + 9)
+    >>> Sparse(1, Linf(0.5)).project(torch.tensor([[0.1, -0.3, 0.2]]), x, low, high)
+    tensor([[ 0.0000, -0.3000,  0.0000]])
+    """
+
+    name: ClassVar[str] = "sparse"
+    k: int
+    within: Linf
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.within, Linf):
+            raise BudgetError(
+                f"Sparse needs how far each element may move, such as Sparse(2, Linf(0.1)), got {self.within!r:.80}"
+            )
+
+    @property
+    def eps(self) -> float:
+        """The radius of :attr:`within`."""
+        return self.within.eps
+
+    @property
+    def scale(self) -> Scale:
+        """The scale of :attr:`within`."""
+        return self.within.scale
+
+    def scaled(self, share: float, grid: bool = False) -> Sparse:
+        """As many elements, each within ``share`` of its radius."""
+        return replace(self, within=self.within.scaled(share, grid))
+
+    def resolve(self, victim: VictimLike | None) -> Sparse:
+        inner = self.within.resolve(victim)
+        return self if inner is self.within else replace(self, within=inner)

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.budgets import Budget, FewFeatures
 from adv_wrappers.core.layer_protocol import AttackedLayer
-from adv_wrappers.core.simulator_protocols import SimulatorLike, check_simulators
+from adv_wrappers.core.recurrence import BoundVictim
+from adv_wrappers.core.simulators import SimulatorLike, check_simulators
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.sparse_budgets import FewFeatures
 from adv_wrappers.core.types import Batch, Counter, Leaves, Rows
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.utils.trees import repeat, select
 

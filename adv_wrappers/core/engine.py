@@ -16,17 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import attacks_as_cuda_graphs, host_device_transfer
-from adv_wrappers.core import rng, run_attack_in_numpy, run_attack_on_tensors, select_environments_to_attack
+from adv_wrappers.accel import cuda_graphs, transfer
+from adv_wrappers.core import eligible_rows, numpy_backend, rng, torch_backend
+from adv_wrappers.core.arrays import tensor_of
 from adv_wrappers.core.budgets import Valid
-from adv_wrappers.core.episode_and_step_counters import Clock, Seeds
-from adv_wrappers.core.frame_stack_budget import FrameHistory, Newest, frame_budget, frames_of
-from adv_wrappers.core.numpy_and_torch_arithmetic import tensor_of
+from adv_wrappers.core.clock import Clock, Seeds
+from adv_wrappers.core.frame_stack import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
-from adv_wrappers.core.simulator_protocols import MakesSimulators, check_simulators
+from adv_wrappers.core.session import Session
+from adv_wrappers.core.simulators import MakesSimulators, check_simulators
 from adv_wrappers.core.spaces import numbered_as
-from adv_wrappers.core.state_shared_by_layers import Session
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError
@@ -93,7 +93,7 @@ class Engine:
         # Any: of Flags mypy does not know what ~ and & give for all of the three kinds
         self._fresh: Any = True  # rows whose newest observation is new: after a partial reset only some
         self._over: Any = False  # rows whose newest observation ends their episode: nobody acts on it
-        self.graphs: attacks_as_cuda_graphs.GraphCache | None = None
+        self.graphs: cuda_graphs.GraphCache | None = None
         self._graphed: object = None  # the perturbation that they were made for
         self.set_threat(threat, victim)
         on_actions = self.before_step and not self.sees_own
@@ -165,19 +165,17 @@ class Engine:
         device, before, host = self.device, self.graphs, self.clock.device is None
         # devices other than CUDA may lack the dtype of true values, which then stay where they are
         self.home = device if device is not None and device.type == "cuda" else None
-        self.transfer = host_device_transfer.between(device) if host and device is not None else None
+        self.transfer = transfer.between(device) if host and device is not None else None
         self.look = host and self.transfer is None  # whether the answers of victims are checked
         able = self.writes_nothing and self.memory is None and not self.unbounded and not self.look
         able = able and self.last_step is None  # of which a graph knows nothing
         able = able and not any(getattr(v, "compile", False) for v in self.victims)  # cannot be watched
-        record = attacks_as_cuda_graphs.recorder_for(device) if able and device is not None else None
-        self.graphs = (
-            None if record is None else attacks_as_cuda_graphs.GraphCache(record, self.threat.label, self.victims)
-        )
+        record = cuda_graphs.recorder_for(device) if able and device is not None else None
+        self.graphs = None if record is None else cuda_graphs.GraphCache(record, self.threat.label, self.victims)
         if self.graphs is not None and before is not None and self._graphed is self.how:
             self.graphs.fault = before.fault  # another budget does not mend an attack
         self._graphed = self.how
-        self.in_numpy = None if self.victims else run_attack_in_numpy.attack_of(self)
+        self.in_numpy = None if self.victims else numpy_backend.attack_of(self)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
@@ -199,7 +197,7 @@ class Engine:
         """The environment was reset: episodes begin.
 
         Args:
-            seeds: what it was reset with, of :func:`.episode_and_step_counters.row_seeds`; a row with a seed starts its
+            seeds: what it was reset with, of :func:`.clock.row_seeds`; a row with a seed starts its
                 draws anew.
             mask: bool ``[B]``, the rows that were reset; None for all. The next :meth:`observe` lets the others keep
                 what they were shown last.
@@ -417,8 +415,8 @@ class Engine:
 
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
-        attacked = select_environments_to_attack.timed(self, value, eligible, final)
-        return select_environments_to_attack.accepted(self, value, attacked, final, mask) if self.declines else attacked
+        attacked = eligible_rows.timed(self, value, eligible, final)
+        return eligible_rows.accepted(self, value, attacked, final, mask) if self.declines else attacked
 
     def part_of(self, value: Any) -> Batch:
         """The part of an observation, or of an action, that is perturbed, ``[B, *S]``."""
@@ -449,7 +447,7 @@ class Engine:
         out: Any = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
         if out is None:
             among: Flags = True if self.clock.device is None else attacked
-            out = run_attack_on_tensors.perturbed(self, value, part, among, rows, final, mask)
+            out = torch_backend.perturbed(self, value, part, among, rows, final, mask)
         if rows is not None:
             whole = part.astype(out.dtype)
             whole[rows] = out

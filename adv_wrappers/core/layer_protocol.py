@@ -7,14 +7,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel.attacks_as_cuda_graphs import GraphCache
-from adv_wrappers.accel.host_device_transfer import Transfer
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.episode_and_step_counters import Clock
-from adv_wrappers.core.last_step import LastStep
-from adv_wrappers.core.simulator_protocols import MakesSimulators
+from adv_wrappers.accel.cuda_graphs import GraphCache
+from adv_wrappers.accel.transfer import Transfer
+from adv_wrappers.core.budgets import Budget, LastStep
+from adv_wrappers.core.clock import Clock
+from adv_wrappers.core.session import Session
+from adv_wrappers.core.simulators import MakesSimulators
 from adv_wrappers.core.spaces import Field, Labelled
-from adv_wrappers.core.state_shared_by_layers import Session
 from adv_wrappers.core.types import Batch, Chance, Counter, Leaves, Rows, Space
 
 

@@ -47,10 +47,10 @@ class Perturbation(Value):
         capturable: a promise that its call is the same kernels at every call of one shape: no branch on data, nothing
             that waits for a device, no look at ``t``, ``spent`` or ``memory``, and no writing to what it is given. It
             then works on fewer copies, and on CUDA it is recorded once as a graph and replayed
-            (:mod:`adv_wrappers.accel.attacks_as_cuda_graphs`).
+            (:mod:`adv_wrappers.accel.cuda_graphs`).
         arrays: a promise that its ``__call__`` computes on numpy arrays as it does on tensors, with the same bits, and
             neither writes to what it is given nor returns it. The context then holds arrays, without an action mask
-            (:mod:`adv_wrappers.core.run_attack_in_numpy`). A subclass may have another ``__call__``, so it promises
+            (:mod:`adv_wrappers.core.numpy_backend`). A subclass may have another ``__call__``, so it promises
             anew.
     """
 
@@ -271,7 +271,7 @@ class Step(Protocol):
 
 
 class When(Value):
-    """When a layer attacks: ``(x: [B, *S], context) -> bool [B]``. :mod:`adv_wrappers.timing` holds the timings."""
+    """When a layer attacks: ``(x: [B, *S], context) -> bool [B]``. :mod:`.timing` holds the timings."""
 
     blind: ClassVar[bool] = True  # decides from t, spent and the key alone, without looking at the observation
 

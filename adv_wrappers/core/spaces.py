@@ -22,7 +22,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.numpy_and_torch_arithmetic import at_least, at_most
+from adv_wrappers.core.arrays import at_least, at_most
 from adv_wrappers.core.types import Array, Batch, DType, Info, Space
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.trees import is_text

@@ -15,11 +15,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.frame_stack_budget import Newest, frame_budget
+from adv_wrappers.core.frame_stack import Newest, frame_budget
 from adv_wrappers.core.json_values import Value, Victims, decode
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import (
     MOST_PASSES,
@@ -31,7 +31,7 @@ from adv_wrappers.core.perturbation import (
     check_when,
     function_name,
 )
-from adv_wrappers.core.plausible_budget import Plausible
+from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At, Field, Key, keys_in
 from adv_wrappers.core.types import Space, VictimLike
 from adv_wrappers.errors import (
@@ -47,7 +47,7 @@ from adv_wrappers.errors import (
     VictimError,
     Words,
 )
-from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.utils.frozen import set_fields
 
 REWARDS = spaces.Box(-np.inf, np.inf, (1,), np.float64)
 

@@ -5,15 +5,14 @@ take uint8 or float tensors ``[B, *S]`` (see :func:`adv_wrappers.core.spaces.lay
 equal to OpenCV to the bit on the host, and to themselves on every device.
 """
 
-from adv_wrappers.daylight.base_transform import compose
 from adv_wrappers.daylight.blur import MedianBlur, median_blur
 from adv_wrappers.daylight.brightness import Brightness, brightness
-from adv_wrappers.daylight.game_specific_transform import Daylight
+from adv_wrappers.daylight.games import PROBABILITIES, SETTINGS, Daylight
 from adv_wrappers.daylight.jpeg import JPEG, jpeg
-from adv_wrappers.daylight.paper_parameter_tables import PROBABILITIES, SETTINGS
 from adv_wrappers.daylight.perspective import Perspective, perspective
 from adv_wrappers.daylight.rotation import Rotation, rotate
 from adv_wrappers.daylight.shift import Shift, shift
+from adv_wrappers.daylight.transform import compose
 
 __all__ = [
     "JPEG", "PROBABILITIES", "SETTINGS", "Brightness", "Daylight", "MedianBlur", "Perspective", "Rotation", "Shift",

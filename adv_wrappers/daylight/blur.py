@@ -14,12 +14,12 @@ import cv2
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
-from adv_wrappers.daylight.base_transform import Transform, WholeRange
-from adv_wrappers.daylight.observations_as_images import Limits, batched, on_host, split
-from adv_wrappers.daylight.opencv_image_by_image import HostImages, each
+from adv_wrappers.accel import triton_kernels
+from adv_wrappers.daylight.images import Limits, batched, on_host, split
+from adv_wrappers.daylight.opencv import HostImages, each
+from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 
 _AT_ONCE = 1 << 24  # neighbours held in memory at once
 
@@ -57,7 +57,7 @@ def median_blur(x: Tensor, k: int, *, layout: str | None = None) -> Tensor:
         y = torch.from_numpy(median_of(x.numpy(), layout, k))
     else:
         images, back = split(x, layout)
-        fast = load_triton_kernels.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
+        fast = triton_kernels.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
         y = back(_median(images, k) if fast is None else fast.median(images, k))
     return y[0] if single else y
 

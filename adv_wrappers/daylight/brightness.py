@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
+from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.base_transform import Range, Transform
-from adv_wrappers.daylight.observations_as_images import Limits, check_images, choice, limits_of, on_host
-from adv_wrappers.daylight.opencv_image_by_image import HostImages
-from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, on_host
+from adv_wrappers.daylight.opencv import HostImages
+from adv_wrappers.daylight.transform import Range, Transform
+from adv_wrappers.utils.checks import number
 
 _RULES = ("clip", "abs")
 _MOST = 1e30  # far from where float32 ends
@@ -100,7 +100,7 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limi
         return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
     if on_host(x):
         return torch.from_numpy(brightness_of(x.numpy(), alpha, beta, rule))
-    levels, fast = _on(alpha, beta, rule, x.device), load_triton_kernels.twin("daylight.kernels.brightness", x)
+    levels, fast = _on(alpha, beta, rule, x.device), triton_kernels.twin("daylight.kernels.brightness", x)
     return levels[x.long()] if fast is None else fast.look_up(x, levels)
 
 
@@ -155,7 +155,7 @@ class Brightness(Transform):
         return brightness_of(x, float(parameters["alpha"]), float(parameters["beta"]), self.rule)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = load_triton_kernels.twin("daylight.kernels.brightness", x) if self.drawn else None
+        fast = triton_kernels.twin("daylight.kernels.brightness", x) if self.drawn else None
         if fast is None:
             return None
         key = self.draw_keys(context).to(x.device)

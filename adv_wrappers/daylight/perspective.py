@@ -20,18 +20,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
+from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.daylight.base_transform import Parameters, Range, Transform
-from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
-from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, size_of, split
-from adv_wrappers.daylight.opencv_image_by_image import HostImages
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
+from adv_wrappers.daylight.opencv import HostImages
+from adv_wrappers.daylight.transform import Parameters, Range, Transform
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.check_numbers import number
-from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.utils.checks import number
+from adv_wrappers.utils.frozen import set_fields
 
 Corners = tuple[tuple[float, float], ...]  # moves of top left, top right, bottom right, bottom left: (right, down)
 
@@ -307,7 +307,7 @@ class Perspective(Transform):
         ]
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = load_triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
+        fast = triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
         rows = None if fast is None else self.draw(context)
         if fast is None or rows is None:
             return None

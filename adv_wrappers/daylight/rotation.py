@@ -14,22 +14,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
+from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.base_transform import Range, Transform
-from adv_wrappers.daylight.fixed_point_warp import (
-    BORDERS,
-    INTERPOLATIONS,
-    Map,
-    Matrix,
-    affine_map,
-    inverted,
-    warp,
-    warp_of,
-)
-from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, size_of, split
-from adv_wrappers.daylight.opencv_image_by_image import HostImages
-from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
+from adv_wrappers.daylight.opencv import HostImages
+from adv_wrappers.daylight.transform import Range, Transform
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp, warp_of
+from adv_wrappers.utils.checks import number
 
 
 @functools.lru_cache(maxsize=256)
@@ -131,7 +122,7 @@ class Rotation(Transform):
         return warp_of(x, layout, at, self.border, self.interpolation)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = load_triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
+        fast = triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
         rows = None if fast is None else self.draw(context)
         if fast is None or rows is None:
             return None

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
+from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.types import Array
-from adv_wrappers.daylight.base_transform import Transform, WholeRange
-from adv_wrappers.daylight.fixed_point_warp import BORDERS, border_index
-from adv_wrappers.daylight.observations_as_images import Limits, batched, choice, limits_of, on_host, split
-from adv_wrappers.daylight.opencv_image_by_image import HostImages
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
+from adv_wrappers.daylight.opencv import HostImages
+from adv_wrappers.daylight.transform import Transform, WholeRange
+from adv_wrappers.daylight.warp import BORDERS, border_index
+from adv_wrappers.utils.checks import integer
 
 _FAR = 32767  # of OpenCV's maps
 _FEW = 1 << 14  # pixels that enter: above this the loops of torch are faster than those of numpy, line by line
@@ -58,7 +58,7 @@ def shift(
     choice("border", border, BORDERS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
-    fast = load_triton_kernels.twin("daylight.kernels.shift", x) if x.dtype == torch.uint8 else None
+    fast = triton_kernels.twin("daylight.kernels.shift", x) if x.dtype == torch.uint8 else None
     if fast is not None:
         images, back = split(x, layout)
         y = back(fast.shift(images, fast.move(dx, dy, x.device), border))
@@ -203,7 +203,7 @@ class Shift(Transform):
         return shift_of(x, layout, int(parameters["dx"]), int(parameters["dy"]), self.border)
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = load_triton_kernels.twin("daylight.kernels.shift", x) if self.drawn else None
+        fast = triton_kernels.twin("daylight.kernels.shift", x) if self.drawn else None
         if fast is None:
             return None
         key = self.draw_keys(context).to(x.device)

@@ -7,14 +7,14 @@ from contextlib import closing
 from gymnasium import spaces
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.frame_stack_budget import frame_budget
+from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, check_searchable
 from adv_wrappers.presets import parse_threat, read_text, threat_layers
-from adv_wrappers.victims.autograd_or_written_out_gradient import need_gradient
+from adv_wrappers.victims.gradients import need_gradient
 from adv_wrappers.victims.victim import Victim
 
 # As the texts of threats. MaxDiff is here in its published form and as a search for the largest divergence: more

@@ -47,9 +47,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.frame_stack_budget import frame_budget
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
+from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array
@@ -60,9 +60,9 @@ from adv_wrappers.evaluation.replay_found_perturbations import RecordedPerturbat
 from adv_wrappers.evaluation.targeted_attacks_toward_every_action import ForcedAction, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding, write
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
 WIDTH = BEAM_WIDTH  # states that are kept of every episode

@@ -15,16 +15,16 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.json_values import encode
-from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
 from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 
 _ROUNDING = 64  # units in the last place by which two equal answers may differ, as on devices that add in any order
 

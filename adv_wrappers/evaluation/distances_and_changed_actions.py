@@ -19,7 +19,7 @@ from adv_wrappers.core.types import Array, Rows, Space
 from adv_wrappers.evaluation.counts_that_warnings_need import count_unequal_answers, count_zero_gradients
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base_layer import AnyVectorEnv, Layer, layers
 from adv_wrappers.wrappers.count_changed_actions import ActionChanges
 from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder

@@ -13,7 +13,7 @@ from adv_wrappers.evaluation.distances_on_sampled_steps import Distance
 from adv_wrappers.evaluation.target_state_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import BY
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.victims.victim import Victim
 
 MOST_EPISODES = 10**6

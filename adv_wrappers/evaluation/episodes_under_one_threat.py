@@ -25,7 +25,7 @@ from adv_wrappers.evaluation.distances_and_changed_actions import Mask, RunMeasu
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.evaluation.environments import EnvFactory, Environment, not_side_by_side
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyEnv, AnyVectorEnv, layers
 from adv_wrappers.wrappers.dmc_env import CONTROL_OBSERVATIONS, PREFIX

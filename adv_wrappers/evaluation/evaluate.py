@@ -22,7 +22,7 @@ from adv_wrappers.evaluation.target_state_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim, device_of
 
@@ -96,7 +96,7 @@ def evaluate(
             by its name. Always played is what nothing distinguishes: a victim that is a function, a layer without a
             JSON form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``.
         measure: a loss of states whose total over an episode is reported beside the return, over every control step
-            where actions are held for several: what :func:`adv_wrappers.attacks.planning_target_losses.as_target`
+            where actions are held for several: what :func:`adv_wrappers.attacks.targets.as_target`
             takes, such as ``"height=0"``, or True for the environment's own.
         best_of: play every episode so many times with other random numbers of the attack, and report the best of them
             (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a threat.

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from adv_wrappers.errors import SimulationError, WorkerError
 from adv_wrappers.utils.processes import DEAD_WORKER, call_in_worker, discard, pool_of
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 
 P = TypeVar("P", bound="Closeable")
 P_contra = TypeVar("P_contra", contravariant=True)

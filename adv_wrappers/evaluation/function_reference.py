@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adv_wrappers.errors import AdvWrappersError, SpaceError
-from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.object_by_name import object_by_name
 
 if TYPE_CHECKING:

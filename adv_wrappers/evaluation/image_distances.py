@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.core.numpy_and_torch_arithmetic import flat_rows
+from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.spaces import layout_of
-from adv_wrappers.daylight.observations_as_images import Limits, as_images, limits_of, split
+from adv_wrappers.daylight.images import Limits, as_images, limits_of, split
 from adv_wrappers.errors import SpaceError
 
 WINDOW, SIGMA = 11, 1.5  # pixels; the window of SSIM and the standard deviation of its weights

@@ -34,7 +34,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.text_table import Tabular, TextTable
 from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.fit_table_to_width import PrintedTable
-from adv_wrappers.utils.check_numbers import check_integer, check_number, finite_float
+from adv_wrappers.utils.checks import check_integer, check_number, finite_float
 
 Scores = Mapping[str, NDArray[np.float64]]  # by environment, those of its runs
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]

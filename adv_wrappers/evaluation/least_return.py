@@ -32,7 +32,7 @@ from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeE
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.return_statistics import KnownRange
 from adv_wrappers.evaluation.tree_search import step_limit
-from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.wrappers.base_layer import AnyEnv, wrappers_of
 from adv_wrappers.wrappers.env_layer import EnvLayer

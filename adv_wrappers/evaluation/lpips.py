@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from adv_wrappers.core.spaces import layout_of
-from adv_wrappers.daylight.observations_as_images import Limits, limits_of, split
+from adv_wrappers.daylight.images import Limits, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.image_distances import ObservationBatch, pair
 

@@ -24,10 +24,10 @@ from adv_wrappers.format_threat_text import caption, name_and_arguments
 from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.observation_pixels import FrameReader
-from adv_wrappers.utils.check_numbers import integer
-from adv_wrappers.utils.split_and_parse_text import split_stack
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.text import split_stack
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base_layer import AnyEnv, layers
 from adv_wrappers.wrappers.wrap_in_layers import wrap
 

@@ -43,7 +43,7 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks
-from adv_wrappers.utils.check_numbers import check_number, integer, number
+from adv_wrappers.utils.checks import check_number, integer, number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.actions.least_valued_action import WorstAction
+from adv_wrappers.attacks.worst_action import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim
@@ -35,7 +35,7 @@ from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, Transition, TreeNode, collection_paused
-from adv_wrappers.utils.check_numbers import check_integer, check_number, integer
+from adv_wrappers.utils.checks import check_integer, check_number, integer
 from adv_wrappers.victims import Victim, load_victim
 
 Steps = tuple[int, ...]  # of an episode: those that are perturbed

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from adv_wrappers.attacks.planning_target_losses import Target
+from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.errors import ValueRangeError, entry_in_errors
 from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements

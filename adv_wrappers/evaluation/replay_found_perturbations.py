@@ -24,7 +24,7 @@ from adv_wrappers.core.perturbation import DecliningPerturbation
 from adv_wrappers.core.types import Array, Batch
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.frozen_dataclasses import set_fields
+from adv_wrappers.utils.frozen import set_fields
 
 _BYTES = 16  # of a digest: which observation a perturbation is for
 

@@ -12,14 +12,14 @@ from dataclasses import fields
 
 import numpy as np
 
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.hop_skip_jump import HopSkipJump
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.frame_stack_budget import frame_budget
+from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
@@ -29,8 +29,8 @@ from adv_wrappers.evaluation.return_statistics import mean_interval
 from adv_wrappers.evaluation.statistical_power import too_few_episodes
 from adv_wrappers.format_threat_text import name_of
 from adv_wrappers.presets import presets
-from adv_wrappers.utils.check_numbers import finite_float, is_integer
-from adv_wrappers.victims.saved_critic import Critic
+from adv_wrappers.utils.checks import finite_float, is_integer
+from adv_wrappers.victims.saved_networks import Critic
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 

@@ -30,9 +30,9 @@ from adv_wrappers.evaluation.report import Report, Row, checked_row, compared
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.format_threat_text import unique
-from adv_wrappers.utils.split_and_parse_text import split_stack
+from adv_wrappers.utils.text import split_stack
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.victim_references import load_referenced
+from adv_wrappers.victims.references import load_referenced
 
 ROWS_FILE = "rows.db"  # in the folder of an evaluation
 SCHEMA = 1  # the user_version of the file

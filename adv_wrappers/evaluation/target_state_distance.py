@@ -14,14 +14,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from adv_wrappers.attacks.planning_target_losses import (
-    Target,
-    TargetLike,
-    VictimValue,
-    as_target,
-    target_of,
-    target_text,
-)
+from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of, target_text
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.victims.victim import Victim

@@ -7,7 +7,7 @@ victim of three actions 39 of 181, together none). What is found is what a layer
 an action counts as forced where the victim plays it there.
 
 Ascents miss an action that is played in a corner of the box alone, or behind a flat part of the network. So what bounds
-on the network do not exclude (:mod:`adv_wrappers.victims.possible_actions_in_box`), and no ascent reached, is asked for
+on the network do not exclude (:mod:`adv_wrappers.victims.possible_actions`), and no ascent reached, is asked for
 once more, by short ascents from corners of the box and from random points in it. What they exclude is never asked for.
 """
 
@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.attacks.attack_objectives import CrossEntropy, Margin
 from adv_wrappers.attacks.gradient_attack import check_steps, pgd
-from adv_wrappers.attacks.random_restarts import search
+from adv_wrappers.attacks.objectives import CrossEntropy, Margin
+from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
@@ -35,10 +35,10 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.autograd_or_written_out_gradient import Gradient, Loss, need_gradient
-from adv_wrappers.victims.possible_actions_in_box import possible_actions
+from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
+from adv_wrappers.victims.possible_actions import possible_actions
 from adv_wrappers.wrappers.base_layer import as_float, floated
 
 _ROWS, _IMAGES = (64, 1024), (2, 32)  # the least and the most observations that are attacked at once

@@ -5,7 +5,7 @@ from __future__ import annotations
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.return_statistics import ReportRow
 from adv_wrappers.format_threat_text import without_number
-from adv_wrappers.utils.split_and_parse_text import parse_value, split_arguments
+from adv_wrappers.utils.text import parse_value, split_arguments
 
 
 def row_label(row: ReportRow) -> str:

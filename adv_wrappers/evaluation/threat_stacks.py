@@ -8,14 +8,14 @@ from typing import Any
 
 from gymnasium.vector import SyncVectorEnv
 
-from adv_wrappers.actions.least_valued_action import WorstAction
+from adv_wrappers.attacks.worst_action import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.timing import Always
 from adv_wrappers.errors import ThreatError, each_entry
 from adv_wrappers.format_threat_text import text_of, unique, without_number
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
-from adv_wrappers.timing import Always
-from adv_wrappers.utils.split_and_parse_text import split_stack
+from adv_wrappers.utils.text import split_stack
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyVectorEnv, layers
 

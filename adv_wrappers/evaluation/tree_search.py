@@ -33,7 +33,7 @@ from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.snapshots import Snapshot, check_repeats, random_states, record_for_replay
 from adv_wrappers.snapshots.repeats_after_restore import difference
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base_layer import AnyEnv, wrappers_of
 
 _LOOKED_AT = 32  # steps of an episode that must draw no random numbers, before anything is computed

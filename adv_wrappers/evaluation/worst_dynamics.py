@@ -23,7 +23,6 @@ from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Floats
-from adv_wrappers.dynamics.fixed_parameters import FixedDynamics
 from adv_wrappers.errors import Argument, Message, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import Episodes
@@ -32,8 +31,9 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
+from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.parse_threat_text import parse_when
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim

@@ -1,8 +1,8 @@
 """Networks as graphs of layers: what a layer takes is the network's input, or what layers before it gave.
 
 A ``Sequential`` is a chain. Residual sums, heads side by side and what else a ``forward`` does with several values are
-:class:`Join` and the other operations here, next to the layers of torch and of :mod:`.layers_torch_lacks`. Gradients
-(:mod:`.input_gradient_without_autograd`) and bounds (:mod:`adv_wrappers.bounds`) are computed on these graphs.
+:class:`Join` and the other operations here, next to the layers of torch and of :mod:`.layers`. Gradients
+(:mod:`.input_gradient`) and bounds (:mod:`adv_wrappers.bounds`) are computed on these graphs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Layers and operations forward and back: what one gives, and the gradient with respect to what it took.
 
 Which of them have a gradient that is written out is said by :func:`has_gradient`. A pass works for one
-:class:`~adv_wrappers.networks.input_gradient_without_autograd.InputGradient` at a time, and keeps what the way back
+:class:`~adv_wrappers.networks.input_gradient.InputGradient` at a time, and keeps what the way back
 needs from the call before. Kernels are those of autograd, on memory that every step uses again where there is a kernel
 that takes it.
 """
@@ -28,7 +28,7 @@ from adv_wrappers.networks.graph import (
     factor_and_offset,
     has_statistics,
 )
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
+from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 
 FROM_OUTPUT = (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Hardtanh)  # slopes that follow from the output
 FROM_INPUT = (nn.SiLU, nn.GELU, nn.Softplus, Clip)  # and those that take the input

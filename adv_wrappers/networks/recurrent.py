@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd
+from adv_wrappers.networks.layers import AppendLogStd
 
 LSTMState = tuple[Tensor, ...]
 

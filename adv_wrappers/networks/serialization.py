@@ -18,7 +18,7 @@ from torch.func import functional_call
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.graph import hooked
-from adv_wrappers.networks.layers_torch_lacks import (
+from adv_wrappers.networks.layers import (
     GSDE,
     AppendLogStd,
     Clip,
@@ -28,7 +28,7 @@ from adv_wrappers.networks.layers_torch_lacks import (
     QuantileMean,
     TwoLogits,
 )
-from adv_wrappers.utils.check_numbers import finite_float, integer, number
+from adv_wrappers.utils.checks import finite_float, integer, number
 
 _MOST = torch.finfo(torch.float32).max
 MOST_LAYERS = 1000  # of one network; it takes a second to build so many

@@ -37,7 +37,7 @@ from adv_wrappers.networks.graph import (
     flattened,
     needed,
 )
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize
+from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize
 from adv_wrappers.networks.serialization import kind_of
 
 OutputForm = Literal["tensor", "pair", "first"]

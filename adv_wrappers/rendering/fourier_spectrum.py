@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.spaces import layout_of
-from adv_wrappers.daylight.observations_as_images import as_images, split
+from adv_wrappers.daylight.images import as_images, split
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.check_numbers import is_integer
+from adv_wrappers.utils.checks import is_integer
 
 BANDS = {"low": (0.0, 1 / 6), "mid": (1 / 6, 1 / 3), "high": (1 / 3, 0.5)}  # cycles a pixel
 MIN_POWER = 1e-3  # squared grey levels; less power than this is none

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from adv_wrappers.core.spaces import layout_of
-from adv_wrappers.daylight.observations_as_images import split
+from adv_wrappers.daylight.images import split
 from adv_wrappers.errors import SpaceError
 
 Pixels = NDArray[np.uint8]

@@ -38,7 +38,7 @@ from adv_wrappers.rendering.observation_pixels import (
 )
 from adv_wrappers.rendering.opencv_panels import MARGIN, VectorChart, compose_panels
 from adv_wrappers.utils import trees
-from adv_wrappers.utils.check_numbers import check_number, integer
+from adv_wrappers.utils.checks import check_number, integer
 from adv_wrappers.wrappers.base_layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
 from adv_wrappers.wrappers.record_actions_env_receives import (
     INSIDE,

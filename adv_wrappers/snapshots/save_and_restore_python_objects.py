@@ -27,7 +27,7 @@ from gymnasium.envs.registration import EnvSpec
 from torch import Tensor, nn
 
 from adv_wrappers.core.json_values import Value
-from adv_wrappers.core.run_attack_in_numpy import NumpyAttack
+from adv_wrappers.core.numpy_backend import NumpyAttack
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Array
 from adv_wrappers.victims.victim import Victim

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import ObservationRanges
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.errors import Argument, BudgetError, Message
-from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.utils.checks import number
 from adv_wrappers.victims.victim import Victim
 
 LEAST_UNIT = 0.5  # of the deviation that was observed: an agent's own unit below that makes its budget too small

@@ -31,8 +31,8 @@ from adv_wrappers.campaign.suite_attacks_without_training import beam
 from adv_wrappers.campaign.suite_cost import search_step, timed_search
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
+from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.numpy_and_torch_arithmetic import Scale
 from adv_wrappers.core.perturbation import How, Perturbation, function_name
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
@@ -42,10 +42,10 @@ from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.presets import as_threat, parse_perturbation
 from adv_wrappers.standing.budget_table import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.standing.standing_entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
-from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.split_and_parse_text import duration
+from adv_wrappers.utils.text import duration
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim import Victim
 

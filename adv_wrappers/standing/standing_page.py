@@ -15,7 +15,7 @@ from adv_wrappers.agent_report.rows_by_section import MeanWithInterval
 from adv_wrappers.standing.measure_submission import ATTACKS
 from adv_wrappers.standing.standing_entry import AttackedMean, StandingEntry
 from adv_wrappers.standing.standing_table import figure_footnotes, without_certificate
-from adv_wrappers.utils.split_and_parse_text import duration
+from adv_wrappers.utils.text import duration
 
 STANDING_PAGE = "standing.html"  # the name of its file
 TITLE = "The standing of agents under attack"

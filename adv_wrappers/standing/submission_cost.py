@@ -29,10 +29,10 @@ from adv_wrappers.standing.measure_submission import (
     is_searched,
     open_submission,
 )
-from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import held
-from adv_wrappers.utils.split_and_parse_text import duration
+from adv_wrappers.utils.text import duration
 
 
 @dataclass(frozen=True)

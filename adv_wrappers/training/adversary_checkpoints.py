@@ -14,9 +14,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.director_policy import Director
-from adv_wrappers.adversaries.learned_attack import Learned
-from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
+from adv_wrappers.adversaries.director import Director
+from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel

@@ -35,8 +35,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.director_policy import Director
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.director import Director
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.attacks.max_diff import MaxDiff
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
@@ -55,7 +55,7 @@ from adv_wrappers.training.score_checkpoints import CheckpointEvaluator, Checkpo
 from adv_wrappers.training.training_folder import check_counts
 from adv_wrappers.training.training_method import RobustTraining
 from adv_wrappers.training.training_settings import Training
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.utils.checks import check_number
 from adv_wrappers.victims import Victim, from_sb3
 from adv_wrappers.wrappers.base_layer import Layer
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv

@@ -29,13 +29,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from adv_wrappers.bounds.interval_bound_propagation import interval
-from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share
+from adv_wrappers.bounds.interval_bounds import interval
+from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import QBatch, error
 from adv_wrappers.training.inner_maximization import InnerMaximization
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustQMethod
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.utils.checks import check_number
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from adv_wrappers.core.json_values import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN
 from adv_wrappers.training.robust_td3 import RobustDDPG, RobustTD3
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.utils.checks import check_number
 
 ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
 _OF_AGENTS: dict[str, type[RobustTD3]] = {"td3": RobustTD3, "ddpg": RobustDDPG}  # adversaries learn by others alone

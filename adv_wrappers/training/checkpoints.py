@@ -23,14 +23,14 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.training.convert_victims_to_sb3_agents import save_agent
 from adv_wrappers.training.training_folder import TrainingFolder
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims import Victim, load_card
 from adv_wrappers.victims.sb3_zip import stored_tensors

@@ -16,7 +16,7 @@ from adv_wrappers.core.types import Array, Space
 from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
 from adv_wrappers.training.imitation_network import Labels
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 from adv_wrappers.wrappers.wrap_in_layers import wrap

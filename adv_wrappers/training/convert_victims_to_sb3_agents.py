@@ -18,12 +18,12 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize
+from adv_wrappers.networks.layers import AppendLogStd, Normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.training.sb3_image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
 from adv_wrappers.victims import Victim, from_sb3, save_card
-from adv_wrappers.victims.build_card_networks import ACTIVATIONS, MLP, mlp_of
+from adv_wrappers.victims.card_networks import ACTIVATIONS, MLP, mlp_of
 
 
 @dataclass(frozen=True)

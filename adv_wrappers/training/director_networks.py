@@ -17,10 +17,10 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Flatten
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import Tensor, nn
 
-from adv_wrappers.adversaries.director_policy import Director
+from adv_wrappers.adversaries.director import Director
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.serialization import copy_of
 
 

@@ -37,7 +37,7 @@ from adv_wrappers.core.types import Array, Info
 from adv_wrappers.training import default_sb3_hyperparameters
 from adv_wrappers.training.parameter_noise_exploration import ParameterNoise
 from adv_wrappers.training.prioritized_replay import PrioritizedReplayBuffer
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.utils.checks import check_number
 
 
 class LayerNormQPolicy(DQNPolicy):

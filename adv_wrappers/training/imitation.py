@@ -50,9 +50,9 @@ from adv_wrappers.training.training_folder import (
     described_victim,
     warn_of_unknown,
 )
-from adv_wrappers.utils.check_numbers import integer, number
+from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
 from adv_wrappers.victims.victim import Victim
 

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.victim import Victim
 

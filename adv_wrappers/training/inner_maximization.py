@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.check_numbers import check_integer, check_number
+from adv_wrappers.utils.checks import check_integer, check_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,15 +21,16 @@ import torch
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from adv_wrappers.actions.least_valued_action import WorstAction
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.actor_that_may_decline_a_step import Induce, Timed
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.timed import Induce, Timed
+from adv_wrappers.attacks.worst_action import WorstAction
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.timing import And, AtMost
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError, VictimError, Words
 from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
 from adv_wrappers.evaluation.environments import EnvFactory, Environment
@@ -40,7 +41,6 @@ from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.snapshots import check_repeats, record_for_replay
-from adv_wrappers.timing import And, AtMost
 from adv_wrappers.training.adversary_checkpoints import AdversaryScore, AdversaryTask
 from adv_wrappers.training.default_sb3_hyperparameters import timing_settings
 from adv_wrappers.training.episode_log import EpisodeLog, TrainingEpisode
@@ -57,8 +57,8 @@ from adv_wrappers.training.training_folder import (
     warn_of_unknown,
 )
 from adv_wrappers.training.training_settings import Training
-from adv_wrappers.utils.check_numbers import integer, number
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import MOST_COST, PerturbationCost

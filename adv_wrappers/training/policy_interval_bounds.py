@@ -13,24 +13,23 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.action_probability_bounds import difference_spec, log_probability
-from adv_wrappers.bounds.crown_linear_bounds import crown
-from adv_wrappers.bounds.interval_bound_propagation import interval
-from adv_wrappers.bounds.interval_rules_by_layer_type import Bounds
+from adv_wrappers.bounds.crown_bounds import crown
+from adv_wrappers.bounds.interval_bounds import Bounds, interval
+from adv_wrappers.bounds.probabilities import difference_spec, log_probability
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.frame_stack_budget import frame_budget
+from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.sb3_image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.possible_actions_in_box import params_network
+from adv_wrappers.victims.possible_actions import params_network
 
 
 def image_bounds(layers: Sequence[nn.Module], x: Tensor, radius: float, spec: Tensor) -> Bounds:
     """Bounds ``[B, M]`` on linear combinations of the outputs in cubes of ``radius`` around pictures ``x``.
 
-    They are those of :mod:`adv_wrappers.bounds.interval_bound_propagation`, for a loss, in half of the time. What is
+    They are those of :mod:`adv_wrappers.bounds.interval_bounds`, for a loss, in half of the time. What is
     carried from layer to layer is the centre of the box and its radius, and not its ends, of which bfloat16 would make
     one number where the box is small. The box is a cube around the picture that the ends of the grey scale do not cut:
     so the radius behind the first convolution, the largest layer, is one number a channel. It is wider at most.

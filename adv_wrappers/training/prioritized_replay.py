@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.utils.checks import check_number
 
 SMALLEST = 1e-6  # added to an error, so that no transition is never drawn again
 

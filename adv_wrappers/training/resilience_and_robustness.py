@@ -42,7 +42,7 @@ from adv_wrappers.training.one_resilience_measurement import (
     PerturbationLike,
 )
 from adv_wrappers.training.resilience_result import Resilience, Robustness
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_rewards import MOST_ATTACKS

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.rendering.fit_table_to_width import PrintedTable

@@ -31,15 +31,15 @@ from stable_baselines3.dqn.policies import QNetwork
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from adv_wrappers.bounds.action_probability_bounds import difference_spec
-from adv_wrappers.bounds.interval_bound_propagation import interval
-from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.bounds.interval_bounds import interval
+from adv_wrappers.bounds.probabilities import difference_spec
+from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share, check_weight
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.inner_maximization import InnerMaximization
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.training_method import TrainingMethod
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.utils.checks import check_number
 
 
 class RobustQMethod(TrainingMethod):

@@ -51,19 +51,12 @@ import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor, nn
 
-from adv_wrappers.core.schedules_over_training import (
-    LinearSchedule,
-    Number,
-    SmoothSchedule,
-    at,
-    check_share,
-    check_weight,
-)
+from adv_wrappers.core.schedules import LinearSchedule, Number, SmoothSchedule, at, check_share, check_weight
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.inner_maximization import InnerMaximization
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.training_method import TrainingMethod
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.utils.checks import check_number
 
 
 @dataclass

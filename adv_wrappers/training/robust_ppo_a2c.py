@@ -17,7 +17,7 @@ from stable_baselines3.common.type_aliases import RolloutBufferSamples
 from torch import nn
 from torch.nn import functional
 
-from adv_wrappers.bounds.interval_bound_propagation import interval
+from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustDQN
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod

@@ -28,7 +28,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
-from adv_wrappers.bounds.interval_bound_propagation import interval
+from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core import rng
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Array
@@ -36,7 +36,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
 from adv_wrappers.victims.distributions import DeterministicFamily
 from adv_wrappers.victims.purified import Purified
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 

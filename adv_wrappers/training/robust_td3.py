@@ -26,13 +26,13 @@ from stable_baselines3.common.utils import polyak_update
 from torch import Tensor
 from torch.nn import functional
 
-from adv_wrappers.bounds.interval_bound_propagation import interval
-from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.bounds.interval_bounds import interval
+from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share, check_weight
 from adv_wrappers.core.types import Array
 from adv_wrappers.training.inner_maximization import InnerMaximization
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.training_method import TrainingMethod
-from adv_wrappers.utils.check_numbers import check_number
+from adv_wrappers.utils.checks import check_number
 
 
 class RobustActorMethod(TrainingMethod):

@@ -17,10 +17,10 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.sb3_policy_networks_as_modules import is_image_space
+from adv_wrappers.victims.sb3_networks import is_image_space
 
 Conv = tuple[int, int, int]  # channels, kernel, stride
 NATURE: tuple[Conv, ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015

@@ -34,8 +34,8 @@ from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell, 
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.processes import pickled
-from adv_wrappers.utils.torch_threads import one_thread
-from adv_wrappers.victims.possible_actions_in_box import Method
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims.possible_actions import Method
 from adv_wrappers.victims.victim import Victim
 
 P = TypeVar("P")

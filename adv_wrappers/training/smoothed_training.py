@@ -36,13 +36,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share, check_weight
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import QBatch, error
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_dqn import RobustQMethod
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 

@@ -29,9 +29,9 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.director_policy import stored
-from adv_wrappers.adversaries.learned_attack import Learned
-from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
+from adv_wrappers.adversaries.director import stored
+from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
@@ -73,7 +73,7 @@ from adv_wrappers.training.training_folder import (
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward

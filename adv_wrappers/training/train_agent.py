@@ -87,7 +87,7 @@ from adv_wrappers.training.training_method import hardened_before
 from adv_wrappers.training.training_settings import Training
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_processes, pickled
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim
 
 _GIVEN_UP = 0.2  # of the clean return, from which it is said

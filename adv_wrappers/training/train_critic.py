@@ -31,10 +31,10 @@ from adv_wrappers.rendering.fit_table_to_width import PrintedTable
 from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
 from adv_wrappers.training.train_one_robust_sarsa_critic import CriticTraining, check_setting
 from adv_wrappers.training.training_folder import check_chosen_folder
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_critic import Critic
+from adv_wrappers.victims.saved_networks import Critic
 from adv_wrappers.victims.victim import Victim
 
 CriticSetting = Mapping[str, object]

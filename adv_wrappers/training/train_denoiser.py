@@ -47,11 +47,11 @@ from adv_wrappers.training.training_folder import (
     warn_of_unknown,
 )
 from adv_wrappers.training.trajectories_for_dynamics_models import Trajectories, collect
-from adv_wrappers.utils.check_numbers import check_integer, check_number
+from adv_wrappers.utils.checks import check_integer, check_number
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_denoiser import (
+from adv_wrappers.victims.saved_networks import (
     MOST_HISTORY,
     MOST_LEVELS,
     Denoiser,

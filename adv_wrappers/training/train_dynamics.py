@@ -40,17 +40,11 @@ from adv_wrappers.training.training_folder import (
     write_tensors,
 )
 from adv_wrappers.training.trajectories_for_dynamics_models import Trajectories, collect, recorded_trajectories
-from adv_wrappers.utils.check_numbers import check_integer, check_number
+from adv_wrappers.utils.checks import check_integer, check_number
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_dynamics_model import (
-    ERROR_QUANTILES,
-    LEAST_SHARE,
-    Dynamics,
-    MeanStd,
-    TransitionModel,
-)
+from adv_wrappers.victims.saved_networks import ERROR_QUANTILES, LEAST_SHARE, Dynamics, MeanStd, TransitionModel
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dmc_env import feature_names
 
@@ -112,7 +106,7 @@ def train_dynamics(
         for the ``recorded``):
         ``one_step``, the mean squared error of the change of every feature as a share of the variance of changes;
         ``mse``, the mean squared error of the next observation in its own units; ``quantiles``, see
-        :meth:`adv_wrappers.victims.saved_dynamics_model.Dynamics.error_quantile`; and ``open_loop``, by number of steps
+        :meth:`adv_wrappers.victims.saved_networks.Dynamics.error_quantile`; and ``open_loop``, by number of steps
         that are predicted without correction, the mean squared error as a share of the variance of observations,
         averaged over the features (None where it is not finite). Variances are those of all training transitions.
 

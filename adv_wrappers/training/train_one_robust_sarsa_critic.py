@@ -25,7 +25,7 @@ from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_ENVS
 from adv_wrappers.evaluation.provenance import revision, versions
-from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
+from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.training.robust_sarsa_data_and_updates import (
     ReturnStatistics,
     SarsaLearner,
@@ -43,11 +43,11 @@ from adv_wrappers.training.training_folder import (
     warn_of_unknown,
     write_tensors,
 )
-from adv_wrappers.utils.check_numbers import integer, number
+from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.torch_threads import one_thread
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_critic import Critic
+from adv_wrappers.victims.saved_networks import Critic
 from adv_wrappers.victims.victim import Victim
 
 ROUND, EPOCHS, MINIBATCHES, CLIP = 2048, 10, 32, 10.0

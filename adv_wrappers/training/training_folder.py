@@ -27,9 +27,9 @@ from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, Va
 from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card_format import card_kind, digest
-from adv_wrappers.utils.check_numbers import check_integer, integer
+from adv_wrappers.utils.checks import check_integer, integer
 from adv_wrappers.utils.files import make_folder, rename_file, write
-from adv_wrappers.victims.saved_dynamics_model import MOST_NETWORKS
+from adv_wrappers.victims.saved_networks import MOST_NETWORKS
 from adv_wrappers.victims.victim import Victim
 
 MOST_SEED = 2**32 - 2**16

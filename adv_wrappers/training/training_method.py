@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
-from adv_wrappers.utils.check_numbers import finite_float
+from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.victims.victim import Victim
 
 _KEPT = 0.1  # of what can be lost, from which an agent is said to have kept something

@@ -21,7 +21,7 @@ from safetensors.numpy import save
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import CardError, ValueRangeError
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.base_layer import AnyVectorEnv
 

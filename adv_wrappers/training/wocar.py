@@ -42,10 +42,10 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_weight
+from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_weight
 from adv_wrappers.training.policy_interval_bounds import BoundedPolicy
 from adv_wrappers.training.robust_policy_losses import PolicyBatch, RobustMethod, SARegularizer
-from adv_wrappers.utils.check_numbers import check_integer, check_number
+from adv_wrappers.utils.checks import check_integer, check_number
 
 _SAMPLED = 8  # actions of a Box among which the importance of a state is looked for
 

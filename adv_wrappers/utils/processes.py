@@ -25,7 +25,7 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from adv_wrappers.errors import Argument, Message, ValueRangeError, WorkerError
-from adv_wrappers.utils.check_numbers import integer
+from adv_wrappers.utils.checks import integer
 
 P = ParamSpec("P")
 R = TypeVar("R")

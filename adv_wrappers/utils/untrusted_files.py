@@ -23,7 +23,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.utils.check_numbers import is_integer
+from adv_wrappers.utils.checks import is_integer
 
 MAX_BYTES = 256 * 2**20
 _RATIO = 200  # of what SB3 and torch write, nothing is compressed at all

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from adv_wrappers.victims.card_reader import environment_of, load_card
-from adv_wrappers.victims.card_writer import save_card
+from adv_wrappers.victims.card import environment_of, load_card, save_card
 from adv_wrappers.victims.module import from_module
 from adv_wrappers.victims.onnx import from_onnx
+from adv_wrappers.victims.references import load_victim, zoo_names
 from adv_wrappers.victims.rllib import from_rllib
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 from adv_wrappers.victims.torchscript import from_torchscript
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.victims.victim_references import load_victim, zoo_names
 
 __all__ = [
     "Victim", "environment_of", "from_module", "from_onnx", "from_rllib", "from_sb3", "from_torchscript", "load_card",

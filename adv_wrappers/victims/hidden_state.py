@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.utils.trees import leaves, select, tensors
 from adv_wrappers.victims.distributions import DistributionFamily
-from adv_wrappers.victims.numpy_functions_as_victims import to_arrays
+from adv_wrappers.victims.functions import to_arrays
 
 _RESETS = ("reset_memory", "reset_hidden_states", "reset_hidden_state", "reset_hidden", "reset_states", "reset_state",
            "reset")  # fmt: skip

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims.frozen_copy import TorchScriptNet
+from adv_wrappers.victims.functions import to_arrays
 from adv_wrappers.victims.hidden_state import joined_answers, owners, put_back, unchanged_randomness
-from adv_wrappers.victims.numpy_functions_as_victims import to_arrays
 from adv_wrappers.victims.victim import Victim
 
 METHODS = (

@@ -1,7 +1,7 @@
 """Purified observations: the agent acts on a reconstruction of what it sees, and is not trained anew.
 
 The reconstruction is that of a denoiser that was trained beside the agent
-(:mod:`adv_wrappers.victims.saved_denoiser`). With ``history`` it is DMBP (Yang and Xu, "DMBP: Diffusion model-based
+(:mod:`adv_wrappers.victims.saved_networks`). With ``history`` it is DMBP (Yang and Xu, "DMBP: Diffusion model-based
 predictor for robust offline RL against state observation perturbations", ICLR 2024): a diffusion model of the next
 state, conditioned on the last reconstructions and the last action. What is remembered is this victim's hidden state,
 so an attack at a step meets the memory that the attacked observations before it have left, as the agent does.
@@ -39,8 +39,8 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
-from adv_wrappers.utils.check_numbers import integer
-from adv_wrappers.victims.saved_denoiser import Denoiser, Past, action_features, load_denoiser
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.victims.saved_networks import Denoiser, Past, action_features, load_denoiser
 from adv_wrappers.victims.victim import Victim, VictimAround
 
 SeenGradient = Literal["exact", "bpda", "agent"]

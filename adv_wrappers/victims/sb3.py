@@ -32,10 +32,10 @@ from adv_wrappers.errors import (
     VictimError,
     Words,
 )
-from adv_wrappers.networks.layers_torch_lacks import Normalize, dtype_to_normalize
-from adv_wrappers.victims.build_card_networks import VictimNetworks
+from adv_wrappers.networks.layers import Normalize, dtype_to_normalize
+from adv_wrappers.victims.card_networks import VictimNetworks
 from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
-from adv_wrappers.victims.sb3_policy_networks_as_modules import (
+from adv_wrappers.victims.sb3_networks import (
     actor_critic_nets,
     ars_nets,
     family_of,
@@ -44,7 +44,7 @@ from adv_wrappers.victims.sb3_policy_networks_as_modules import (
     q_nets,
     statistics_of,
 )
-from adv_wrappers.victims.sb3_vecnormalize_file import read_statistics, statistics_beside
+from adv_wrappers.victims.sb3_vecnormalize import read_statistics, statistics_beside
 from adv_wrappers.victims.sb3_zip import OF_CONTRIB, Contents, read_zip
 from adv_wrappers.victims.victim import Select
 

@@ -22,9 +22,9 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, Argument, CardError, Message, TrustError, VictimError
-from adv_wrappers.utils.check_numbers import is_integer
+from adv_wrappers.utils.checks import is_integer
 from adv_wrappers.utils.untrusted_files import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
-from adv_wrappers.victims.sb3_policy_networks_as_modules import MASKED
+from adv_wrappers.victims.sb3_networks import MASKED
 
 _ACTIVATIONS = {
     c.__name__: c

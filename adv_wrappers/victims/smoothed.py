@@ -34,7 +34,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.check_numbers import integer, number
+from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.victims.distributions import MultiCategoricalFamily
 from adv_wrappers.victims.victim import Victim, VictimAround
 

@@ -16,10 +16,9 @@ from torch.distributions import Distribution
 
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.networks.card_format import digest
-from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph
+from adv_wrappers.networks.input_gradient import LayerGraph
 from adv_wrappers.registry import Select as Select
 from adv_wrappers.utils.trees import is_text, leaves
-from adv_wrappers.victims.autograd_or_written_out_gradient import CompiledGradient, Fill, Loss, gradient
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
     DeterministicFamily,
@@ -28,6 +27,7 @@ from adv_wrappers.victims.distributions import (
     GaussianFamily,
     MultiCategoricalFamily,
 )
+from adv_wrappers.victims.gradients import CompiledGradient, Fill, Loss, gradient
 
 OutputKind = Literal["q", "logits", "mean", "gaussian", "distribution"]
 RecurrentState = object  # of a recurrent victim: a tree of tensors that only its networks look into

@@ -12,23 +12,23 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
-from adv_wrappers.adversaries.actor_that_may_decline_a_step import Timed
-from adv_wrappers.adversaries.learned_attack import append_actions, append_spent
-from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
+from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.learned import append_actions, append_spent
+from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.json_values import Value, construct, decode
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.core.timing import Never
 from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.parse_threat_text import parse_when
 from adv_wrappers.presets import parse_perturbation
 from adv_wrappers.registry import OBSERVE
-from adv_wrappers.timing import Never
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
-from adv_wrappers.victims.victim_references import load_referenced
+from adv_wrappers.victims.references import load_referenced
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
 from adv_wrappers.wrappers.base_layer import Layer, floated
 from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath

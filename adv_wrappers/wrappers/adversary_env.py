@@ -17,9 +17,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.observation_and_action_actor import Hybrid
+from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.episode_and_step_counters import row_seeds
+from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import On, When
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SpaceError, VictimError

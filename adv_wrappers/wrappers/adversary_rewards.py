@@ -11,7 +11,7 @@ import numpy as np
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Amount, Array, Counter, Flags
 from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
-from adv_wrappers.utils.check_numbers import check_integer, check_number
+from adv_wrappers.utils.checks import check_integer, check_number
 
 MOST_COST, MOST_ATTACKS = 1e12, 10**9  # of a reward, whose squares a training holds in float32; and of an episode
 

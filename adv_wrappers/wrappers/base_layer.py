@@ -19,15 +19,15 @@ from adv_wrappers.core.perturbation import How, On
 from adv_wrappers.core.spaces import Field, Path, leaf_at, with_leaf
 from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.core.types import Flags, Info, Space
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
 from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.snapshots import ReplayRecorder
 from adv_wrappers.snapshots.try_actions import EnvironmentBeneath
-from adv_wrappers.timing import Bernoulli
 from adv_wrappers.utils import trees
-from adv_wrappers.utils.check_numbers import number
-from adv_wrappers.utils.torch_threads import one_thread_in_workers
+from adv_wrappers.utils.checks import number
+from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.checked_env import CheckedEnv
 from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv

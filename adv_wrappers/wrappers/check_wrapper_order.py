@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.spaces import Key
 from adv_wrappers.errors import OrderError
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.base_layer import Layer, wrappers_of
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.snapshots.try_actions import EnvironmentBeneath
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 
 PREFIX = "dm_control/"  # of the ids
 CONTROL_OBSERVATIONS = "control_observations"  # the key in a step's info

@@ -17,10 +17,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from adv_wrappers.core.episode_and_step_counters import Seeds, row_seeds
+from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Info, Rows
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.utils.check_numbers import check_integer
+from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.wrappers.dmc_env import CONTROL_OBSERVATIONS, FlatVector, dmc, feature_names
 from adv_wrappers.wrappers.dmc_task_formulas import Formulas, Simulations, formulas_of
 

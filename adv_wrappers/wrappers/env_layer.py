@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.episode_and_step_counters import row_seeds
+from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel

@@ -31,7 +31,7 @@ from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, OrderError, SpaceError, VictimError
 from adv_wrappers.utils.trees import copy, map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
 from adv_wrappers.wrappers.count_changed_actions import ActionChanges
 

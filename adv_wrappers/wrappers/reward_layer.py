@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.utils.check_numbers import number
+from adv_wrappers.utils.checks import number
 from adv_wrappers.wrappers.base_layer import Layer
 
 

@@ -11,10 +11,10 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from adv_wrappers.core.json_values import decode
-from adv_wrappers.core.schedules_over_training import LinearSchedule, Number, at, check_share
+from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import Argument, Message, OrderError, SpaceError, ThreatError
-from adv_wrappers.utils.check_numbers import integer, is_number
+from adv_wrappers.utils.checks import integer, is_number
 from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, AnyVectorEnv, Layer, counts, inner_layers, layers
 
 LEVELS = 100  # a budget changes in hundredths of the training: a change takes as long as a few attacks

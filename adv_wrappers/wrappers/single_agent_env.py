@@ -17,13 +17,13 @@ from typing import Any
 import gymnasium as gym
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.episode_and_step_counters import row_seeds
+from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.spaces import action_mask_of
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import Argument, Message, SpaceError, VictimError
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.agents_of_parallel_env import (
     agent_in_errors,
     check_agents,

@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.engine import Autoreset
-from adv_wrappers.core.episode_and_step_counters import Seeds, row_seeds
 from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel

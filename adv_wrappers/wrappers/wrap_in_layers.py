@@ -9,7 +9,7 @@ from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, entry_in_errors
 from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
-from adv_wrappers.utils.split_and_parse_text import split_stack
+from adv_wrappers.utils.text import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.check_wrapper_order import check_order
 from adv_wrappers.wrappers.perturb_action import PerturbAction

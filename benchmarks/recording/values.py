@@ -27,7 +27,7 @@ TIMED = ("seconds", "ms_per_step", "minutes", "when", "created")  # columns that
 ELSEWHERE = {
     "AttackSetting": "adv_wrappers.campaign",
     "SUITES": "adv_wrappers.campaign",
-    "action_bounds": "adv_wrappers.victims.possible_actions_in_box",
+    "action_bounds": "adv_wrappers.victims.possible_actions",
     "action_radius": "adv_wrappers.certification.smoothing",
     "beam_search": "adv_wrappers.evaluation.beam",
     "certify_all_starts": "adv_wrappers.certification.certificate_of_all_starts",
@@ -39,7 +39,7 @@ ELSEWHERE = {
     "interval": "adv_wrappers.bounds",
     "main": "adv_wrappers.cli",
     "parse_threat": "adv_wrappers.presets",
-    "possible_actions": "adv_wrappers.victims.possible_actions_in_box",
+    "possible_actions": "adv_wrappers.victims.possible_actions",
     "resilience_profile": "adv_wrappers.evaluation.optimal_timing",
     "text_of": "adv_wrappers.format_threat_text",
     "train_denoiser": "adv_wrappers.training.train_denoiser",

@@ -42,10 +42,10 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers.bounds import crown
-from adv_wrappers.bounds.action_probability_bounds import difference_spec
 from adv_wrappers.bounds.branch_and_bound import decide
+from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.utils import deadline
-from adv_wrappers.victims.possible_actions_in_box import params_network
+from adv_wrappers.victims.possible_actions import params_network
 
 BOXES, POINTS, STEPS, REFINE = 8, 250_000, 40, 20
 ROUNDING = 1e-9

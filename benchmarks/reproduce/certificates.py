@@ -33,7 +33,7 @@ from adv_wrappers.certification.certified_ranges_over_eps import CertifiedRange,
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.victims import environment_of
-from adv_wrappers.victims.possible_actions_in_box import Method
+from adv_wrappers.victims.possible_actions import Method
 
 HALF = (0.9, 0.07)  # half of the ranges of MountainCar's positions and speeds
 ATTACKS = ("pgd", "max-diff", "beam")

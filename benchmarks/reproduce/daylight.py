@@ -20,7 +20,7 @@ from figures import kept, of_row, table
 from page import AGAIN, VICTIMS, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
-from adv_wrappers.daylight.paper_parameter_tables import (
+from adv_wrappers.daylight.games import (
     A3C_PONG_IMPACTS,
     A3C_PONG_SCORES,
     FRACTIONS,

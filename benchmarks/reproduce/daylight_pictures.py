@@ -27,7 +27,7 @@ from adv_wrappers.rendering.contact_sheet import ThreatComparison, draw_contact_
 from adv_wrappers.rendering.fourier_spectrum import BANDS
 from adv_wrappers.rendering.matplotlib_figures import PixelFigure, colour_mapped
 from adv_wrappers.rendering.observation_pixels import to_pixels
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 
 GAMES = {"BankHeist": 50, "Jamesbond": 125, "Pong": 50, "Riverraid": 100, "TimePilot": 200}  # and the step shown
 ATTACK = "carlini-wagner:target=worst"

@@ -38,7 +38,7 @@ from adv_wrappers.campaign.attacks_made_per_cell import budget_of
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.standing.budget_table import budget_of_environment
 from adv_wrappers.victims import environment_of, load_victim
-from adv_wrappers.victims.victim_references import zoo_names
+from adv_wrappers.victims.references import zoo_names
 
 PARTS = ("rows", "page")
 CLASSIC = ("CartPole-v1", "MountainCar-v0")

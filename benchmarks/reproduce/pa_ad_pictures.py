@@ -23,7 +23,7 @@ import adv_wrappers as adv
 from adv_wrappers.evaluation.observation_under_threats import ConstantEnv
 from adv_wrappers.rendering.matplotlib_figures import new_figure, save_png
 from adv_wrappers.rendering.observation_pixels import ATTACKED, CLEAN, GRID, INK, MUTED
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from tests.adversaries import two_states as paper
 
 MARKS = {"MinBest": ("s", "#7c3aed"), "MaxWorst": ("^", "#b45309"), "MAD": ("D", "#0f766e"), "PA-AD": ("*", ATTACKED)}

@@ -24,7 +24,7 @@ from figures import kept, margin, of_row, said, table
 from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.attack_objectives import divergence_of
+from adv_wrappers.attacks.objectives import divergence_of
 from adv_wrappers.presets import parse_threat
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds

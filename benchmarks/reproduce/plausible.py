@@ -27,9 +27,9 @@ from figures import kept, of_row, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
-from adv_wrappers.core.plausible_budget import action_vectors
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
-from adv_wrappers.victims.saved_dynamics_model import Dynamics
+from adv_wrappers.core.plausible import action_vectors
+from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.saved_networks import Dynamics
 
 REF, ENV, EPS = "zoo:hopper-ppo", "Hopper-v5", 0.075
 ATTACKS = ("noise", "max-diff")

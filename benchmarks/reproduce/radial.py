@@ -26,12 +26,12 @@ from page import WORK, Data, Page, Results, episode_options, load
 from radial_paper import AGENTS, TABLE_1, table_1
 
 import adv_wrappers as adv
-from adv_wrappers.core.schedules_over_training import LinearSchedule
+from adv_wrappers.core.schedules import LinearSchedule
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.training.robust_policy_losses import Radial, SARegularizer
 from adv_wrappers.training.training_folder import read_record
-from adv_wrappers.victims.possible_actions_in_box import Method
+from adv_wrappers.victims.possible_actions import Method
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from page import AGAIN, WORK, Data, Page, Results, prose
 
 import adv_wrappers as adv
 from adv_wrappers.certification.reached_sets import ClosedLoop, VictimActions, reached_sets
-from adv_wrappers.victims.saved_dynamics_model import Dynamics
+from adv_wrappers.victims.saved_networks import Dynamics
 
 ENV, EPS, STEPS = "Hopper-v5", 0.075, (1, 2, 3, 5)
 SHIPPED = Path("benchmarks/reproduce/defences")

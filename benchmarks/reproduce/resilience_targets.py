@@ -31,7 +31,7 @@ from stable_baselines3.common.env_util import make_vec_env
 import adv_wrappers as adv
 from adv_wrappers.training.dqn_of_behzadan_and_hsu import PrioritizedDQN
 from adv_wrappers.training.score_checkpoints import CheckpointEvaluator
-from adv_wrappers.victims.card_writer import save_card
+from adv_wrappers.victims.card import save_card
 
 ENV = "CartPole-v1"
 CHECKPOINTS = 50

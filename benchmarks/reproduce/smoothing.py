@@ -30,7 +30,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure, save_png
 from adv_wrappers.rendering.observation_pixels import GRID, INK, MUTED
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 
 COLOURS = ("#2563eb", "#0f766e", "#d97706", "#b91c1c", "#7c3aed")

@@ -42,7 +42,7 @@ from adv_wrappers.standing.standing_table import standing_table
 from adv_wrappers.training.train_adversary import train_adversary
 from adv_wrappers.training.train_critic import train_critic
 from adv_wrappers.victims import environment_of, load_victim
-from adv_wrappers.victims.victim_references import zoo_names
+from adv_wrappers.victims.references import zoo_names
 
 CARDS = ("benchmarks/reproduce/hardened/*", "benchmarks/reproduce/rarl/*", "benchmarks/reproduce/defences/*")
 LENDING = {  # pages with attacks that take hours, and what their budget is in an environment

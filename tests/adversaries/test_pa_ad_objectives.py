@@ -9,8 +9,8 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries.actor import scale_to_range
-from adv_wrappers.adversaries.pa_ad_actor import ChangeAlong, ChangeAndCosine, TowardMean, TowardPolicy, zero_sum_basis
-from adv_wrappers.attacks.attack_objectives import Margin
+from adv_wrappers.adversaries.pa_ad import ChangeAlong, ChangeAndCosine, TowardMean, TowardPolicy, zero_sum_basis
+from adv_wrappers.attacks.objectives import Margin
 from tests.core.helpers import actor, chooser, context, mlp, randn
 
 ROWS, FEATURES, ACTIONS = 200, 4, 3

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 import adv_wrappers as adv
 from adv_wrappers import registry
 from adv_wrappers.atari import daylight_env_ids_per_game
-from adv_wrappers.daylight.paper_parameter_tables import PROBABILITIES, SETTINGS, TRANSFORMS
+from adv_wrappers.daylight.games import PROBABILITIES, SETTINGS, TRANSFORMS
 from adv_wrappers.errors import ThreatError
 from tests.laws.checks import check_spec
 from tests.rigs import same_bytes

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from adv_wrappers import CarliniWagner
-from adv_wrappers.attacks.attack_objectives import Margin
 from adv_wrappers.attacks.carlini_wagner import CappedMargin
+from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, linear, randn

@@ -16,8 +16,8 @@ from adv_wrappers.attacks.discrete_search import DiscreteSearch
 from adv_wrappers.attacks.model_based import Planned
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
-from adv_wrappers.dynamics.fixed_parameters import FixedDynamics
 from adv_wrappers.errors import VictimError
+from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
 

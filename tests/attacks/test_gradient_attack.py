@@ -11,9 +11,9 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import MaxDiff, MinBest, Momentum, from_module
-from adv_wrappers.attacks.attack_objectives import CrossEntropy, Margin
 from adv_wrappers.attacks.gradient_attack import check_steps, langevin, momentum, pgd
-from adv_wrappers.attacks.random_restarts import rearranged
+from adv_wrappers.attacks.objectives import CrossEntropy, Margin
+from adv_wrappers.attacks.restarts import rearranged
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.errors import ValueRangeError, VictimError

@@ -11,8 +11,7 @@ from torch import nn
 from adv_wrappers import HopSkipJump
 from adv_wrappers.attacks.hop_skip_jump import BoundarySearch, plan
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.sparse_budgets import L0, Sparse
+from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.attacks.test_square import anywhere, flips

@@ -9,9 +9,9 @@ from torch import nn
 
 from adv_wrappers import MaxDiff
 from adv_wrappers.core.budgets import L2, Linf
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd
+from adv_wrappers.networks.layers import AppendLogStd
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 

@@ -12,12 +12,12 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.planning_loss_and_adam import DRAWN_CORNERS, PlanningProblem, descend, starts
-from adv_wrappers.attacks.planning_target_losses import Reach
+from adv_wrappers.attacks.model_based import DRAWN_CORNERS, PlanningProblem, descend, starts
+from adv_wrappers.attacks.targets import Reach
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel
+from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 
 A = torch.tensor([[1.0, 0.1], [-0.05, 0.98]], dtype=torch.float64)
 B = torch.tensor([[0.02], [0.3]], dtype=torch.float64)

@@ -8,8 +8,7 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers import Noise, threat
-from adv_wrappers.core.budgets import Linf, Valid
-from adv_wrappers.core.sparse_budgets import L0
+from adv_wrappers.core.budgets import L0, Linf, Valid
 from adv_wrappers.errors import ValueRangeError
 from tests.core.helpers import context, randn
 

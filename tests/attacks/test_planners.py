@@ -12,10 +12,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.lqr_planner import lqr
-from adv_wrappers.attacks.planning_loss_and_adam import descend
-from adv_wrappers.attacks.planning_target_losses import Fall, Reach
-from adv_wrappers.attacks.sampling_planners import cem, mppi
+from adv_wrappers.attacks.model_based import cem, descend, lqr, mppi
+from adv_wrappers.attacks.targets import Fall, Reach
 from adv_wrappers.errors import SnapshotError, ValueRangeError
 from adv_wrappers.wrappers.dmc_env import dmc
 from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv

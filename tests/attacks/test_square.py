@@ -12,9 +12,8 @@ import adv_wrappers as adv
 from adv_wrappers import MaxDiff, Noise, Square
 from adv_wrappers.attacks.square import Features, Squares, image_layout, share_at
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L2, Linf
-from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.sparse_budgets import L0, Sparse
+from adv_wrappers.core.budgets import L0, L2, Linf, Sparse
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn

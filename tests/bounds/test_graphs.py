@@ -9,23 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds import (
-    activation_relaxations,
-    backward_through_affine_layers,
-    crown,
-    crown_linear_bounds,
-    graph_network,
-    interval,
-    layer_norm,
-    rule,
-)
+from adv_wrappers.bounds import affine, crown, crown_bounds, graph_network, interval, layer_norm, relaxations, rule
 from adv_wrappers.bounds.branch_and_bound import decide
-from adv_wrappers.bounds.rounding_error_estimate import rounding
+from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Join
 from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of
 from tests.core.helpers import randn
-from tests.networks.test_input_gradient_without_autograd import WIDTH, random_graph
+from tests.networks.test_input_gradient import WIDTH, random_graph
 
 SLACK = 1e-9  # bounds are not rounded outwards
 HOW = [("interval", 0), ("crown", 0), ("crown", 2)]
@@ -69,23 +60,23 @@ def test_no_point_lies_outside_of_bounds_on_random_graphs(seed):
 
 
 def product_without_error(patch):
-    real = crown_linear_bounds._pull_product
+    real = crown_bounds._pull_product
 
     def middles(step, *rest):
         return real(replace(step, boxes=tuple((torch.lerp(*box, 0.5),) * 2 for box in step.boxes)), *rest)
 
-    patch.setattr(crown_linear_bounds, "_pull_product", middles)
+    patch.setattr(crown_bounds, "_pull_product", middles)
     return "forward: gate"
 
 
 def windows_all_certain(patch):
-    real = crown_linear_bounds._pool_step
+    real = crown_bounds._pool_step
 
     def certain(*given):
         step = real(*given)
         return replace(step, certain=torch.ones_like(step.certain), most=torch.zeros_like(step.most))
 
-    patch.setattr(crown_linear_bounds, "_pool_step", certain)
+    patch.setattr(crown_bounds, "_pool_step", certain)
     return "impala"
 
 
@@ -98,18 +89,18 @@ def variance_of_the_middle(patch):
 
 
 def tangents_too_high(patch):
-    real = activation_relaxations._Even._tangent
-    patch.setattr(activation_relaxations._Even, "_tangent", lambda *given: (real(*given)[0], real(*given)[1] + 0.3))
+    real = relaxations._Even._tangent
+    patch.setattr(relaxations._Even, "_tangent", lambda *given: (real(*given)[0], real(*given)[1] + 0.3))
     return "residual, GELU"
 
 
 def a_difference_is_a_sum(patch):
-    real = backward_through_affine_layers._pull_back_join
+    real = affine._pull_back_join
 
     def as_sum(join, *rest):
         return real(Join("sum") if join.how == "difference" else join, *rest)
 
-    patch.setattr(backward_through_affine_layers, "_pull_back_join", as_sum)
+    patch.setattr(affine, "_pull_back_join", as_sum)
     return "dueling"
 
 

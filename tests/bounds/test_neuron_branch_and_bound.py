@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from adv_wrappers.bounds import crown
-from adv_wrappers.bounds.branch_and_bound import decide
-from adv_wrappers.bounds.crown_linear_bounds import RelaxedNetwork
-from adv_wrappers.bounds.interval_rules_by_layer_type import nodes_in
-from adv_wrappers.bounds.neuron_branch_and_bound import _NeuronCases, _NeuronSearch, split_neurons
+from adv_wrappers.bounds.branch_and_bound import _NeuronCases, _NeuronSearch, decide, split_neurons
+from adv_wrappers.bounds.crown_bounds import RelaxedNetwork
+from adv_wrappers.bounds.interval_bounds import nodes_in
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import linear, randn
 

@@ -7,8 +7,8 @@ import pytest
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.director_policy import Director
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.director import Director
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.campaign import SUITES, AttackSetting, run_suite
 from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.evaluation.environments import Environment

@@ -16,7 +16,7 @@ from adv_wrappers.certification.reached_sets import reached_sets
 from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.train_dynamics import relu_mlp
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel
+from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 
 SEEN, ACTED = spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.Box(-2.0, 1.0, (2,), np.float32)
 N, K = 3, 2

@@ -10,8 +10,7 @@ import pytest
 
 from adv_wrappers.campaign import SUITES
 from adv_wrappers.cli import main
-from adv_wrappers.daylight.game_specific_transform import TRANSFORM_CLASSES
-from adv_wrappers.daylight.paper_parameter_tables import SETTINGS
+from adv_wrappers.daylight.games import SETTINGS, TRANSFORM_CLASSES
 from adv_wrappers.presets import presets
 from adv_wrappers.registry import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS, NAMES, ROBUST, SUITE_NAMES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adv_wrappers.accel import attacks_as_cuda_graphs, host_device_transfer
+from adv_wrappers.accel import cuda_graphs, transfer
 from adv_wrappers.core import rng
 from adv_wrappers.utils.trees import tensors
 
@@ -44,7 +44,7 @@ class Tape:
         return replay
 
 
-class Late(host_device_transfer.Transfer):
+class Late(transfer.Transfer):
     """A transfer whose results arrive at the fence and no earlier, to a device that is the processor itself."""
 
     def __init__(self, device) -> None:
@@ -74,6 +74,6 @@ def install(monkeypatch) -> tuple[list[Tape], list[Late]]:
     """Every layer that may be recorded is, as if its device were another; the tapes and transfers that it got."""
     elsewhere(monkeypatch)
     tapes, lates = [], []
-    monkeypatch.setattr(attacks_as_cuda_graphs, "recorder_for", lambda device: tapes.append(Tape()) or tapes[-1])
-    monkeypatch.setattr(host_device_transfer, "between", lambda device: lates.append(Late(device)) or lates[-1])
+    monkeypatch.setattr(cuda_graphs, "recorder_for", lambda device: tapes.append(Tape()) or tapes[-1])
+    monkeypatch.setattr(transfer, "between", lambda device: lates.append(Late(device)) or lates[-1])
     return tapes, lates

@@ -7,8 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.core.budgets import L2, Linf
-from adv_wrappers.core.sparse_budgets import L0, Sparse
+from adv_wrappers.core.budgets import L0, L2, Linf, Sparse
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import actor, context, linear, randn
 

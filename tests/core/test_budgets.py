@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L2, Budget, Linf, Valid
+from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
 from adv_wrappers.core.json_values import decode
-from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.errors import BudgetError
 from tests.core.helpers import context
 

@@ -18,10 +18,9 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.budgets import L2, Linf, Valid
+from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.sparse_budgets import L0, Sparse
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.tape import elsewhere
 

@@ -14,8 +14,8 @@ from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import NativePerturbation, Perturbation
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.timing import AtMost, Bernoulli, Every, Never, Strategic
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.timing import AtMost, Bernoulli, Every, Never, Strategic
 from tests.core.helpers import chooser, linear
 
 FLOATS = spaces.Box(-1, 1, (3,), np.float64)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import adv_wrappers as adv
+from adv_wrappers.core.arrays import around, at_least, at_most
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.numpy_and_torch_arithmetic import around, at_least, at_most
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 
 FLOATS = ("float16", "float32", "float64")

@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.accel import attacks_as_cuda_graphs
+from adv_wrappers.accel import cuda_graphs
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
@@ -118,7 +118,7 @@ def test_rows_on_the_host_are_padded_to_a_handful_of_shapes(monkeypatch):
         assert not attacked.any() or (y[attacked] != x[attacked]).any(1).all()
         seen.add(int(attacked.sum()))
     assert len(seen) > 8 and tapes[0].records <= 5
-    assert [len(attacks_as_cuda_graphs.padded(np.arange(n), 13)) for n in (1, 2, 3, 5, 8, 9, 13)] == [
+    assert [len(cuda_graphs.padded(np.arange(n), 13)) for n in (1, 2, 3, 5, 8, 9, 13)] == [
         1,
         2,
         4,
@@ -135,7 +135,7 @@ def test_padding_does_not_change_the_rows_that_were_attacked(monkeypatch):
     x[0], x[12] = 1e3, -4.9
     for filler in (1, 0, 12):
         pad = lambda rows, most, filler=filler: np.concatenate([rows, [filler] * (8 - len(rows))])  # noqa: E731
-        monkeypatch.setattr(attacks_as_cuda_graphs, "padded", pad)
+        monkeypatch.setattr(cuda_graphs, "padded", pad)
         out.append(engine(device=None).apply(x, attacked).tobytes())
     assert len(set(out)) == 1
 

@@ -11,10 +11,9 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.gradient_attack import pgd
-from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.numpy_and_torch_arithmetic import largest
-from adv_wrappers.core.sparse_budgets import L0, Sparse
+from adv_wrappers.core.arrays import largest
+from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.presets import as_threat
@@ -189,7 +188,7 @@ def test_attacks_come_close_to_the_best_choice_of_features(k, select):
 
 def test_restarts_begin_at_other_features():
     made = context(torch.zeros(8, 6), Sparse(1, Linf(1.0)))
-    from adv_wrappers.attacks.random_restarts import RestartPoints
+    from adv_wrappers.attacks.restarts import RestartPoints
 
     starts = RestartPoints(made)
     assert starts(0) is None

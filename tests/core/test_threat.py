@@ -12,13 +12,12 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers import ActionFlip, ActionNoise, MaxDiff, MinBest, MultiTargeted, Noise
 from adv_wrappers.attacks.model_based import ModelBased
-from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.frame_stack_budget import Newest
-from adv_wrappers.core.sparse_budgets import L0, Sparse
+from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel, fits, needed_budget, victims_in
+from adv_wrappers.core.timing import And, Bernoulli, Strategic
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.timing import And, Bernoulli, Strategic
 from adv_wrappers.victims.victim import Victim
 from tests.core.helpers import box, chooser, linear, randn
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from adv_wrappers import daylight
 from adv_wrappers.core import rng
-from adv_wrappers.daylight.fixed_point_warp import warp
+from adv_wrappers.daylight.warp import warp
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (16, 20, 3), np.uint8)
 X = torch.from_numpy(PICTURE)[None]

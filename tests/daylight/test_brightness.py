@@ -12,7 +12,7 @@ import torch
 
 from adv_wrappers.daylight import Brightness, brightness
 from adv_wrappers.daylight.brightness import table
-from adv_wrappers.daylight.paper_parameter_tables import SETTINGS
+from adv_wrappers.daylight.games import SETTINGS
 from adv_wrappers.errors import SpaceError, ValueRangeError
 
 GREYS = torch.arange(256, dtype=torch.uint8).view(1, 16, 16)

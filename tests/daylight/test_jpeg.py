@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from adv_wrappers.core import rng
-from adv_wrappers.daylight.jpeg import JPEG, jpeg
-from adv_wrappers.daylight.jpeg_colour import jpeg_torch
-from adv_wrappers.daylight.jpeg_dct import through_dct
+from adv_wrappers.daylight.jpeg import JPEG, jpeg, jpeg_torch, through_dct
 from adv_wrappers.errors import SpaceError, ValueRangeError
 
 SUBSAMPLINGS = ("4:2:0", "4:2:2", "4:4:4")

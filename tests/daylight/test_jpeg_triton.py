@@ -13,7 +13,7 @@ pytestmark = needs_triton
 
 _THROUGH = """
 import torch
-from adv_wrappers.accel import load_triton_kernels
+from adv_wrappers.accel import triton_kernels
 from adv_wrappers.daylight.kernels import dct_triton, jpeg_triton
 from adv_wrappers.daylight.jpeg import jpeg
 dct_triton._LANES = 1024
@@ -25,14 +25,14 @@ def asked(name, x):
     calls.append(name)
     return jpeg_triton
 
-def check(x, quality, plain=load_triton_kernels.twin, **options):
+def check(x, quality, plain=triton_kernels.twin, **options):
     kept = x.clone()
     expected = jpeg(x, quality, **options)
-    load_triton_kernels.twin = asked
+    triton_kernels.twin = asked
     got = jpeg(x, quality, **options)
-    load_triton_kernels.twin = plain
+    triton_kernels.twin = plain
     assert calls.pop() and not calls
-    load_triton_kernels.check_equal(f"{quality} {options}", got, expected)
+    triton_kernels.check_equal(f"{quality} {options}", got, expected)
     assert torch.equal(x, kept)
 
 g = torch.Generator().manual_seed(0)
@@ -114,10 +114,9 @@ import sys
 import torch
 sys.path.insert(0, {folder!r})
 from quotient import kernel
-from adv_wrappers.daylight import jpeg_dct
 from adv_wrappers.daylight.kernels import dct_triton
 steps = torch.arange(256).clamp_(1)
-jpeg_dct.quantisers = lambda quality, chroma: steps
+dct_triton.quantisers = lambda quality, chroma: steps
 table = dct_triton._table(1, False, torch.device("cpu"))
 c = torch.arange(-8256, 8256, dtype=torch.int32)
 out = torch.zeros(256, 16512, dtype=torch.int32)

@@ -15,8 +15,8 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.daylight import Perspective, perspective
-from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.daylight.perspective import PATTERNS, inverse_of, random_corners
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import at_step, force_torch, pictures
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from adv_wrappers.daylight import Rotation, rotate
-from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.daylight.rotation import rotation_matrix
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import force_torch, pictures
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adv_wrappers.daylight import Shift, shift
-from adv_wrappers.daylight.fixed_point_warp import BORDERS
+from adv_wrappers.daylight.warp import BORDERS
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import pictures
 

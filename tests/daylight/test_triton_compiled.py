@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from adv_wrappers.daylight.brightness import table, tables
-from adv_wrappers.daylight.fixed_point_warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.daylight.kernels.sorting_networks import MEDIAN, MIDDLE, SORTED
+from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from tests.daylight.helpers import pictures
 from tests.daylight.test_triton import code_of, twin
 from tests.triton_tools import compiled, compiling, needs_triton, resources

@@ -16,10 +16,10 @@ import adv_wrappers as adv
 from adv_wrappers import daylight
 from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight import Rotation
-from adv_wrappers.daylight.base_transform import Transform
+from adv_wrappers.daylight.transform import Transform
 from adv_wrappers.errors import SpaceError
 from tests.daylight.helpers import FIXED, LENGTH, PICTURE, RANGED, Still, X, at_step, episodes, force_torch
-from tests.daylight.test_observations_as_images import SHAPES
+from tests.daylight.test_images import SHAPES
 
 
 @pytest.mark.parametrize("name", FIXED)

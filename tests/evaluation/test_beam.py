@@ -17,7 +17,7 @@ from adv_wrappers.evaluation.beam import BeamSearch, RankedStates, beam_search
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.targeted_attacks_toward_every_action import TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 from tests.evaluation.test_optimal_timing import Drifting, Handle, Recurrent, Walk, agent
 

@@ -11,7 +11,7 @@ import adv_wrappers as adv
 from adv_wrappers.evaluation import gradient_masking
 from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.utils.split_and_parse_text import split_outside_quotes
+from adv_wrappers.utils.text import split_outside_quotes
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short
 from tests.evaluation.masked import saturated, straight_through

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.attacks.planning_target_losses import VictimValue
+from adv_wrappers.attacks.targets import VictimValue
 from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.function_reference import MakeFunction

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.dynamics.fixed_parameters import FixedDynamics
 from adv_wrappers.errors import SimulationError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.online_policy_selection import (
     Exp3IX,
@@ -19,6 +18,7 @@ from adv_wrappers.evaluation.online_policy_selection import (
     evaluate_adaptive,
     select_online,
 )
+from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short
 from tests.evaluation.test_worst_dynamics import Bowl, Fragile

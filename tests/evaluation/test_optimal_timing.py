@@ -15,7 +15,7 @@ from adv_wrappers import PerturbAction, Victim, WorstAction, from_module, load_v
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation import optimal_timing, tree_search
 from adv_wrappers.evaluation.optimal_timing import fewest_perturbations, resilience_profile
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 
 

@@ -27,16 +27,16 @@ from gymnasium.utils.env_checker import check_env
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Director, Learned, Timed
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
+from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.spaces import with_leaf
 from adv_wrappers.core.threat import REWARDS
-from adv_wrappers.core.victim_with_its_recurrent_state import BoundVictim
+from adv_wrappers.core.timing import Timing
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.format_threat_text import text_of
 from adv_wrappers.physics.find_parameters import parameters_of
 from adv_wrappers.presets import parse_threat
-from adv_wrappers.timing import Timing
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
-from adv_wrappers.victims.saved_dynamics_model import Dynamics, TransitionModel
+from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 from tests.rigs import (
     RIGS,
     Episode,

@@ -8,7 +8,7 @@ from tests.laws.checks import PLANNED, REMEMBERING, Case, cases, check_declined
 from tests.rigs import KINDS, RIGS
 
 
-# those that remember are refused (tests/adversaries/test_actor_that_may_decline_a_step.py)
+# those that remember are refused (tests/adversaries/test_timed.py)
 @pytest.mark.parametrize("case", [case for case in cases(rigs=1) if case.preset not in PLANNED + REMEMBERING], ids=str)
 def test_single_environments(case):
     check_declined(case, "env")

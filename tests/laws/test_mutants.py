@@ -14,17 +14,17 @@ from gymnasium.vector import AutoresetMode
 import adv_wrappers as adv
 from adv_wrappers import format_threat_text
 from adv_wrappers.adversaries import Learned
-from adv_wrappers.attacks.random_restarts import BestPoints
-from adv_wrappers.core import select_environments_to_attack
+from adv_wrappers.attacks.restarts import BestPoints
+from adv_wrappers.core import eligible_rows
+from adv_wrappers.core.arrays import clamp
 from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.episode_and_step_counters import Clock
-from adv_wrappers.core.frame_stack_budget import FrameHistory
-from adv_wrappers.core.numpy_and_torch_arithmetic import clamp
+from adv_wrappers.core.frame_stack import FrameHistory
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.timing import Bernoulli, Never
+from adv_wrappers.core.timing import Bernoulli, Never
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.env_layer import EnvLayer
@@ -418,13 +418,9 @@ def test_law_14_a_mask_that_excuses_everything(monkeypatch):
 )
 def test_law_15_an_adversary_whose_choice_does_not_hold(monkeypatch, fault, kind):
     if fault == "asked in vain":
-        monkeypatch.setattr(
-            select_environments_to_attack, "accepted", lambda engine, value, attacked, final, mask: attacked
-        )
+        monkeypatch.setattr(eligible_rows, "accepted", lambda engine, value, attacked, final, mask: attacked)
     elif fault == "everything is declined":
-        monkeypatch.setattr(
-            select_environments_to_attack, "accepted", lambda engine, value, attacked, final, mask: False
-        )
+        monkeypatch.setattr(eligible_rows, "accepted", lambda engine, value, attacked, final, mask: False)
     else:
         monkeypatch.setattr(Clock, "count", lambda self, attacked: setattr(self, "spent", self.spent + 1))
     fails(checks.check_declined, case("noise", "q"), kind)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.networks.input_gradient_without_autograd import graph_of
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
+from adv_wrappers.networks.input_gradient import graph_of
+from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 
 ACT = nn.Tanh()
 

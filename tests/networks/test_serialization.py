@@ -10,7 +10,7 @@ from torch import nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.networks.card_format import Weights
-from adv_wrappers.networks.layers_torch_lacks import (
+from adv_wrappers.networks.layers import (
     GSDE,
     AppendLogStd,
     Clip,

@@ -18,9 +18,9 @@ from torch import fx, nn
 from torch.nn import functional
 
 from adv_wrappers import Linf, MinBest, from_module
-from adv_wrappers.networks.input_gradient_without_autograd import LayerGraph, agrees, traced_graph
+from adv_wrappers.networks.input_gradient import LayerGraph, agrees, traced_graph
 from adv_wrappers.networks.layer_gradients import has_gradient
-from adv_wrappers.networks.layers_torch_lacks import AppendLogStd, Normalize
+from adv_wrappers.networks.layers import AppendLogStd, Normalize
 from adv_wrappers.networks.tracing import UnknownCall, layers_in_order, trace
 from tests.core.helpers import context
 

@@ -16,12 +16,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 import adv_wrappers as adv
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation
+from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
 from adv_wrappers.snapshots import Simulator
 from adv_wrappers.snapshots.repeats_after_restore import difference
 from adv_wrappers.snapshots.try_actions import EnvironmentBeneath
-from adv_wrappers.timing import Bernoulli
 from adv_wrappers.training.sb3_vec_env_adapter import Sb3Adapter
 from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue
 
 pytest.importorskip("stable_baselines3")

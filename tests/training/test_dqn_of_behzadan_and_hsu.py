@@ -129,5 +129,5 @@ def test_a_trained_agent_is_a_victim_and_a_card(tmp_path):
     victim = adv.from_sb3(model)  # without a warning of statistics that there never were
     x = torch.randn(5, 3)
     assert victim.kind == "q" and torch.allclose(victim.params(x), model.q_net.q_net(x))
-    read = adv.victims.card_writer.save_card(tmp_path / "card", victim, environment="CartPole-v1")
+    read = adv.victims.card.save_card(tmp_path / "card", victim, environment="CartPole-v1")
     assert torch.equal(read.params(x), victim.params(x))

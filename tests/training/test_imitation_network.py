@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.attacks.attack_objectives import divergence_of
+from adv_wrappers.attacks.objectives import divergence_of
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training import imitation_network
 from adv_wrappers.training.imitation_network import Labels, agreement, fit

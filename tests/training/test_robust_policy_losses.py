@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.core.budgets import L2, Linf, Valid
-from adv_wrappers.core.frame_stack_budget import Newest
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.tracing import layers_in_order
 
@@ -23,9 +23,9 @@ from torch import nn
 from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
-from adv_wrappers.bounds.interval_bound_propagation import interval
-from adv_wrappers.core.schedules_over_training import LinearSchedule, SmoothSchedule
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.bounds.interval_bounds import interval
+from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.agent_algorithms import AGENT_ALGORITHMS
 from adv_wrappers.training.convert_victims_to_sb3_agents import live_victim, update_normaliser
 from adv_wrappers.training.inner_maximization import langevin_ascent

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.learned_attack import Learned
+from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import SEED_OFFSET
 from tests.evaluation.agents import short

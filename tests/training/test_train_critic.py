@@ -11,7 +11,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.train_critic import CRITIC_GRID, SMALL, scan_critics, train_critic
 from adv_wrappers.training.train_one_robust_sarsa_critic import train_one_critic
-from adv_wrappers.victims.saved_critic import Critic
+from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, mlp
 from tests.training.test_train_one_robust_sarsa_critic import Toy, Unplayed, toy_victim
 

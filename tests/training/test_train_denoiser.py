@@ -16,7 +16,7 @@ from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
 from adv_wrappers.training.train_denoiser import _Windows, train_denoiser
 from adv_wrappers.training.trajectories_for_dynamics_models import Trajectories, collect
-from adv_wrappers.victims.saved_denoiser import Denoiser
+from adv_wrappers.victims.saved_networks import Denoiser
 
 QUICK = {"transitions": 400, "updates": 5, "hidden": (8,), "num_envs": 2}
 

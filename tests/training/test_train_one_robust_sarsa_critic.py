@@ -19,12 +19,12 @@ import adv_wrappers as adv
 from adv_wrappers import RobustSarsa, from_module
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.networks.layers_torch_lacks import Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.presets import parse_threat
 from adv_wrappers.training.robust_sarsa_data_and_updates import ReturnStatistics, TransitionCollector, exploring_victim
 from adv_wrappers.training.train_one_robust_sarsa_critic import train_one_critic
 from adv_wrappers.training.training_folder import described_victim
-from adv_wrappers.victims.saved_critic import Critic
+from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 
 # its environments and agents are functions, which folders cannot tell apart

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.utils.untrusted_files import parse_tensors, read_bytes
-from adv_wrappers.victims.card_reader import environment_of, load_card
+from adv_wrappers.victims.card import environment_of, load_card
 
 OBS, ACT, HID = 5, 2, 6
 RULE = {"mean": [0.5, -1.0, 0.0, 2.0, 0.0], "std": [1.0, 0.1, 0.0, 3.0, 2.0], "epsilon": 1e-8, "clip": 10.0}

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 import adv_wrappers as adv
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
-from adv_wrappers.victims.card_reader import load_card
+from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.victims.card import load_card
 from tests.agent_report.planted import agent_for
 from tests.victims.test_card_reader import CARDS, observations, write
 

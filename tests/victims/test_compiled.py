@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
-from adv_wrappers.victims import autograd_or_written_out_gradient
+from adv_wrappers.victims import gradients
 from tests.core.helpers import context
 
 BOX = spaces.Box(-1, 1, (5,), np.float64)
@@ -36,8 +36,8 @@ def test_compiled_is_autograd(backend, monkeypatch):
     """The C++ compiler takes half a minute; the graph that it is given is the same, and is executed here."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
     made = []
-    plain = autograd_or_written_out_gradient._gradient_of
-    monkeypatch.setattr(autograd_or_written_out_gradient, "_gradient_of", lambda v: made.append(v) or plain(v))
+    plain = gradients._gradient_of
+    monkeypatch.setattr(gradients, "_gradient_of", lambda v: made.append(v) or plain(v))
     fast, slow = victim(compile=True), victim()
     weights = {k: v.clone() for k, v in fast.net.state_dict().items()}
     assert fast.layer_graph() is None

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries.director_policy import Director, save_director
+from adv_wrappers.adversaries.director import Director, save_director
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.layers_torch_lacks import ActionValue, Normalize
-from adv_wrappers.victims.saved_critic import Critic
+from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.victims.saved_networks import Critic
 from tests.victims.test_card_reader import CARDS, write
 from tests.victims.test_sb3 import CASES, model
 

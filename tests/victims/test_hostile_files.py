@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from adv_wrappers.adversaries.director_policy import load_director
+from adv_wrappers.adversaries.director import load_director
 from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.utils.untrusted_files import members, parse_json, read_bytes
 from adv_wrappers.victims import load_victim
-from adv_wrappers.victims.saved_critic import Critic
+from adv_wrappers.victims.saved_networks import Critic
 from tests.processes import python
 from tests.victims.test_sb3 import BOX, DICT, SMALL, TWO, VECTOR, model, rewrite
 
@@ -322,7 +322,7 @@ def test_all_of_them_in_little_memory(good, tmp_path):
         import resource, sys, glob
         import torch, stable_baselines3
         from adv_wrappers import AdvWrappersError, load_victim
-        from adv_wrappers.victims.sb3_vecnormalize_file import read_statistics
+        from adv_wrappers.victims.sb3_vecnormalize import read_statistics
         now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + 600 * 2**20,) * 2)
         for path in sorted(glob.glob(sys.argv[1] + "/*")):

@@ -17,8 +17,8 @@ from adv_wrappers.core import rng
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
 from adv_wrappers.victims.purified import Purified
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
-from adv_wrappers.victims.saved_denoiser import Denoiser, DenoisingNetwork
+from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.saved_networks import Denoiser, DenoisingNetwork
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, box, chooser, mlp, randn
 

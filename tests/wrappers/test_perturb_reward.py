@@ -12,7 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.wrappers.perturb_reward import VectorPerturbReward
 from adv_wrappers.wrappers.sb3_layers import VecPerturbReward
-from tests.rewards.test_rewards import TRUE, Counting
+from tests.faults.test_rewards import TRUE, Counting
 
 
 def test_the_class_that_fits_is_returned():

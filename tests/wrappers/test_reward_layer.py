@@ -9,7 +9,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.wrappers.reward_layer import checked_total
-from tests.rewards.test_rewards import Counting
+from tests.faults.test_rewards import Counting
 
 
 def test_sb3_gets_float32():

@@ -18,7 +18,7 @@ from adv_wrappers.snapshots import Snapshot
 
 pytest.importorskip("pettingzoo")
 
-from adv_wrappers.victims.recurrent_policy_runner import PolicyRunner
+from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.agents_of_parallel_env import seed_of_agent
 from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 from adv_wrappers.wrappers.single_agent_env import SingleAgentEnv, make_parallel_env

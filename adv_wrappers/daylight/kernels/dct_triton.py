@@ -15,16 +15,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.daylight import jpeg_dct
+from adv_wrappers.daylight.jpeg import BITS, COSINES, KEPT, quantisers
 
-_COSINES = tl.constexpr(jpeg_dct.COSINES)
+_COSINES = tl.constexpr(COSINES)
 _SHORT, _LONG = (
-    tl.constexpr(jpeg_dct.BITS - jpeg_dct.KEPT),
-    tl.constexpr(jpeg_dct.BITS + jpeg_dct.KEPT),
+    tl.constexpr(BITS - KEPT),
+    tl.constexpr(BITS + KEPT),
 )  # shifts after a pass
-_LAST = tl.constexpr(jpeg_dct.BITS + jpeg_dct.KEPT + 3)
+_LAST = tl.constexpr(BITS + KEPT + 3)
 # Grey levels are coded from -128 on, which only the sum of a row sees.
-_LEVEL_IN, _LEVEL_OUT = tl.constexpr(-128 * 8 << jpeg_dct.BITS), tl.constexpr(128 << jpeg_dct.BITS + jpeg_dct.KEPT + 3)
+_LEVEL_IN, _LEVEL_OUT = tl.constexpr(-128 * 8 << BITS), tl.constexpr(128 << BITS + KEPT + 3)
 _ONE = tl.constexpr(1)  # the interpreter shifts no plain integer by a constexpr
 _WHOLE = tl.constexpr(12582912.0)  # 1.5 * 2^23: a float of this size has no fraction, and its last bits are an integer
 _PATTERN = tl.constexpr(0x4B400000)  # its bits
@@ -135,13 +135,13 @@ def _table(quality: int, chroma: bool, device: torch.device) -> Tensor:
     A nudge of 2^-16 lifts halves over the half, also after the rounding of float32, and no other quotient: the next
     lies 1 out of 8 steps from a half, and a coefficient is at most 2^13.
     """
-    steps = jpeg_dct.quantisers(quality, chroma)
+    steps = quantisers(quality, chroma)
     inverse = ((1 + 2.0**-16) / (8 * steps.to(torch.float64))).to(torch.float32)
     return torch.stack([steps.to(torch.int32), inverse.view(torch.int32)]).to(device)
 
 
 def through(planes: Tensor, out: Tensor, shape: tuple[int, int, int, int], quality: int, chroma: bool = False) -> None:
-    """Grey pictures as they come back from quantised coefficients: :func:`adv_wrappers.daylight.jpeg_dct.through_dct`.
+    """Grey pictures as they come back from quantised coefficients: :func:`adv_wrappers.daylight.jpeg.through_dct`.
 
     Args:
         planes: contiguous uint8, of which the first ``N * H * W * K`` are read.

@@ -1,6 +1,6 @@
 # mypy: allow-untyped-decorators, disable-error-code="assignment,misc"
 # Triton's tuples grow in loops that are unrolled; to mypy they stay what they begin as.
-"""JPEG as Triton kernels: the twin of :mod:`adv_wrappers.daylight.jpeg_colour`, equal to it to the bit.
+"""JPEG as Triton kernels: the twin of :mod:`adv_wrappers.daylight.jpeg`, equal to it to the bit.
 
 Grey pictures of any layout take the one kernel of ``dct_triton``, which reads and writes every byte once. Colours take
 four, since a difference is spread over neighbours in other blocks: to brightness and differences (at 4:2:0, 3 bytes of
@@ -16,12 +16,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
-from adv_wrappers.daylight import jpeg_colour
+from adv_wrappers.accel import triton_kernels
+from adv_wrappers.daylight.images import split
+from adv_wrappers.daylight.jpeg import SUBSAMPLINGS, TO_RGB, TO_YCC, jpeg_torch
 from adv_wrappers.daylight.kernels.dct_triton import through
-from adv_wrappers.daylight.observations_as_images import split
 
-_TO_YCC, _TO_RGB = tl.constexpr(jpeg_colour.TO_YCC), tl.constexpr(jpeg_colour.TO_RGB)
+_TO_YCC, _TO_RGB = tl.constexpr(TO_YCC), tl.constexpr(TO_RGB)
 _ROWS, _COLUMNS = 16, 32  # of a program
 _MOST = 1 << 29  # blocks in a launch, counted in int32
 
@@ -140,7 +140,7 @@ def _colour(
     x: Tensor, out: Tensor, shape: tuple[int, int, int], planar: bool, quality: int, subsampling: str, order: str
 ) -> None:
     count, height, width = shape
-    down, across = jpeg_colour.SUBSAMPLINGS[subsampling]
+    down, across = SUBSAMPLINGS[subsampling]
     rows, columns = triton.cdiv(height, down), triton.cdiv(width, 8 * across) * 8
     luma = torch.empty(count * height * width, dtype=torch.uint8, device=x.device)
     chroma = torch.empty(count * 2 * rows * columns, dtype=torch.uint8, device=x.device)
@@ -227,7 +227,7 @@ def trial(device: torch.device) -> None:
     for layout, shape, quality in cases:
         x = torch.randint(0, 256, (2, *shape), generator=generator, dtype=torch.uint8).to(device)
         images, back = split(x, layout, colours=True)
-        for subsampling in jpeg_colour.SUBSAMPLINGS if "C" in layout else ("4:4:4",):
-            expected = back(jpeg_colour.jpeg_torch(images, quality, subsampling, "RGB"))
+        for subsampling in SUBSAMPLINGS if "C" in layout else ("4:4:4",):
+            expected = back(jpeg_torch(images, quality, subsampling, "RGB"))
             got = round_trip(x, layout, quality, subsampling, "RGB")
-            load_triton_kernels.check_equal(f"JPEG {subsampling} of {layout}", got, expected)
+            triton_kernels.check_equal(f"JPEG {subsampling} of {layout}", got, expected)

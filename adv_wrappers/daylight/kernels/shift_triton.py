@@ -10,10 +10,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
-from adv_wrappers.daylight.fixed_point_warp import BORDERS
-from adv_wrappers.daylight.observations_as_images import aligned
+from adv_wrappers.accel import triton_kernels
+from adv_wrappers.daylight.images import aligned
 from adv_wrappers.daylight.shift import shift as plain
+from adv_wrappers.daylight.warp import BORDERS
 
 _BLOCK = 1024
 _PIXELS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a pixel that are moved as one
@@ -105,8 +105,8 @@ def trial(device: torch.device) -> None:
             rows = [
                 plain(one[None], *to, border=border, layout="HWF") for one, to in zip(x, moves.tolist(), strict=True)
             ]
-            load_triton_kernels.check_equal(
+            triton_kernels.check_equal(
                 f"shift, {border}", shift(x.to(device), moves.to(device), border).cpu(), torch.cat(rows)
             )
             one = shift(x.to(device), move(2, -1, device), border).cpu()
-            load_triton_kernels.check_equal(f"one shift, {border}", one[:1], rows[0])
+            triton_kernels.check_equal(f"one shift, {border}", one[:1], rows[0])

@@ -11,10 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
-from adv_wrappers.daylight import fixed_point_warp as plain
+from adv_wrappers.accel import triton_kernels
+from adv_wrappers.daylight import warp as plain
+from adv_wrappers.daylight.images import aligned
 from adv_wrappers.daylight.kernels.shift_triton import inside
-from adv_wrappers.daylight.observations_as_images import aligned
 
 _BLOCK = 256
 _MOST = tl.constexpr(2147483647.0)
@@ -162,4 +162,4 @@ def trial(device: torch.device) -> None:
             )
             maps = [make(m, 9, 84, interpolation) for m in matrices]
             rows = [plain.warp(one[None], at, border, interpolation) for one, at in zip(x, maps, strict=True)]
-            load_triton_kernels.check_equal(f"warps by row, {border}", got.cpu(), torch.cat(rows))
+            triton_kernels.check_equal(f"warps by row, {border}", got.cpu(), torch.cat(rows))

@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adv_wrappers.accel import load_triton_kernels
-from adv_wrappers.daylight import fixed_point_warp as plain
-from adv_wrappers.daylight.observations_as_images import aligned
+from adv_wrappers.accel import triton_kernels
+from adv_wrappers.daylight import warp as plain
+from adv_wrappers.daylight.images import aligned
 
 _BLOCK = 256
 _IMAGES, _PROGRAMS = 8, 1 << 12  # so many images a program, where that leaves a large GPU so many programs
@@ -120,7 +120,7 @@ def _gathered(at: plain.Map, border: str, interpolation: str, device: torch.devi
 
 
 def warp(images: Tensor, at: plain.Map, border: str, interpolation: str) -> Tensor:
-    """As :func:`adv_wrappers.daylight.fixed_point_warp.warp`, of uint8 images."""
+    """As :func:`adv_wrappers.daylight.warp.warp`, of uint8 images."""
     return gather(images, *_gathered(at, border, interpolation, images.device))
 
 
@@ -133,7 +133,7 @@ def trial(device: torch.device) -> None:
         for border, interpolation in (("zero", "bilinear"), ("reflect", "bilinear"), ("zero", "nearest")):
             at = plain.affine_map(matrix, 9, 34, interpolation)
             expected = plain.warp(x, at, border, interpolation)
-            load_triton_kernels.check_equal("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
+            triton_kernels.check_equal("warp", warp(x.to(device), at, border, interpolation).cpu(), expected)
         at = plain.affine_map(matrix, 9, 34, "bilinear")
         several = gather(x.to(device), *_gathered(at, "wrap", "bilinear", device), _IMAGES).cpu()
-        load_triton_kernels.check_equal("several images", several, plain.warp(x, at, "wrap", "bilinear"))
+        triton_kernels.check_equal("several images", several, plain.warp(x, at, "wrap", "bilinear"))

@@ -1,1 +1,0 @@
-"""Attacks on actions, between the agent and its actuators."""

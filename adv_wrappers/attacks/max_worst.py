@@ -1,0 +1,56 @@
+"""MaxWorst (Pattanaik et al. 2018, "Robust Deep RL with Adversarial Attacks"): make the worst action likely.
+
+The paper's worst action is the one of the lowest Q; the PA-AD paper (appendix D.3.2) also reads it as the one the
+policy likes least. Both are offered: Q where the victim has it, the policy elsewhere, or as ``by`` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.objectives import classifier, need_discrete
+from adv_wrappers.core.recurrence import BoundVictim
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.victims.gradients import Loss
+
+
+@dataclass(frozen=True)
+class MaxWorst(GradientAttack):
+    """Maximise the probability of the victim's worst action.
+
+    Args:
+        victim: with one discrete action.
+        by: ``"q"`` or ``"policy"``: what calls an action the worst; None takes Q where there is one.
+        steps, step: number of steps, and length of each as a fraction of the budget's radius; None for a tenth, or,
+            with ``keep="best"``, half of it, falling linearly to nothing.
+        loss: ``"cross-entropy"`` or ``"margin"``; None takes the margin for Q-values.
+
+    Raises:
+        VictimError: for continuous actions, and for ``by="q"`` on a victim without Q.
+    """
+
+    name: ClassVar[str] = "max-worst"
+    capturable: ClassVar[bool] = True
+    by: str | None = None
+    steps: int = 10
+    step: float | None = None
+    loss: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        classifier(self.loss, "")
+        if self.by not in (None, "q", "policy"):
+            raise ValueRangeError(f"by must be 'q' or 'policy', got {self.by!r}")
+        need_discrete(self.name, self.victim, "use min-q or max-diff")
+        if self.by == "q" and self.victim is not None and not self.victim.has_q:
+            raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")
+
+    def objective(self, x: Tensor, bound: BoundVictim) -> Loss:
+        by_q = self.by == "q" or (self.by is None and self.victim.has_q)
+        params = bound.q(x) if by_q else bound.params(x)
+        assert params is not None  # the victim has Q-values, or the attack was refused
+        return classifier(self.loss, self.victim.kind)(params.argmin(-1), toward=True)

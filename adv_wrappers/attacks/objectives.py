@@ -1,0 +1,340 @@
+"""Objectives: losses ``[B, K] -> [B]`` on the parameters of a victim's action distribution, to be maximised.
+
+Summed over a batch, never averaged, so that a row's result does not depend on its batch. Each has its gradient with
+respect to the parameters in closed form (checked against autograd in the tests), except where a critic stands between.
+
+One with a method ``success`` says what the action that is played at parameters ``[B, K]`` achieves, ``[B]``, more being
+better: whether it is another one than at the true observation, or how little it is worth. A search that keeps its best
+point compares that before the objective, which may go on rising where no action changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from adv_wrappers.core.threat import expect_victim
+from adv_wrappers.errors import AttackName, Message, ValueRangeError, VictimError
+from adv_wrappers.utils.checks import check_number
+from adv_wrappers.victims.distributions import softmax
+from adv_wrappers.victims.gradients import Loss, output_gradient
+from adv_wrappers.victims.victim import Victim
+
+_WIDEST = 10.0  # widest gap between Q-values that a softmax is taken of; e^-10 is still told from nothing
+
+
+def _one_hot(target: Tensor, params: Tensor) -> Tensor:
+    """``[B, A]`` in the dtype of ``params``; torch's own one asks the host for the largest number in ``target``."""
+    return torch.zeros_like(params).scatter_(-1, target.unsqueeze(-1), 1.0)
+
+
+def _played(params: Tensor, target: Tensor, toward: bool) -> Tensor:
+    """Whether the most likely action is (``toward``), or is not, the target; as numbers ``[B]``."""
+    same = params.argmax(-1) == target
+    return (same if toward else ~same).to(params.dtype)
+
+
+class CrossEntropy:
+    """``-log softmax(params)[target]``: up, the target becomes unlikely; with ``toward=True`` the negative of it.
+
+    The gradient underflows to zero where the target leads by more than about 104; :class:`Margin` does not.
+    """
+
+    def __init__(self, target: Tensor, toward: bool = False) -> None:
+        self.target, self.sign = target, -1.0 if toward else 1.0
+        self._hot: Tensor | None = None
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return -self.sign * params.log_softmax(-1).gather(-1, self.target[:, None]).squeeze(-1)
+
+    def success(self, params: Tensor) -> Tensor:
+        """One where the target is not played, or with ``toward`` where it is; else zero."""
+        return _played(params, self.target, self.sign < 0)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``softmax - one_hot(target)``."""
+        if self._hot is None:
+            self._hot = _one_hot(self.target, params)
+        slope = softmax(params)
+        return slope.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, slope, out=slope)
+
+
+class Margin:
+    """The best other action's lead over the target, ``max_{i != target} params_i - params_target``.
+
+    Above zero another action is played (with ``toward`` the target), so it needs no ``success`` beside it.
+    """
+
+    def __init__(self, target: Tensor, toward: bool = False) -> None:
+        self.target, self.sign = target, -1.0 if toward else 1.0
+        self._hot: Tensor | None = None
+
+    def _others(self, params: Tensor) -> Tensor:
+        return params.scatter(-1, self.target[:, None], -torch.inf)
+
+    def __call__(self, params: Tensor) -> Tensor:
+        own = params.gather(-1, self.target[:, None]).squeeze(-1)
+        return self.sign * (self._others(params).amax(-1) - own)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """One at the best other action, minus one at the target."""
+        if self._hot is None:
+            self._hot = _one_hot(self.target, params)
+        best = _one_hot(self._others(params).argmax(-1), params)
+        return best.sub_(self._hot) if self.sign > 0 else torch.sub(self._hot, best, out=best)
+
+
+class LeadOver:
+    """The lead of one action over another, ``params[target] - params[source]`` (Gowal et al. 2019, equation 5)."""
+
+    def __init__(self, target: Tensor, source: Tensor) -> None:
+        self.target, self.source = target, source
+        self._slope: Tensor | None = None
+
+    def __call__(self, params: Tensor) -> Tensor:
+        pair = params.gather(-1, torch.stack([self.target, self.source], -1))
+        return pair[:, 0] - pair[:, 1]
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """One at the target, minus one at the source."""
+        if self._slope is None:
+            self._slope = _one_hot(self.target, params).sub_(_one_hot(self.source, params))
+        return self._slope
+
+
+class LogitRatio:
+    """The difference of logits ratio (Croce and Hein 2020, equation 6), which does not change with their scale.
+
+    ``(max_{i != target} z_i - z_target) / (z_(1) - z_(3))``, z sorted downwards: the lead in units of the gap between
+    the best and the third best action.
+
+    Raises:
+        ValueRangeError: for less than three actions, where there is no third.
+    """
+
+    def __init__(self, target: Tensor, actions: int) -> None:
+        if actions < 3:
+            raise ValueRangeError(f"loss='dlr' needs three actions or more, got {actions}: take 'margin'")
+        self.margin = Margin(target)
+
+    def __call__(self, params: Tensor) -> Tensor:
+        top = params.topk(3, -1).values
+        return self.margin(params) / (top[:, 0] - top[:, 2] + 1e-12)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """By the rule for quotients."""
+        top = params.topk(3, -1)
+        gap = (top.values[:, :1] - top.values[:, 2:]) + 1e-12
+        slope = self.margin.gradient(params) / gap
+        part = self.margin(params)[:, None] / gap.square()
+        return slope.scatter_add_(-1, top.indices[:, ::2], torch.cat([-part, part], -1))
+
+
+class Divergence:
+    """``KL(policy at the true observation || policy here)``.
+
+    Args:
+        victim: whose policy.
+        params: its parameters at the true observation, ``[B, K]``.
+        averaged: for Gaussian policies: times twice the square of the average standard deviation.
+        temperature: ``[B]``, divides logits and Q-values first; None for one.
+    """
+
+    def __init__(
+        self, victim: Victim, params: Tensor, averaged: bool = False, temperature: Tensor | None = None
+    ) -> None:
+        self.family, self.temperature = victim.family, None if temperature is None else temperature[:, None]
+        self.clean = self._divided(params)
+        self._from = victim.family.divergence(self.clean, averaged)
+        if not isinstance(victim.action_space, spaces.Box):
+            self.success = self._success
+
+    def _divided(self, params: Tensor) -> Tensor:
+        return params if self.temperature is None else params / self.temperature
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return self._from(self._divided(params))
+
+    def _success(self, params: Tensor) -> Tensor:
+        """How many of the actions that are played are others than at the true observation."""
+        other: Tensor = (self.family.mode(params) != self.family.mode(self.clean)).to(params.dtype)
+        return other if other.dim() == 1 else other.sum(-1)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """In closed form from the family of distributions."""
+        if self.temperature is None:
+            return self._from.gradient(params)
+        return self._from.gradient(params / self.temperature) / self.temperature
+
+
+class SquaredDistance:
+    """``||mean here - mean at the true observation||^2`` of continuous actions, all of the same weight.
+
+    MaxDiff's objective for agents that play their mean, as released: twice the divergence of Normals of variance one.
+    """
+
+    def __init__(self, victim: Victim, params: Tensor) -> None:
+        self.gaussian = victim.kind == "gaussian"
+        self.mean = self._mean(params)
+
+    def _mean(self, params: Tensor) -> Tensor:
+        return params.chunk(2, -1)[0] if self.gaussian else params
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return (self._mean(params) - self.mean).square().sum(-1)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``2 (mean - clean mean)``, and nothing for a deviation."""
+        slope = 2 * (self._mean(params) - self.mean)
+        return torch.cat([slope, torch.zeros_like(slope)], -1) if self.gaussian else slope
+
+
+class ExpectedQ:
+    """``-sum_a pi(a | here) Q(true observation, a)`` for discrete actions.
+
+    Args:
+        q: Q-values at the true observation, ``[B, A]``.
+        temperature: ``[B]``, divides the parameters of the policy first; None for one.
+    """
+
+    def __init__(self, q: Tensor, temperature: Tensor | None = None) -> None:
+        self.q, self.temperature = q, None if temperature is None else temperature[:, None]
+
+    def _divided(self, params: Tensor) -> Tensor:
+        return params if self.temperature is None else params / self.temperature
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return -(self._divided(params).softmax(-1) * self.q).sum(-1)
+
+    def success(self, params: Tensor) -> Tensor:
+        """``-Q(true observation, action that is played here)``."""
+        return -self.q.gather(-1, params.argmax(-1, keepdim=True)).squeeze(-1)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """``-pi (Q - E Q)``, divided by the temperature."""
+        pi = softmax(self._divided(params))
+        slope = -pi * (self.q - (pi * self.q).sum(-1, keepdim=True))
+        return slope if self.temperature is None else slope / self.temperature
+
+
+class MarginOfQ(Margin):
+    """``max_{i != a} params_i - params_a`` with ``a = argmax Q(true observation, a)``, ranked by Q.
+
+    Of two points the one counts for more at which the action that is played is worth less at the true observation.
+    """
+
+    def __init__(self, q: Tensor) -> None:
+        super().__init__(q.argmax(-1))
+        self.q = q
+
+    def success(self, params: Tensor) -> Tensor:
+        """``-Q(true observation, action that is played here)``."""
+        return -self.q.gather(-1, params.argmax(-1, keepdim=True)).squeeze(-1)
+
+
+class CriticOfMode:
+    """``-Q(true observation, most likely action here)`` for continuous actions, Q a critic."""
+
+    def __init__(
+        self,
+        victim: Victim,
+        critic: Callable[[Any, Tensor], Tensor],
+        observation: Any,
+        look: bool = False,
+    ) -> None:
+        self.victim, self.critic, self.observation = victim, critic, observation
+        self._look = look  # whether the first parameters are looked at: nothing else asks for them
+
+    def __call__(self, params: Tensor) -> Tensor:
+        if self._look:
+            self.victim.check_params(params)
+            self._look = False
+        return -self.critic(self.observation, self.victim.mode(params)).reshape(len(params))
+
+
+class FirstObjective:
+    """An objective that is made of the first parameters that it is given, ``[B, K]``.
+
+    Args:
+        make: makes the objective of parameters.
+    """
+
+    def __init__(self, make: Callable[[Tensor], Loss]) -> None:
+        self._make, self._objective = make, None  # type: Callable[[Tensor], Loss], Loss | None
+
+    def _made(self, params: Tensor) -> Loss:
+        if self._objective is None:
+            self._objective = self._make(params)
+            self._slope = output_gradient(self._objective)
+        return self._objective
+
+    def __call__(self, params: Tensor) -> Tensor:
+        return self._made(params.detach())(params)
+
+    def gradient(self, params: Tensor) -> Tensor:
+        """That of the objective."""
+        self._made(params)
+        return self._slope(params)
+
+
+def classifier(loss: str | None, kind: str) -> type[CrossEntropy] | type[Margin]:
+    """The class that ``"cross-entropy"`` or ``"margin"`` names; None takes the margin for Q-values (large gaps)."""
+    if loss not in (None, "cross-entropy", "margin"):
+        raise ValueRangeError(f"loss must be 'cross-entropy' or 'margin', got {loss!r}")
+    return Margin if loss == "margin" or (loss is None and kind == "q") else CrossEntropy
+
+
+def leave_best(loss: str | None, victim: Victim, params: Tensor) -> CrossEntropy | Margin:
+    """The objective of MinBest: the action that is best by ``params`` ``[B, A]`` becomes unlikely."""
+    return classifier(loss, victim.kind)(params.argmax(-1))
+
+
+def temperature_of(given: float | None, victim: Victim, params: Tensor) -> Tensor | None:
+    """Temperatures ``[B]`` of a softmax over ``params`` ``[B, A]``; None for one.
+
+    None takes one for policies, whose softmax is how they act, and for Q-values one as long as the best and the worst
+    action of a row are less than 10 apart. Beyond, the softmax of float32 is no longer told from a choice, and an
+    attack on it has no gradient: there the parameters of the row are divided until 10 apart.
+    """
+    if given is not None:
+        return None if given == 1 else params.new_full((len(params),), given)
+    if victim.kind != "q":
+        return None
+    return ((params.amax(-1) - params.amin(-1)) / _WIDEST).clamp(min=1.0)
+
+
+def check_temperature(temperature: object) -> None:
+    """Raise :class:`ValueRangeError` unless this is None or a number that float32 can divide by, 1e-9 to 1e9."""
+    if temperature is not None:
+        check_number("temperature", temperature, 1e-9, 1e9)
+
+
+def divergence_of(
+    victim: Victim, params: Tensor, weights: str | None = None, temperature: float | None = None
+) -> Divergence | SquaredDistance:
+    """MaxDiff's objective at the true parameters ``[B, K]``; see :class:`adv_wrappers.attacks.max_diff.MaxDiff`."""
+    if victim.kind == "gaussian":
+        if weights == "one" or (weights is None and victim.select == "mode"):
+            return SquaredDistance(victim, params)
+        return Divergence(victim, params, averaged=True)
+    discrete = victim.discrete
+    return Divergence(victim, params, temperature=temperature_of(temperature, victim, params) if discrete else None)
+
+
+def check_weights(weights: object) -> None:
+    """Raise :class:`ValueRangeError` unless this is ``"one"``, ``"std"`` or None."""
+    if weights not in (None, "one", "std"):
+        raise ValueRangeError(f"weights must be 'one' or 'std', got {weights!r}")
+
+
+def need_discrete(attack: str, victim: Victim | None, instead: str) -> None:
+    """Raise :class:`VictimError` unless the victim (if there is one yet) chooses one of ``n`` actions."""
+    expect_victim(attack, victim)
+    if victim is not None and not isinstance(victim.action_space, spaces.Discrete):
+        space = victim.action_space
+        message = f" is defined for one discrete action, this victim acts in {space}: {instead}"
+        raise VictimError(Message(AttackName(attack), message))

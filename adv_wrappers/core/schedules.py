@@ -1,0 +1,101 @@
+"""Numbers that change during a training, as values: weights of losses, and how much of a budget is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.utils.checks import check_number
+
+
+@dataclass(frozen=True)
+class LinearSchedule(Value):
+    """A number that moves linearly from ``first`` to ``last`` while the training goes from ``begin`` to ``end``.
+
+    Args:
+        first, last: the number before and after.
+        begin, end: shares of the training, in [0, 1]. Where they are equal, the number jumps.
+
+    >>> from adv_wrappers import LinearSchedule
+    >>> LinearSchedule(0.0, 1.0, end=0.5)(0.25)
+    0.5
+    """
+
+    name: ClassVar[str] = "linear-schedule"
+    first: float
+    last: float
+    begin: float = 0.0
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("first", "last"):
+            check_number(name, getattr(self, name))
+        check_number("begin", self.begin, 0, 1)
+        check_number("end", self.end, self.begin, 1)
+
+    def part(self, done: float) -> float:
+        """How far the number has come from ``first`` to ``last``, when ``done`` of the training is done."""
+        if done >= self.end:
+            return 1.0
+        return 0.0 if done <= self.begin else (done - self.begin) / (self.end - self.begin)
+
+    def __call__(self, done: float) -> float:
+        return self.first + self.part(done) * (self.last - self.first)
+
+
+@dataclass(frozen=True)
+class SmoothSchedule(LinearSchedule):
+    """:class:`LinearSchedule` with a slow beginning: a power until ``bend``, then a line that goes on from it.
+
+    Bounds through a network that was not trained for them grow fast with eps, so that the first steps are the hard
+    ones.
+
+    Args:
+        bend: the share of the way from ``begin`` to ``end`` on which the power rules, in (0, 1).
+        exponent: the power, at least 1.
+
+    >>> from adv_wrappers import SmoothSchedule
+    >>> schedule = SmoothSchedule(0.0, 1.0)
+    >>> schedule(0.0), round(schedule(0.1), 4), schedule(1.0)
+    (0.0, 0.002, 1.0)
+    """
+
+    name: ClassVar[str] = "smooth-schedule"
+    bend: float = 0.25
+    exponent: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("bend", self.bend, 0, 1, above=True)
+        check_number("exponent", self.exponent, 1)
+
+    def part(self, done: float) -> float:
+        x, slow = super().part(done), float(self.bend ** (self.exponent - 1))
+        # c x^p until the bend, then a line of the slope that it has there, which ends at 1
+        scale = 1 / (slow * (self.bend + self.exponent * (1 - self.bend)))
+        if x <= self.bend:
+            return scale * float(x**self.exponent)
+        return 1 - scale * self.exponent * slow * (1 - x)
+
+
+Number = float | LinearSchedule
+
+
+def at(number: Number, done: float) -> float:
+    """The value of a number or schedule when ``done`` of the training is done."""
+    return number(done) if isinstance(number, LinearSchedule) else float(number)
+
+
+def check_share(name: str, number: object) -> None:
+    """Raise :class:`ValueRangeError` unless a number, or both ends of a schedule, are in [0, 1]."""
+    ends = (number.first, number.last) if isinstance(number, LinearSchedule) else (number,)
+    for end in ends:
+        check_number(name, end, 0, 1)
+
+
+def check_weight(name: str, number: object) -> None:
+    """Raise :class:`ValueRangeError` unless a number, or both ends of a schedule, are at least 0."""
+    ends = (number.first, number.last) if isinstance(number, LinearSchedule) else (number,)
+    for end in ends:
+        check_number(name, end, 0)

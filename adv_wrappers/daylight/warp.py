@@ -1,0 +1,179 @@
+"""Warps by OpenCV 4.x's fixed-point rule, which rotation and perspective share; equal to the bit on any processor.
+
+A map says where each pixel of the result comes from, in 1/32 of a pixel: ``coordinate >> 5`` and five bits of fraction.
+A bilinear value is ``(sum of the four neighbours times (32 - f)(32 - g) * 32 + 2^14) >> 15``. Later versions of OpenCV
+warp with float32 instead, whose last bit depends on the processor; their ``remap`` still takes fixed-point maps, so on
+the host a map, computed once, is handed to it. Elsewhere the same four neighbours are gathered, by a kernel on CUDA
+(``warp_triton``) and else by torch; what they need of a map stays on the device.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adv_wrappers.accel import triton_kernels
+from adv_wrappers.daylight.images import on_host, split
+from adv_wrappers.daylight.opencv import HostImages, each
+
+BORDERS = ("replicate", "zero", "reflect", "wrap")
+INTERPOLATIONS = ("bilinear", "nearest")
+_FLAGS = {
+    "replicate": cv2.BORDER_REPLICATE, "zero": cv2.BORDER_CONSTANT, "reflect": cv2.BORDER_REFLECT_101,
+    "wrap": cv2.BORDER_WRAP,
+}  # fmt: skip
+_NONE: Any = None  # instead of fractions, for nearest
+_BITS = 10  # fraction bits of affine coordinates before they are rounded to five
+
+_CORNERS = {"bilinear": ((0, 0), (0, 1), (1, 0), (1, 1)), "nearest": ((0, 0),)}  # (down, right) of the neighbours
+
+Matrix = tuple[float, ...]
+
+
+class Map(NamedTuple):
+    """Where each pixel comes from. A map is equal to itself alone: what devices keep of it is found by identity."""
+
+    whole: NDArray[np.int16]  # [H, W, 2]: column and row
+    fraction: NDArray[np.uint16]  # [H, W]: the row's fraction * 32 + the column's
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def border_index(where: Any, size: int, border: str) -> Any:
+    """Indices inside ``[0, size)`` for integers (one, an array or a tensor); for ``zero`` they mean nothing outside."""
+    if border == "wrap":
+        return where % size
+    if border == "reflect" and size > 1:
+        turn = 2 * (size - 1)
+        where = where % turn
+        return where + (where > size - 1) * (turn - 2 * where)
+    return where.clip(0, size - 1)
+
+
+def _coded(x: NDArray[np.int64], y: NDArray[np.int64]) -> Map:
+    """A map from coordinates in 1/32 pixels, saturated to int16 as OpenCV's are."""
+    whole = np.stack([x >> 5, y >> 5], -1).clip(-32768, 32767).astype(np.int16)
+    return Map(whole, ((y & 31) * 32 + (x & 31)).astype(np.uint16))
+
+
+def inverted(matrix: Matrix) -> Matrix:
+    """The affine transform back, ``[a, b, c, d, e, f]``."""
+    a, b, c, d, e, f = matrix
+    det = a * e - b * d
+    det = 1 / det if det != 0 else 0.0
+    a, b, d, e = e * det, b * -det, d * -det, a * det
+    return a, b, -a * c - b * f, d, e, -d * c - e * f
+
+
+def together(height: int, width: int) -> int:
+    """Columns of a block, from whose start OpenCV sums perspective coordinates: the last bit follows it."""
+    return min(1024 // min(16, height), width)
+
+
+@functools.lru_cache(maxsize=256)
+def affine_map(matrix: Matrix, height: int, width: int, interpolation: str) -> Map:
+    """Map of the affine transform ``[a, b, c, d, e, f]`` (source to destination), as ``warpAffine`` inverts it."""
+    a, b, c, d, e, f = inverted(matrix)
+    scale = 1 << _BITS
+    column, row = np.arange(width, dtype=np.float64), np.arange(height, dtype=np.float64)
+
+    def fixed(v: Any) -> NDArray[np.int64]:
+        return np.asarray(np.rint(v).clip(-(2.0**31), 2.0**31 - 1), dtype=np.int64)
+
+    x = fixed((b * row + c) * scale)[:, None] + fixed(a * column * scale)[None]
+    y = fixed((e * row + f) * scale)[:, None] + fixed(d * column * scale)[None]
+    if interpolation == "nearest":
+        half = scale // 2
+        return _coded(((x + half) >> _BITS) << 5, ((y + half) >> _BITS) << 5)
+    half = scale // 64
+    return _coded((x + half) >> (_BITS - 5), (y + half) >> (_BITS - 5))
+
+
+@functools.lru_cache(maxsize=256)
+def perspective_map(inverse: Matrix, height: int, width: int, interpolation: str) -> Map:
+    """Map of a perspective transform whose INVERSE (destination to source) is given row by row, 9 numbers."""
+    m = inverse
+    row = np.arange(height, dtype=np.float64)[:, None]
+    column = np.arange(width, dtype=np.float64)[None]
+    inner = column % together(height, width)
+    start = column - inner
+    x, y, w = ((m[i] * start + m[i + 1] * row + m[i + 2]) + m[i] * inner for i in (0, 3, 6))
+    unit = 1.0 if interpolation == "nearest" else 32.0
+    with np.errstate(divide="ignore"):
+        w = np.where(w != 0, unit / w, 0.0)
+    x, y = (np.rint((v * w).clip(-(2.0**31), 2.0**31 - 1)).astype(np.int64) for v in (x, y))
+    return _coded(x << 5, y << 5) if interpolation == "nearest" else _coded(x, y)
+
+
+def warp(x: Tensor, at: Map, border: str, interpolation: str, dark: float = 0.0, layout: str = "HWF") -> Tensor:
+    """A batch in ``layout`` seen through a map; ``dark`` is what stands outside for the border ``zero``."""
+    if on_host(x):
+        return torch.from_numpy(warp_of(x.numpy(), layout, at, border, interpolation))
+    images, back = split(x, layout)
+    fast = triton_kernels.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
+    if fast is not None:
+        return back(fast.warp(images, at, border, interpolation))
+    return back(_gather(images, at, border, interpolation, dark))
+
+
+def warp_of(x: HostImages, layout: str, at: Map, border: str, interpolation: str) -> HostImages:
+    """The same of arrays: a batch of uint8, by OpenCV."""
+    whole, fraction = at
+    flag, how = _FLAGS[border], cv2.INTER_LINEAR
+    if interpolation == "nearest":
+        fraction, how = _NONE, cv2.INTER_NEAREST
+    return each(x, layout, lambda source, place: cv2.remap(source, whole, fraction, how, place, flag), by_fours=True)
+
+
+def _gather(images: Tensor, at: Map, border: str, interpolation: str, dark: float) -> Tensor:
+    """Images ``[N, H, W, K]`` seen through a map by torch: four neighbours, their weights, one sum."""
+    n, height, width, channels = images.shape
+    indices, weights = _taps(at, border, interpolation, images.device)
+    flat = images.reshape(n, height * width, channels)
+    grid = images.dtype == torch.uint8
+    kind = torch.int32 if grid else images.dtype
+    total = torch.zeros(n, indices.shape[1], channels, dtype=kind, device=images.device)
+    for index, weight in zip(indices, weights, strict=True):
+        value = flat[:, index].to(kind)
+        total += (value if grid or border != "zero" else value - dark) * weight.to(kind)[:, None]
+    if grid:
+        total = total.add_(1 << 14).bitwise_right_shift_(15)
+    else:
+        total = total.div_(1 << 15).add_(dark if border == "zero" else 0.0)
+    return total.to(images.dtype).view(n, height, width, channels)
+
+
+def neighbours(at: Map, border: str, interpolation: str) -> NDArray[np.int64]:
+    """Flat indices of the pixels behind each value, int64 ``[4, H * W]`` (one for nearest); -1 is the dark outside."""
+    height, width = at.fraction.shape
+    column, row = at.whole.reshape(-1, 2).astype(np.int64).T
+    found = []
+    for down, right in _CORNERS[interpolation]:
+        y, x = row + down, column + right
+        index = border_index(y, height, border) * width + border_index(x, width, border)
+        if border == "zero":
+            index = np.where((x >= 0) & (x < width) & (y >= 0) & (y < height), index, -1)
+        found.append(index)
+    return np.stack(found)
+
+
+@functools.lru_cache(maxsize=16)
+def _taps(at: Map, border: str, interpolation: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The neighbours' indices and their weights out of 2^15, int64 ``[4, H * W]`` (one for nearest)."""
+    indices = neighbours(at, border, interpolation)
+    fraction = at.fraction.reshape(-1).astype(np.int64)
+    f, g = fraction & 31, fraction >> 5
+    weights = np.stack(
+        [(g if down else 32 - g) * (f if right else 32 - f) * 32 for down, right in _CORNERS[interpolation]]
+    ) * (indices >= 0)
+    return torch.from_numpy(indices.clip(0)).to(device), torch.from_numpy(weights).to(device)

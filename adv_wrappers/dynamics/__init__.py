@@ -1,1 +1,0 @@
-"""Perturbations of the dynamics: other masses, frictions or gravity, worn actuators, wind and pushes."""

@@ -1,0 +1,236 @@
+"""What a perturbation remembers of a row: the value of its last attacked step, and whether there was one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.core import rng
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.perturbation import ActionPerturbation, NativePerturbation
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.checks import check_integer, check_number
+
+
+def no_last_value(x: Tensor) -> dict[str, Tensor]:
+    """The memory before the first attacked step, for values of the shape and dtype of ``x [B, *S]``."""
+    return {"last": x, "begun": torch.zeros(len(x), dtype=torch.bool, device=x.device)}
+
+
+def last_value(memory: dict[str, Tensor], otherwise: Tensor) -> Tensor:
+    """The last value of every row, ``[B, *S]``; in rows that have none, ``otherwise``, ``[B, *S]`` or ``[*S]``."""
+    last = memory["last"].to(otherwise)
+    begun = memory["begun"].to(last.device).view(-1, *[1] * (last.dim() - 1))
+    return torch.where(begun, last, otherwise)
+
+
+def remember_value(memory: dict[str, Tensor], value: Tensor) -> None:
+    """Keep the value of this step, ``[B, *S]``."""
+    memory["last"], memory["begun"] = value.to(memory["last"]), torch.ones_like(memory["begun"])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a channel does to observations: they come late by a fixed time, by one that varies, or not at all.
+#
+# What is remembered are the steps that are attacked, so these are meant for every step (the timing ``always``).
+# Before an episode has begun nothing is under way: until a later observation arrives, that of the reset is shown.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+MOST_STEPS = 1000  # of a delay: what is under way is kept
+
+
+def _nothing_under_way(x: Tensor, count: int) -> dict[str, Tensor]:
+    """The memory of :func:`_under_way` before anything has come in."""
+    past = x.unsqueeze(1).expand(-1, count, *x.shape[1:]).contiguous()
+    return {"past": past, "begun": torch.zeros(len(x), dtype=torch.bool, device=x.device)}
+
+
+def _under_way(memory: dict[str, Tensor], x: Tensor, count: int) -> Tensor:
+    """The last ``count`` values, of which ``x`` is the newest, oldest first, ``[B, count, *S]``; they are remembered.
+
+    In a row that has not begun they are all ``x``.
+    """
+    newest = x.unsqueeze(1)
+    begun = memory["begun"].to(x.device).view(-1, *(1 for _ in newest.shape[1:]))
+    before = torch.where(begun, memory["past"].to(x)[:, 1:], newest.expand(-1, count - 1, *x.shape[1:]))
+    past = torch.cat([before, newest], 1)
+    memory["past"], memory["begun"] = past.to(memory["past"]), torch.ones_like(memory["begun"])
+    return past
+
+
+@dataclass(frozen=True)
+class ObservationDelay(NativePerturbation):
+    """The agent is shown the observation of so many steps before; until there is one, that of the reset.
+
+    Args:
+        steps: the delay, 1 to 1000.
+
+    Raises:
+        ValueRangeError: for any other number.
+    """
+
+    name: ClassVar[str] = "observation-delay"
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_integer("steps", self.steps, 1, MOST_STEPS)
+
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
+        """The observations under way."""
+        return _nothing_under_way(x, self.steps + 1)
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        assert context.memory is not None
+        return _under_way(context.memory, x, self.steps + 1)[:, 0]
+
+
+@dataclass(frozen=True)
+class ObservationJitter(NativePerturbation):
+    """Every observation is delayed by 0 to ``most`` steps, drawn evenly; the newest that has arrived is shown.
+
+    Args:
+        most: the longest delay, 1 to 1000; that of the reset has none.
+
+    Raises:
+        ValueRangeError: for any other number.
+    """
+
+    name: ClassVar[str] = "observation-jitter"
+    most: int = 3
+
+    def __post_init__(self) -> None:
+        check_integer("most", self.most, 1, MOST_STEPS)
+
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
+        """The observations under way, and how long each takes."""
+        takes = torch.zeros(len(x), self.most + 1, dtype=torch.int64, device=x.device)
+        return {**_nothing_under_way(x, self.most + 1), "takes": takes}
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        memory, count = context.memory, self.most + 1
+        assert memory is not None
+        drawn = (rng.uniform(context.key, (1,), torch.float32).to(x.device) * count).floor().to(torch.int64)
+        drawn = torch.where(memory["begun"].to(x.device)[:, None], drawn, 0)
+        takes = torch.cat([memory["takes"].to(x.device)[:, 1:], drawn], 1)
+        past, memory["takes"] = _under_way(memory, x, count), takes.to(memory["takes"])
+        places = torch.arange(count, device=x.device)
+        newest = torch.where(takes <= self.most - places, places, -1).max(1).values  # the oldest has always arrived
+        return past[torch.arange(len(x), device=x.device), newest]
+
+
+@dataclass(frozen=True)
+class ObservationLoss(NativePerturbation):
+    """Whole observations are lost with probability ``rate``; the agent is shown the last that arrived.
+
+    Args:
+        rate: the probability, in (0, 1]; that of the reset always arrives.
+
+    Raises:
+        ValueRangeError: for any other rate.
+    """
+
+    name: ClassVar[str] = "observation-loss"
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_number("rate", self.rate, 0, 1)
+        if self.rate == 0:
+            raise ValueRangeError("rate must be above 0, got 0: nothing would ever be lost")
+
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
+        """The last observation that arrived, and whether one has."""
+        return no_last_value(x)
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        assert context.memory is not None
+        lost = rng.uniform(context.key, (1,), torch.float32).to(x.device) < self.rate
+        shown = torch.where(lost.view(-1, *(1 for _ in context.shape)), last_value(context.memory, x), x)
+        remember_value(context.memory, shown)
+        return shown
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a channel does to actions on their way to the actuators: they come late, or not at all.
+#
+# Until a first action arrives, the actuators do what they do without one: a continuous action of 0 (or the nearest
+# bound), the first of discrete ones. What is remembered are the steps that are attacked, so these are meant for every
+# step (the timing ``always``).
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+MOST_DELAY = 1000  # steps
+
+
+def _idle(x: Tensor, context: Context) -> Tensor:
+    """What actuators do without an action, ``[*S]``."""
+    low, high = context.space
+    return torch.zeros_like(low).clamp(low, high).to(x)
+
+
+@dataclass(frozen=True)
+class ActionDelay(ActionPerturbation, NativePerturbation):
+    """The environment receives the action of so many steps before; until there is one, its actuators are idle.
+
+    Args:
+        steps: the delay, 1 to 1000.
+
+    Raises:
+        ValueRangeError: for any other number.
+    """
+
+    name: ClassVar[str] = "action-delay"
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_integer("steps", self.steps, 1, MOST_DELAY)
+
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
+        """The actions under way, oldest first, and how many there are."""
+        past = x.unsqueeze(1).expand(-1, self.steps, *x.shape[1:]).contiguous()
+        return {"past": past, "count": torch.zeros(len(x), dtype=torch.int64, device=x.device)}
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        memory = context.memory
+        assert memory is not None
+        past, count = memory["past"].to(x), memory["count"]
+        there = (count >= self.steps).to(x.device).view(-1, *(1 for _ in context.shape))
+        received = torch.where(there, past[:, 0], _idle(x, context))
+        memory["past"] = torch.cat([past[:, 1:], x.unsqueeze(1)], 1).to(memory["past"])
+        memory["count"] = (count + 1).clamp(max=self.steps)
+        return received
+
+
+@dataclass(frozen=True)
+class ActionLoss(ActionPerturbation, NativePerturbation):
+    """Actions are lost with probability ``rate``; the actuators go on with the last that arrived.
+
+    Args:
+        rate: the probability, in (0, 1].
+
+    Raises:
+        ValueRangeError: for any other rate.
+    """
+
+    name: ClassVar[str] = "action-loss"
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_number("rate", self.rate, 0, 1)
+        if self.rate == 0:
+            raise ValueRangeError("rate must be above 0, got 0: nothing would ever be lost")
+
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
+        """The last action that arrived, and whether one has."""
+        return no_last_value(x)
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        assert context.memory is not None
+        lost = rng.uniform(context.key, (1,), torch.float32).to(x.device) < self.rate
+        last = last_value(context.memory, _idle(x, context))
+        received = torch.where(lost.view(-1, *(1 for _ in context.shape)), last, x)
+        remember_value(context.memory, received)
+        return received

@@ -1,0 +1,98 @@
+"""Squares of pixels as channels: a convolution with a stride becomes one without.
+
+A kernel of 8 x 8 that moves by 4 over ``[C, 84, 84]`` is one of 2 x 2 that moves by 1 over ``[16 C, 21, 21]``, where
+every square of 4 x 4 pixels has become 16 channels. Sums and their terms are the same, but the way back to the input,
+which scatters over few channels and many pixels, is several times as fast on a processor: in the Atari network it is
+two thirds of a step. Other networks of convolutions take pictures whose channels are last in memory. The steps of an
+attack do not mind how elements are laid out, so an attack is rearranged once, and back once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from adv_wrappers.networks.graph import Arithmetic, Node, NodeLayer
+from adv_wrappers.networks.layer_gradients import FROM_INPUT, FROM_OUTPUT
+from adv_wrappers.networks.layers import Normalize
+
+
+@dataclass(frozen=True)
+class SpaceToDepth:
+    """Squares of ``side`` x ``side`` pixels as channels: ``[N, C, H, W]`` to ``[N, C side^2, H / side, W / side]``.
+
+    In memory channels are last, which convolutions prefer.
+    """
+
+    side: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        n, c, h, w = x.shape
+        s = self.side
+        squares = x.view(n, c, h // s, s, w // s, s).permute(0, 2, 4, 1, 3, 5)
+        return squares.reshape(n, h // s, w // s, c * s * s).permute(0, 3, 1, 2)
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """From channels back to squares of pixels."""
+        n, c, h, w = y.shape
+        s = self.side
+        squares = y.permute(0, 2, 3, 1).reshape(n, h, w, c // (s * s), s, s).permute(0, 3, 1, 4, 2, 5)
+        return squares.reshape(n, c // (s * s), h * s, w * s)
+
+
+def picture_layout(nodes: Sequence[Node], shape: tuple[int, ...], rows: int) -> SpaceToDepth | None:
+    """How a number of pictures ``[*S]`` are laid out for a network on a processor; None where that does not pay.
+
+    Squares of one pixel leave the shape as it is: pictures whose channels are last in memory. Of such ones max pooling
+    takes a tenth of the time; single small pictures without it, or without a stride, are faster as they are.
+    """
+    number, conv = next(((i, n.layer) for i, n in enumerate(nodes) if isinstance(n.layer, nn.Conv2d)), (0, None))
+    if conv is None or len(shape) != 3:
+        return None
+    value, before = nodes[number].inputs[0], list[NodeLayer]()
+    while value:
+        before.append(nodes[value - 1].layer)
+        if not isinstance(before[-1], (Normalize, Arithmetic, *FROM_OUTPUT, *FROM_INPUT)):
+            return None
+        value = nodes[value - 1].inputs[0]
+    squares = space_to_depth(nodes, shape)
+    pays = rows >= 8 or conv.stride != (1, 1) or any(isinstance(node.layer, nn.MaxPool2d) for node in nodes)
+    return squares or (SpaceToDepth(1) if pays else None)
+
+
+def space_to_depth(nodes: Sequence[Node], shape: tuple[int, ...]) -> SpaceToDepth | None:
+    """How observations ``[*S]`` of a network are rearranged; None where that is not the same, or does not pay.
+
+    It takes a first convolution without padding whose stride divides its kernel and the picture, and few channels;
+    before it nothing but arithmetic that is the same for every element.
+    """
+    value = 0
+    while True:
+        takers = [i for i, node in enumerate(nodes) if value in node.inputs]
+        if len(takers) != 1:
+            return None
+        layer, value = nodes[takers[0]].layer, takers[0] + 1
+        if isinstance(layer, nn.Conv2d):
+            return _squares_of(layer, shape)
+        if not _same_everywhere(layer):
+            return None
+
+
+def _same_everywhere(layer: object) -> bool:
+    """Whether a layer does the same to every element."""
+    if isinstance(layer, Normalize):
+        return layer.mean.numel() == layer.std.numel() == 1
+    if isinstance(layer, Arithmetic):
+        return not isinstance(layer.by, Tensor) or layer.by.numel() == 1
+    return isinstance(layer, (*FROM_OUTPUT, *FROM_INPUT))
+
+
+def _squares_of(conv: nn.Conv2d, shape: tuple[int, ...]) -> SpaceToDepth | None:
+    side = conv.stride[0]
+    plain = conv.stride == (side, side) and conv.padding == (0, 0) and conv.dilation == (1, 1) and conv.groups == 1
+    sizes = (*conv.kernel_size, *shape[1:])
+    if not plain or side < 2 or len(shape) != 3 or shape[0] > 8 or any(size % side for size in sizes):
+        return None
+    return SpaceToDepth(side)

@@ -1,1 +1,0 @@
-"""Perturbations of rewards, for trainings: noise, flipped signs, delays, clipping."""

@@ -1,1 +1,0 @@
-"""Faults of sensors, and of the channel between them and the agent: perturbations that need no adversary."""

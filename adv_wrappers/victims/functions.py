@@ -1,0 +1,147 @@
+"""Functions on numpy arrays as victims: tensors are copied to arrays on the way in, and what they answer to tensors.
+
+Such a victim has outputs and no gradients, so it is attacked by its outputs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from adv_wrappers.errors import Argument, Message, VictimError
+from adv_wrappers.utils.trees import map_leaves
+
+
+def is_array(value: object) -> bool:
+    """Whether this is a numpy array, or what turns into one, and no tensor."""
+    objects = getattr(value, "dtype", None) == np.dtype(object)  # a state that a function keeps itself
+    return not isinstance(value, Tensor) and hasattr(value, "__array__") and not objects
+
+
+def answers_arrays(answer: object) -> bool:
+    """Whether an answer is an array, or a tuple that begins with one: a mean, or an output beside a state."""
+    return is_array(answer[0] if isinstance(answer, tuple) and answer else answer)
+
+
+def to_arrays(tree: object) -> Any:
+    """Tensors of a tree as arrays of their own memory, which may be written to."""
+    return map_leaves(lambda leaf: leaf.detach().cpu().numpy().copy() if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def to_tensors(tree: object, device: torch.device, dtype: torch.dtype | None = None) -> Any:
+    """Arrays of a tree as tensors of ``dtype``, by default their own."""
+
+    def tensor(leaf: object) -> Any:
+        return torch.tensor(np.asarray(leaf), dtype=dtype, device=device) if is_array(leaf) else leaf
+
+    return map_leaves(tensor, tree)
+
+
+class ArrayFunction:
+    """A function on numpy arrays, as a function on tensors without gradients.
+
+    Args:
+        function: takes and returns arrays; a recurrent one takes ``(obs, state)`` and returns ``(output, state)``.
+        recurrent: whether it does.
+        device, dtype: of the output. The leaves of a state keep their own dtype.
+        takes_tensors: whether the function is given tensors, and only returns arrays.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        recurrent: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+        takes_tensors: bool = False,
+    ) -> None:
+        self.function, self.recurrent, self.device, self.dtype = function, recurrent, device, dtype
+        self.takes_tensors = takes_tensors
+
+    def __call__(self, *inputs: object) -> Any:
+        if self.takes_tensors:
+            with torch.no_grad():
+                answer = self.function(*inputs)
+        else:
+            answer = self.function(*map(to_arrays, inputs))
+        if self.recurrent and isinstance(answer, tuple) and len(answer) == 2:
+            return to_tensors(answer[0], self.device, self.dtype), to_tensors(answer[1], self.device)
+        return to_tensors(answer, self.device, self.dtype)
+
+
+class ArrayStart:
+    """The initial state of a recurrent function on arrays, as tensors."""
+
+    def __init__(self, start: Callable[[int], object], device: torch.device) -> None:
+        self.start, self.device = start, device
+
+    def __call__(self, rows: int) -> Any:
+        return to_tensors(self.start(rows), self.device)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Functions that only choose an action: discrete ones as logits, one for the chosen action and zero for the others.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class ChosenActions:
+    """A module or function that returns native discrete actions, as one that returns logits without a gradient.
+
+    Args:
+        function: observations to actions ``[B]`` (``[B, D]`` for MultiDiscrete and MultiBinary), tensors or arrays;
+            a tuple is taken by its first entry, as SB3's ``predict`` and ``forward`` return it. One with a hidden state
+            takes it too, and returns actions and the next state.
+        space: the action space: Discrete, MultiDiscrete or MultiBinary.
+    """
+
+    def __init__(self, function: Callable[..., object], space: spaces.Space[object]) -> None:
+        self.function, self.space = function, space
+        if isinstance(space, spaces.Discrete):
+            self.sizes, self.start = [int(space.n)], [int(space.start)]
+        elif isinstance(space, spaces.MultiDiscrete):
+            self.sizes, self.start = space.nvec.reshape(-1).tolist(), space.start.reshape(-1).tolist()
+        else:
+            self.sizes = [2] * int(np.prod(space.shape or ()))
+            self.start = [0] * len(self.sizes)
+
+    def __call__(self, obs: object, *state: object) -> object:
+        """Logits ``[B, K]`` in float32: a tensor where the function answers with one, else an array.
+
+        With a hidden state they are the first of a pair, beside the next state.
+
+        Raises:
+            VictimError: for answers that are no actions of the space.
+        """
+        answer = self.function(obs, *state)
+        if state and isinstance(answer, tuple):
+            return self._logits(answer[0]), answer[1]
+        return self._logits(answer)
+
+    def _logits(self, answer: object) -> object:
+        answer = answer[0] if isinstance(answer, tuple) and answer else answer
+        chosen = answer.detach() if isinstance(answer, Tensor) else torch.as_tensor(np.asarray(answer))
+        wide = chosen.reshape(len(chosen), -1) if chosen.dim() else chosen.reshape(1, 1)
+        index = wide.double() - torch.tensor(self.start, dtype=torch.float64, device=wide.device)
+        ends = torch.tensor(self.sizes, dtype=torch.float64, device=wide.device)
+        whole = wide.shape[1] == len(self.sizes)
+        if not whole or not bool(((index >= 0) & (index < ends) & (index == index.floor())).all()):
+            shown = chosen.flatten()[:3].tolist()
+            got = f"{chosen.dtype} of shape {tuple(chosen.shape)}, such as {shown}"
+            raise VictimError(
+                Message(
+                    Argument("kind", "action"),
+                    f" takes a module that returns actions of {self.space}, got {got}: Q-values are ",
+                    Argument("kind", "q"),
+                    ", and logits ",
+                    Argument("kind", "logits"),
+                )
+            )
+        columns = zip(index.long().unbind(1), self.sizes, strict=True)
+        logits = torch.cat([one_hot(column, size) for column, size in columns], 1).float()
+        return logits if isinstance(answer, Tensor) else logits.numpy()

@@ -1,0 +1,148 @@
+"""The gradient of a loss with respect to a victim's observation: written out, by autograd, or by compiled code.
+
+Where the victim's network is a graph of known layers, its gradient is written out
+(:mod:`adv_wrappers.networks.input_gradient`); anything else is differentiated by autograd. A victim
+that was made with ``compile=True`` is differentiated by ``torch.compile``: what is compiled is the gradient, not the
+network, since that a forward and a backward pass become one piece of code is where small networks gain
+(``benchmarks/options.py``). It takes a C++ compiler on a processor, Triton on a GPU; without one, or where tracing
+fails, a warning is given once and the gradient is computed as usual.
+
+Inside ``torch.autocast`` networks are differentiated by autograd, in the dtype that autocast chooses; losses, steps and
+projections are computed in the victim's own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.input_gradient import LayerGraph
+
+Loss = Callable[[Tensor], Tensor]
+Gradient = Callable[[Tensor], Tensor]
+CompiledGradient = Callable[[Tensor, Loss], Tensor]
+Fill = Callable[[Tensor], object]  # what an attack perturbs to a whole observation
+_INSTEAD = "attack it by its scores alone with square, or by its decisions alone with hop-skip-jump"
+
+
+class Differentiable(Protocol):
+    """What the gradient needs to know of a victim; see :class:`adv_wrappers.victims.victim.Victim`."""
+
+    compile: bool
+    device: torch.device
+    _compiled: CompiledGradient | None  # None where compiling failed
+
+    def params(self, obs: Any, state: object = None) -> Tensor:
+        """Parameters of the action distribution ``[B, K]``."""
+
+    def layer_graph(self) -> LayerGraph | None:
+        """The layers that compute them, where their gradient is written out."""
+
+
+def need_gradient(attack: str, victim: object) -> None:
+    """Raise :class:`VictimError` for a victim that is known to have no gradient; None is one that is still open."""
+    if not getattr(victim, "differentiable", True):
+        raise VictimError(
+            f"{attack} needs the victim's gradient, and this victim has none: it works on numpy arrays, is quantised, "
+            f"detaches or runs under no_grad; {_INSTEAD}"
+        )
+
+
+def gradient(victim: Differentiable, loss: Loss, state: object, fill: Fill | None) -> Callable[[Tensor], Tensor]:
+    """``x -> d loss(params(x)).sum() / dx``; see :meth:`adv_wrappers.victims.victim.Victim.gradient`.
+
+    What is recurrent, or part of a larger observation, is differentiated by autograd.
+
+    Raises:
+        VictimError: at once for a victim that has no gradient, or when the gradient is computed.
+    """
+    need_gradient("this attack", victim)
+    kind = victim.device.type
+    cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # raises where it does not exist
+    graph = victim.layer_graph() if fill is None and state is None and not cast else None
+    if graph is not None:
+        return graph.input_gradient(output_gradient(loss))
+
+    def params(x: Tensor) -> Tensor:
+        return victim.params(x if fill is None else fill(x), state)
+
+    differentiate = by_autograd(
+        params,
+        loss,
+        "the victim's output carries no gradient to the observation: its module must not detach, run under "
+        f"no_grad, or choose actions itself; {_INSTEAD}",
+    )
+
+    # a loss that is a function of its own would be compiled anew at every attack
+    if victim.compile and fill is None and state is None and not cast and hasattr(loss, "gradient"):
+        return compiled(victim, loss, differentiate)
+    return differentiate
+
+
+def by_autograd(outputs: Callable[[Tensor], Tensor], loss: Loss, without: str) -> Gradient:
+    """``x -> d loss(outputs(x)).sum() / dx`` by autograd over ``outputs`` alone: the loss has its gradient beside it.
+
+    Args:
+        outputs: observations ``[B, *S]`` to the input of the loss, ``[B, ...]``.
+        loss: with a method ``gradient`` in closed form, or else differentiated by itself.
+        without: the message of the :class:`VictimError` where no gradient reaches the observation.
+    """
+    slope = output_gradient(loss)
+
+    def differentiate(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = outputs(x)
+        if not y.requires_grad:
+            raise VictimError(without)
+        g = slope(y.detach().to(x.dtype)).to(y.dtype)
+        return torch.autograd.grad(y, x, g)[0]
+
+    def without_graph(x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():  # checked first, because leaving a context costs as much as a small layer
+            with torch.no_grad():
+                return differentiate(x)
+        return differentiate(x)
+
+    return without_graph
+
+
+def output_gradient(loss: Loss) -> Gradient:
+    """The gradient of a loss with respect to its input: its own, or by autograd over that input alone."""
+
+    def differentiate(params: Tensor) -> Tensor:
+        with torch.enable_grad():
+            params = params.detach().requires_grad_()
+            return torch.autograd.grad(loss(params).sum(), params)[0]
+
+    return getattr(loss, "gradient", None) or differentiate
+
+
+def compiled(victim: Differentiable, loss: Loss, plain: Gradient) -> Gradient:
+    """``x -> d loss(params(x)).sum() / dx`` by the victim's compiled function; ``plain`` is what it falls back to."""
+    if "_compiled" not in vars(victim):
+        victim._compiled = torch.compile(_gradient_of(victim), fullgraph=True)
+
+    def gradient(x: Tensor) -> Tensor:
+        if victim._compiled is None:
+            return plain(x)
+        try:
+            return victim._compiled(x, loss)
+        except Exception as error:  # whatever a tracer, a compiler or a linker raises
+            victim._compiled = None
+            warnings.warn(f"{victim!r} is not compiled: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+            return plain(x)
+
+    return gradient
+
+
+def _gradient_of(victim: Differentiable) -> CompiledGradient:
+    def gradient(x: Tensor, loss: Loss) -> Tensor:
+        return torch.func.grad(lambda y: loss(victim.params(y)).sum())(x)  # type: ignore[no-any-return]
+
+    return gradient

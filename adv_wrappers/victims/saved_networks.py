@@ -1,0 +1,618 @@
+"""Networks that are trained beside a victim, as folders of data: a critic of it, a model of its environment.
+
+A folder holds ``card.json`` and ``weights.safetensors``, and no code. What is read from it is a frozen value, known by
+the hash of the card, which holds that of the weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.types import Space
+from adv_wrappers.errors import Argument, CardError, Message, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.networks.card_format import Card, CardKind, Section, Weights, digest, read_card, section, write_card
+from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.networks.serialization import clip_of
+from adv_wrappers.utils.checks import is_integer
+from adv_wrappers.victims.card_networks import mlp
+from adv_wrappers.victims.victim import Victim
+
+N = TypeVar("N", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class SavedNetwork(Value, Generic[N]):
+    """A network read from its folder.
+
+    Args:
+        folder: holds ``card.json`` and ``weights.safetensors``.
+        sha256: what the folder's hash must be, if given; it covers both files.
+
+    Attributes:
+        card: the parsed ``card.json``.
+        net: the network.
+
+    Raises:
+        CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
+    """
+
+    card_kind: ClassVar[CardKind]
+    called: ClassVar[str]  # in error messages
+    folder: str | None
+    sha256: str | None = None
+    card: dict[str, Any] = field(init=False, repr=False, compare=False)
+    net: N = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.folder, (str, Path)):
+            raise CardError(f"a {self.called} is read from a folder, got {self.folder!r:.80}")
+        where, expected = str(self.folder), self.sha256
+        card = read_card(where, self.card_kind)
+        if expected is not None and card.sha256 != expected:
+            raise CardError(
+                f"the {self.called} {where} changed: expected sha256 {expected[:12]}, got {card.sha256[:12]}"
+            )
+        if "weights_sha256" not in card.about:  # without it the hash of the card would say nothing of the weights
+            raise CardError(f"{where}: the card of a {self.called} needs weights_sha256")
+        self._fill(folder=where, sha256=card.sha256, card=card.about, net=self._network(card).eval())
+
+    def _fill(self, **values: object) -> None:
+        for name, value in {**values, "_nets": {}}.items():
+            object.__setattr__(self, name, value)
+
+    @staticmethod
+    @abstractmethod
+    def _network(card: Card) -> N:
+        """The network that a card describes, frozen."""
+
+    def _tensors(self) -> Mapping[str, Tensor]:
+        """The weights by their names in the file."""
+        return self.net.state_dict()
+
+    @classmethod
+    def of(cls, net: N, card: Section) -> Self:
+        """One that is in no folder yet, around ``net`` itself; it has no JSON form before :meth:`save`."""
+        made = object.__new__(cls)
+        made._fill(folder=None, sha256=digest([net]), card=card, net=net.eval().requires_grad_(False))
+        return made
+
+    def save(self, folder: str | Path) -> Self:
+        """Write both files, each all at once, and read them back."""
+        try:
+            about = json.loads(json.dumps(self.card, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CardError(f"a card holds JSON values only: {error}") from error
+        write_card(folder, self.card_kind, about, self._tensors(), hashed=True)
+        return type(self)(str(folder))
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.folder is None:
+            raise ThreatError(
+                Message(
+                    f"this {self.called} is in no folder and has no JSON form: train it with ",
+                    Argument("out", ...),
+                    ", or save(folder)",
+                )
+            )
+        return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
+
+    def _net_like(self, x: Tensor) -> N:
+        """The network in the dtype and on the device of ``x``."""
+        nets: dict[tuple[torch.dtype, torch.device], N] = self.__dict__["_nets"]
+        key = x.dtype, x.device
+        if key not in nets:
+            nets[key] = copy.deepcopy(self.net).to(dtype=x.dtype, device=x.device).requires_grad_(False)
+        return nets[key]
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self  # as a victim: a frozen value
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Trained critics as folders of data: ``card.json`` and ``weights.safetensors``, which hold no code.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class Critic(SavedNetwork[ActionValue]):
+    """A trained critic, read from its folder: ``(observations [B, n], native actions [B, D]) -> Q [B]``.
+
+    Args:
+        folder: holds ``card.json`` and ``weights.safetensors``.
+        sha256: what the folder's hash must be, if given; it covers both files.
+
+    Attributes:
+        card: the parsed ``card.json``: network, victim (``ref`` and ``sha256``), environment and ``training``.
+        net: the network.
+
+    Raises:
+        CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
+    """
+
+    name = "critic"
+    card_kind = "critic"
+    called = "critic"
+
+    @staticmethod
+    def _network(card: Card) -> ActionValue:
+        where, network = card.where, card.section("network")
+        try:
+            features, actions = int(network["features"]), int(network["actions"])  # type: ignore[call-overload]
+            clip = clip_of(card.section("observation")["clip"], where, "observation.clip")
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            raise CardError(f"cannot read a critic from {where}: {type(error).__name__}: {error!s:.200}") from error
+        weights = Weights(card.tensors, where)
+        mean, std = (weights.take(name, features).data for name in ("mean", "std"))
+        if not (std > 0).all():
+            raise CardError(f"{where}: std must be above 0")
+        net = ActionValue(Normalize(mean, std, clip), mlp(weights, "critic", network, features + actions, 1))
+        weights.finish()
+        return net
+
+    def _tensors(self) -> dict[str, Tensor]:
+        layers = {f"critic.{name}": value for name, value in self.net.net.state_dict().items()}
+        return layers | self.net.normalise.state_dict()
+
+    def __call__(self, obs: Tensor, act: Tensor) -> Tensor:
+        """Q ``[B]``, in the units of the environment's return, in the dtype and on the device of ``act``."""
+        return self._net_like(act)(obs, act)  # type: ignore[no-any-return]
+
+    def check(self, victim: Victim) -> None:
+        """Raise :class:`VictimError` unless a victim's observations and actions are as long as this critic's."""
+        network = section(self.card, "network", "the critic")
+        own = (network["features"],), (network["actions"],)
+        shapes = victim.observation_space.shape, victim.action_space.shape
+        if own != shapes:
+            raise VictimError(f"the critic takes observations and actions of shapes {own}, this victim has {shapes}")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Denoisers of observations: networks that reconstruct an observation from a perturbed one, and from what went before.
+#
+# Two kinds have one network each, which says how far an observation was moved, counted in the budget that it was
+# trained for. ``plain``: the reconstruction is the observation without that. ``diffusion``: a denoising diffusion
+# model (Ho, Jain and Abbeel 2020), used after DMBP (Yang and Xu, ICLR 2024): an observation is taken for a sample of
+# the last noise level and is brought down level by level, each time by the posterior mean of the level below and
+# noise of its own.
+#
+# Both may be conditioned on the last reconstructions and the last action (``history``), as DMBP is. Where the episode
+# is younger than that, what is missing is zero and marked so.
+#
+# A reconstruction is projected onto the budget around what was given, where the true observation must be: without that
+# the errors of a denoiser with history feed on themselves until it follows its own predictions alone.
+#
+# The levels are written in coordinates in which an observation is not shrunk by noise (divided by
+# ``sqrt(alpha_bar)``): ``x_i = x + sigma_i * unit * noise``. The posterior of Ho et al., equation 7, is then ``x_0 +
+# (sigma_{i-1} / sigma_i)^2 (x_i - x_0)`` with the standard deviation ``sigma_{i-1} sqrt(1 - (sigma_{i-1} /
+# sigma_i)^2)``, in units.
+#
+# A denoiser is a folder with ``card.json`` and ``weights.safetensors``, which holds data and no code;
+# :func:`adv_wrappers.training.train_denoiser.train_denoiser` makes one.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+MOST_HISTORY, MOST_LEVELS = 100, 1000
+Past = tuple[Tensor, Tensor, Tensor]  # reconstructions [B, H, n], the last action [B, k], which are known [B, H]
+
+
+class DenoisingNetwork(nn.Module):
+    """How far observations were moved, in units of a budget, and what they were without that.
+
+    Args:
+        net: from ``n`` numbers, those of the condition and one a noise level, to ``n``.
+        mean, std: of clean observations, ``[n]``.
+        unit: how far the budget allows every feature to be moved, ``[n]``.
+        levels: the sizes of the noise, in units, from the smallest to the largest, ``[L]``; None for a plain denoiser.
+        history: the number of reconstructions that are remembered.
+        actions: how many numbers an action is, where any are remembered.
+    """
+
+    mean: Tensor
+    std: Tensor
+    unit: Tensor
+    levels: Tensor | None
+
+    def __init__(
+        self,
+        net: nn.Module,
+        mean: Tensor,
+        std: Tensor,
+        unit: Tensor,
+        levels: Tensor | None,
+        history: int = 0,
+        actions: int = 0,
+    ) -> None:
+        super().__init__()
+        self.net, self.history, self.actions = net, history, actions if history else 0
+        for name, value in (("mean", mean), ("std", std), ("unit", unit)):
+            self.register_buffer(name, value)
+        self.register_buffer("levels", levels)
+
+    @staticmethod
+    def inputs(features: int, levels: int, history: int, actions: int) -> int:
+        """How many numbers the network takes."""
+        return features + levels + (history * (features + 1) + actions if history else 0)
+
+    def start(self, rows: int) -> Past:
+        """The past of an episode that has none."""
+        zeros, history = self.mean.new_zeros, self.history
+        return zeros(rows, history, len(self.mean)), zeros(rows, self.actions), zeros(rows, history)
+
+    @staticmethod
+    def push(past: Past, obs: Tensor, act: Tensor) -> Past:
+        """The past after an action ``[B, k]`` at the reconstruction ``obs`` ``[B, n]``."""
+        known = torch.ones_like(past[2][:, :1])
+        return torch.cat([past[0][:, 1:], obs[:, None]], 1), act, torch.cat([past[2][:, 1:], known], 1)
+
+    def condition(self, past: Past | None) -> Tensor | None:
+        """What the network is told of the past, ``[B, C]``; None without history."""
+        if not self.history or past is None:
+            return None
+        seen, act, known = past
+        seen = (seen - self.mean) / self.std * known[..., None]
+        return torch.cat([seen.flatten(1), known, act * known[:, -1:]], 1)
+
+    def noise(self, obs: Tensor, condition: Tensor | None, level: Tensor | None = None) -> Tensor:
+        """How far every feature was moved: in units, and of a diffusion model divided by the size of the level.
+
+        Args:
+            obs: perturbed observations ``[B, n]``.
+            condition: of :meth:`condition`.
+            level: the number of the level of every row, int64 ``[B]``, for a diffusion model.
+        """
+        parts = [(obs - self.mean) / (self.std.square() + self.unit.square()).sqrt()]
+        if self.levels is not None and level is not None:
+            parts.append(nn.functional.one_hot(level, len(self.levels)).to(obs.dtype))
+        if condition is not None:
+            parts.append(condition)
+        found: Tensor = self.net(torch.cat(parts, 1))
+        return found
+
+    def forward(self, obs: Tensor, past: Past | None, draws: Tensor | None = None) -> Tensor:
+        """Reconstructions ``[B, n]``.
+
+        Args:
+            obs: observations ``[B, n]``.
+            past: what went before, for a denoiser with history.
+            draws: standard normal noise of a diffusion model, ``[D, L - 1, n]``: the mean of D reconstructions is
+                returned. None for reverse steps without noise.
+        """
+        condition = self.condition(past)
+        if self.levels is None:
+            return obs - self.unit * self.noise(obs, condition).clamp(-1, 1)
+        copies = 1 if draws is None else len(draws)
+        x = obs.repeat_interleave(copies, 0)
+        if condition is not None:
+            condition = condition.repeat_interleave(copies, 0)
+        for i in reversed(range(len(self.levels))):
+            level = torch.full((len(x),), i, device=x.device)
+            clean = x - self.levels[i] * self.unit * self.noise(x, condition, level)
+            if i == 0:
+                x = clean
+                break
+            below = self.levels[i - 1]
+            share = (below / self.levels[i]).square()
+            x = clean + share * (x - clean)
+            if draws is not None:
+                x = x + below * (1 - share).sqrt() * self.unit * draws[:, i - 1].repeat(len(obs), 1)
+        return torch.clamp(x.view(len(obs), copies, -1).mean(1), obs - self.unit, obs + self.unit)
+
+
+class Denoiser(SavedNetwork[DenoisingNetwork]):
+    """A trained denoiser, read from its folder.
+
+    Args:
+        folder: holds ``card.json`` and ``weights.safetensors``.
+        sha256: what the folder's hash must be, if given; it covers both files.
+
+    Attributes:
+        card: the parsed ``card.json``: network, victim, environment, ``budget``, ``errors`` and ``training``.
+        net: the network.
+
+    Raises:
+        CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
+    """
+
+    name = "denoiser"
+    card_kind = "denoiser"
+    called = "denoiser"
+
+    @staticmethod
+    def _network(card: Card) -> DenoisingNetwork:
+        where, network = card.where, card.section("network")
+        most = {"features": 2**16, "actions": 2**16, "history": MOST_HISTORY, "levels": MOST_LEVELS}
+        sizes = {}
+        for name, largest in most.items():
+            size, least = network.get(name), 1 if name == "features" else 0
+            if not is_integer(size) or not least <= size <= largest:
+                raise CardError(
+                    f"{where}: network.{name} must be an integer from {least} to {largest}, got {size!r:.80}"
+                )
+            sizes[name] = size
+        weights, features = Weights(card.tensors, where), sizes["features"]
+        mean, std, unit = (weights.take(name, features).data for name in ("mean", "std", "unit"))
+        levels = weights.take("levels", sizes["levels"]).data if sizes["levels"] else None
+        if not bool((std > 0).all() and (unit >= 0).all()):
+            raise CardError(f"{where}: standard deviations must be above 0, and units at least 0")
+        if levels is not None and not bool((levels > 0).all() and (levels.diff() > 0).all()):
+            raise CardError(f"{where}: levels must be above 0, each larger than the one before, got {levels.tolist()}")
+        net = mlp(weights, "net", network, DenoisingNetwork.inputs(**sizes), features)
+        weights.finish()
+        return DenoisingNetwork(net, mean, std, unit, levels, sizes["history"], sizes["actions"])
+
+    @property
+    def history(self) -> int:
+        """How many reconstructions it remembers."""
+        return self.net.history
+
+    @property
+    def diffusion(self) -> bool:
+        """Whether it is a diffusion model, whose reverse steps draw noise."""
+        return self.net.levels is not None
+
+    def net_like(self, x: Tensor) -> DenoisingNetwork:
+        """The network in the dtype and on the device of ``x``."""
+        return self._net_like(x)
+
+    def check(self, victim: Victim) -> None:
+        """Raise :class:`VictimError` unless a victim sees and acts in what this was trained on."""
+        features = (len(self.net.mean),)
+        if victim.observation_space.shape != features:
+            raise VictimError(
+                f"the denoiser takes observations of shape {features}, this victim sees {victim.observation_space}"
+            )
+        if self.history and (width := action_feature_count(victim.action_space)) != self.net.actions:
+            raise VictimError(
+                f"the denoiser remembers actions of {self.net.actions} numbers, those of this victim have {width}"
+            )
+
+
+def action_feature_count(space: Space) -> int:
+    """How many numbers stand for an action: one a choice of a Discrete space, those of a Box.
+
+    Raises:
+        VictimError: for actions of other spaces.
+    """
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return space.shape[0]
+    raise VictimError(f"a denoiser knows actions that are one choice, or a Box of one dimension, got {space}")
+
+
+def action_features(space: Space, act: Tensor) -> Tensor:
+    """Native actions ``[B, ...]`` as numbers ``[B, k]``: of a Discrete space one-hot."""
+    if isinstance(space, spaces.Discrete):
+        return nn.functional.one_hot(act.long() - int(space.start), int(space.n))
+    return act
+
+
+def load_denoiser(ref: Denoiser | str | Path) -> Denoiser:
+    """The denoiser in a folder; a denoiser is returned as it is.
+
+    Raises:
+        CardError: for a folder that holds no denoiser.
+    """
+    return ref if isinstance(ref, Denoiser) else Denoiser(str(ref).removeprefix("card:"))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A learned model of an environment: which observation follows an observation and an action.
+#
+# Weng et al. 2020 (section 3.2, step 1) learn ``s' = f(s, a)`` from transitions, and plan perturbations through it.
+# Here the model predicts the normalised change of the observation, as is usual in model-based reinforcement learning;
+# the paper's linear model ``f(s, a) = A s + B a`` is the same without hidden layers. Several networks may vote
+# (``ensemble=``): the prediction is their mean. A further output predicts the reward of the step.
+#
+# A model is a folder with ``card.json`` and ``weights.safetensors``, which holds data and no code;
+# :func:`adv_wrappers.train_dynamics` makes one.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+MOST_NETWORKS = 100
+LEAST_SHARE = 1e-12  # of the variance of changes, the least error: what does not change has none
+ERROR_QUANTILES = (0.9, 0.99, 0.999)  # that a card has
+MeanStd = tuple[Tensor, Tensor]
+
+
+class TransitionModel(nn.Module):
+    """Networks that predict, from a normalised observation and action, the normalised change and the reward.
+
+    Args:
+        nets: from ``n + k`` numbers to ``n + 1``: the changes of ``n`` features, and the reward.
+        obs, act, change: mean and standard deviation of observations ``[n]``, of actions ``[k]``, and of changes and
+            rewards ``[n + 1]``.
+    """
+
+    obs_mean: Tensor
+    obs_std: Tensor
+    act_mean: Tensor
+    act_std: Tensor
+    change_mean: Tensor
+    change_std: Tensor
+
+    def __init__(self, nets: Sequence[nn.Module], obs: MeanStd, act: MeanStd, change: MeanStd) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList(nets)
+        for name, (mean, std) in (("obs", obs), ("act", act), ("change", change)):
+            self.register_buffer(f"{name}_mean", mean)
+            self.register_buffer(f"{name}_std", std)
+
+    def inputs(self, obs: Tensor, act: Tensor) -> Tensor:
+        """What the networks take, ``[..., n + k]``."""
+        return torch.cat([(obs - self.obs_mean) / self.obs_std, (act - self.act_mean) / self.act_std], -1)
+
+    def forward(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor]:
+        """The next observations ``[..., n]`` and the rewards ``[...]``."""
+        x = self.inputs(obs, act)
+        first, *others = (net(x) for net in self.nets)
+        mean = sum(others, first) / len(self.nets) if others else first
+        change = mean * self.change_std + self.change_mean
+        return obs + change[..., :-1], change[..., -1]
+
+
+class Dynamics(SavedNetwork[TransitionModel]):
+    """A learned model of an environment, read from its folder.
+
+    Args:
+        folder: holds ``card.json`` and ``weights.safetensors``.
+        sha256: what the folder's hash must be, if given; it covers both files.
+
+    Attributes:
+        card: the parsed ``card.json``: network, environment, ``feature_names``, ``errors`` on episodes that were held
+            out, and ``training``.
+        net: the networks.
+
+    Raises:
+        CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
+    """
+
+    name = "dynamics"
+    card_kind = "dynamics"
+    called = "model"
+
+    @staticmethod
+    def _network(card: Card) -> TransitionModel:
+        where, network = card.where, card.section("network")
+        for name in ("features", "actions", "ensemble"):
+            if not is_integer(size := network.get(name)) or not 1 <= size <= 2**16:
+                raise CardError(f"{where}: network.{name} must be an integer of at least 1, got {size!r:.80}")
+        features, actions, ensemble = (cast(int, network[name]) for name in ("features", "actions", "ensemble"))
+        if ensemble > MOST_NETWORKS:
+            most = f"{where}: a model has at most {MOST_NETWORKS} networks, got "
+            raise CardError(Message(most, Argument("ensemble", ensemble)))
+        weights = Weights(card.tensors, where)
+        sizes = {"obs": features, "act": actions, "change": features + 1}
+        found = {
+            name: tuple(weights.take(f"{name}_{part}", size).data for part in ("mean", "std"))
+            for name, size in sizes.items()
+        }
+        statistics = cast(dict[str, MeanStd], found)
+        if not all(bool((std > 0).all()) for _, std in statistics.values()):
+            raise CardError(f"{where}: standard deviations must be above 0")
+        nets = [mlp(weights, f"nets.{i}", network, features + actions, features + 1) for i in range(ensemble)]
+        weights.finish()
+        return TransitionModel(nets, **statistics)
+
+    @property
+    def features(self) -> int:
+        """How many numbers an observation has."""
+        return len(self.net.obs_mean)
+
+    @property
+    def actions(self) -> int:
+        """How many numbers an action has."""
+        return len(self.net.act_mean)
+
+    @cached_property
+    def error_std(self) -> Tensor:
+        """Root mean square of the error of every feature one step ahead, ``[n]``, in the units of the environment.
+
+        It is that of the victim's transitions that were held out, or of those that were recorded.
+
+        Raises:
+            CardError: for a model whose card does not say how large its errors are.
+        """
+        shares = self._errors("one_step")
+        if not isinstance(shares, list) or len(shares) != self.features:
+            raise CardError("the card of this model has no errors: train it again, by train_dynamics")
+        share = torch.tensor(shares, dtype=torch.float64).clamp(min=LEAST_SHARE)
+        return share.sqrt() * self.net.change_std[:-1].double().cpu()
+
+    def error_quantile(self, share: float = 0.99) -> Tensor:
+        """Errors ``[n]`` that no feature of this share of transitions exceeds, in the units of the environment.
+
+        They are those of :attr:`error_std`, half of which have noise on the actions. The unit of a feature is its error
+        in the transitions that the model was trained on, so that one more transition, if it is exchangeable with those
+        that were held out, exceeds this in some feature with a probability of at most ``1 - share`` (split conformal
+        prediction, Lei et al. 2018). A transition under attack is not exchangeable with them.
+
+        Args:
+            share: 0.9, 0.99 or 0.999.
+
+        Raises:
+            ValueRangeError: for another share, and one for which too few transitions were held out.
+            CardError: for a model whose card does not say how large its errors are.
+        """
+        if share not in ERROR_QUANTILES:
+            raise ValueRangeError(Message(Argument("share"), f" must be one of {ERROR_QUANTILES}, got {share!r}"))
+        found = self._errors("quantiles")
+        if not isinstance(found, dict) or str(share) not in found:
+            raise CardError("the card of this model has no quantiles of errors: train it again, by train_dynamics")
+        errors = found[str(share)]
+        if errors is None:
+            raise ValueRangeError(f"too few transitions were held out for a quantile of {share:g}: train with more")
+        if not isinstance(errors, list) or len(errors) != self.features:
+            raise CardError(f"expected {self.features} errors as the quantile of {share:g}, got {errors!r:.80}")
+        return torch.tensor(errors, dtype=torch.float64)
+
+    def _errors(self, name: str) -> object:
+        """What the card says of the victim's transitions that were held out, or of those recorded; None for nothing."""
+        errors = self.card.get("errors")
+        found = next((errors[part] for part in ("victim", "recorded") if part in errors), None) if errors else None
+        return found.get(name) if isinstance(found, dict) else None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the numbers of an observation, where the environment has some."""
+        names = self.card.get("feature_names")
+        return tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
+
+    def predict(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor]:
+        """One step.
+
+        Args:
+            obs: observations ``[..., n]`` in the units of the environment.
+            act: native actions ``[..., k]``. The model computes in their dtype and on their device.
+
+        Returns:
+            The next observations ``[..., n]`` and the rewards ``[...]``, differentiable in both arguments.
+        """
+        next_obs, reward = self._net_like(act)(obs, act)
+        return next_obs, reward
+
+    def step(self, obs: Tensor, act: Tensor) -> Tensor:
+        """The next observations ``[..., n]``, as :meth:`predict`."""
+        return self.predict(obs, act)[0]
+
+    def check(self, victim: Victim) -> None:
+        """Raise :class:`VictimError` unless a victim sees and acts in what this is a model of, at the same rate."""
+        own, theirs = ((self.features,), (self.actions,)), (victim.observation_space.shape, victim.action_space.shape)
+        if own != theirs:
+            raise VictimError(f"the model takes observations and actions of shapes {own}, this victim has {theirs}")
+        environments = (section(card or {}, "environment", "", {}) for card in (self.card, victim.card))
+        (made, held), (used, holds) = ((about.get("id"), _action_repeat(about)) for about in environments)
+        if made == used and held != holds:
+            raise VictimError(
+                f"the model predicts what follows {held} control steps of an action, this victim holds its actions for "
+                f"{holds}: train a model with the action_repeat of the victim"
+            )
+
+
+def _action_repeat(environment: Section) -> object:
+    kwargs = environment.get("kwargs")
+    return kwargs.get("action_repeat", 1) if isinstance(kwargs, dict) else 1
+
+
+def load_dynamics(ref: Dynamics | str) -> Dynamics:
+    """The model that a text names, ``card:FOLDER``; a model is returned as it is.
+
+    Raises:
+        CardError: for another text, and for a folder that holds no model.
+    """
+    if isinstance(ref, Dynamics):
+        return ref
+    if not isinstance(ref, str) or not ref.startswith("card:"):
+        raise CardError(f"expected a model of the dynamics, or card:FOLDER, got {ref!r:.80}")
+    return Dynamics(ref.removeprefix("card:"))

@@ -1,0 +1,112 @@
+"""Lines of activation functions: below and above them within the interval, for every choice of tangents."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from adv_wrappers.bounds.relaxations import Choice, _even_of, first_choice, is_relaxed, least_point, lines, loose
+from adv_wrappers.networks.layers import Clip
+from tests.core.helpers import randn
+
+CURVES = {
+    "relu": nn.ReLU(), "leaky": nn.LeakyReLU(0.2), "straight": nn.LeakyReLU(1.0), "tanh": nn.Tanh(),
+    "sigmoid": nn.Sigmoid(), "hardtanh": nn.Hardtanh(-0.4, 1.3), "relu6": nn.ReLU6(), "low": Clip(-0.5, None),
+    "high": Clip(None, 0.5), "both": Clip(-0.5, 0.5), "point": nn.Hardtanh(0.1, 0.1001), "gelu": nn.GELU(),
+    "gelu, tanh": nn.GELU("tanh"), "silu": nn.SiLU(),
+}  # fmt: skip
+
+
+def intervals(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Intervals of every size and place, some of them points."""
+    centre = torch.cat([randn(3000), 6 * randn(1000, seed=1), torch.zeros(100)])
+    radius = randn(4100, seed=2).abs() * 10 ** (6 * torch.rand(4100, dtype=torch.float64) - 5)
+    radius[::7] = 0
+    low, high = (centre - radius).to(dtype), (centre + radius).to(dtype)
+    far = torch.tensor([[-1e4, 1e4], [-40.0, 0.1], [-0.1, 40.0], [-31.999, 5.0], [-1e-30, 1e-30], [30.0, 50.0]])
+    return torch.cat([low, far[:, 0].to(dtype)]), torch.cat([high, far[:, 1].to(dtype)])
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_function_lies_between_its_lines(name, dtype):
+    torch.manual_seed(0)
+    curve, (low, high) = CURVES[name], intervals(dtype)
+    share = torch.linspace(0, 1, 201, dtype=dtype)[:, None]
+    x = torch.minimum(low + share * (high - low), high)
+    rounding = 4 * torch.finfo(dtype).eps * (1 + low.abs() + high.abs())
+    first = first_choice(curve, low, high)
+    for how in ("first", 0.0, 0.37, 1.0):
+        choice = first if how == "first" else Choice(*(None if t is None else torch.full_like(low, how) for t in first))
+        lower_slope, lower_offset, upper_slope, upper_offset = lines(curve, low, high, choice)
+        assert (lower_slope * x + lower_offset <= curve(x) + rounding).all()
+        assert (upper_slope * x + upper_offset >= curve(x) - rounding).all()
+        exact = ~loose(curve, low, high)
+        gap = (upper_slope - lower_slope) * x + upper_offset - lower_offset
+        assert (gap[:, exact] <= 2 * rounding[exact]).all()
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_lines_touch_the_function(name):
+    curve, (low, high) = CURVES[name], intervals(torch.float64)
+    near = (low > -5) & (high < 5)  # beyond, an S is flat
+    low, high = low[near], high[near]
+    share = torch.linspace(0, 1, 501, dtype=torch.float64)[:, None]
+    x = low + share * (high - low)
+    found = lines(curve, low, high, first_choice(curve, low, high))
+    assert ((curve(x) - found[0] * x - found[1]).amin(0) < 2e-2 * (high - low) + 1e-9).all()
+    assert ((found[2] * x + found[3] - curve(x)).amin(0) < 2e-2 * (high - low) + 1e-9).all()
+
+
+def test_lines_of_narrow_intervals_are_narrow():
+    low = torch.linspace(-3, 3, 101, dtype=torch.float64)
+    for curve in (nn.Tanh(), nn.Sigmoid()):
+        high = low + 1e-3
+        found = lines(curve, low, high, first_choice(curve, low, high))
+        assert ((found[2] - found[0]) * high + found[3] - found[1]).max() < 1e-6
+
+
+@pytest.mark.parametrize("curve", [nn.GELU(), nn.GELU("tanh"), nn.SiLU()], ids=str)
+def test_what_lines_of_gelu_and_silu_rest_on(curve):
+    """The even part is convex up to its bend and concave beyond, flatter than 1/2 only before it, and below |x| / 2."""
+    even = _even_of(curve)
+    x = torch.linspace(0, 35, 700_001, dtype=torch.float64)
+    torch.testing.assert_close(even.value(x) + x / 2, curve(x))
+    torch.testing.assert_close(even.value(-x), even.value(x))
+    slope, rounding = even.slope(x), 1e-15
+    steps, after = slope.diff(), x[:-1] >= even.bend
+    assert (steps[x[1:] <= even.bend] >= -rounding).all() and (steps[after] <= rounding).all()
+    assert (slope[x >= even.half] >= 0.5 - rounding).all() and (slope[x < even.half] < 0.5).all()
+    assert (even.value(x) <= x / 2).all() and (even.value(x) >= 0).all()
+    around = torch.linspace(-3, 0, 300_001, dtype=torch.float64)
+    assert curve(torch.tensor(least_point(curve), dtype=torch.float64)) <= curve(around).min() + rounding
+
+
+def test_tangents_from_the_table_pass_where_they_should():
+    for curve in (nn.GELU(), nn.GELU("tanh"), nn.SiLU()):
+        even = _even_of(curve)
+        end = torch.cat([torch.rand(5000, dtype=torch.float64) * 4, torch.logspace(-9, 3, 500, dtype=torch.float64)])
+        first, _ = even._above(end, end + 1)
+        last = even._last_below(end)
+
+        def passes(at, g=even, end=end):
+            return g.value(at) + g.slope(at) * (end - at) - g.value(end)
+
+        assert (first >= even.bend).all() and (passes(first) >= -1e-14 * (1 + end)).all()
+        concave = end > even.bend
+        assert (last <= even.bend).all() and (passes(last)[concave] <= 1e-14 * end[concave]).all()
+
+
+def test_gradients_go_through_intervals_and_choices():
+    low, t = randn(40).requires_grad_(), torch.full((40,), 0.4, dtype=torch.float64, requires_grad=True)
+    # of an S the first tangent comes from a table, so that only choices have a gradient there
+    for curve in (nn.ReLU(), nn.Hardtanh()):
+        assert torch.autograd.gradcheck(lambda low, t, c=curve: lines(c, low, low + 0.9, Choice(t, t)), [low, t])
+    fixed = low.detach()
+    assert torch.autograd.gradcheck(lambda t: lines(nn.Tanh(), fixed, fixed + 0.9, Choice(t, t)), [t])
+
+
+def test_which_layers_have_lines():
+    assert all(map(is_relaxed, CURVES.values()))
+    assert not any(map(is_relaxed, (nn.LeakyReLU(2.0), nn.LeakyReLU(-0.1), nn.Softplus(), nn.ELU(), nn.Linear(1, 1))))

@@ -1,0 +1,318 @@
+"""Random graphs against autograd, networks without a gradient, and the memory that is kept between two attacks."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from adv_wrappers import Linf, MaxDiff, MinBest, from_module
+from adv_wrappers.networks import input_gradient
+from adv_wrappers.networks.graph import Arithmetic, Join, Mean, Node, Permute, Reshape, Slice, chain, needed
+from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
+from adv_wrappers.networks.layers import Clip
+from tests.core.helpers import context
+
+WIDTH = 6
+
+
+def run(layer, *values):
+    """What a layer or operation makes of values, by plain torch."""
+    if isinstance(layer, nn.Module):
+        return layer(*values)
+    if isinstance(layer, Arithmetic):
+        x, by = values[0], layer.by
+        return {"add": lambda: x + by, "multiply": lambda: x * by, "divide": lambda: x / by}[layer.how]()
+    if isinstance(layer, Mean):
+        return values[0].mean(layer.axes, layer.keep)
+    if isinstance(layer, Slice):
+        return (getattr(values[0], layer.method)(*layer.arguments) if layer.method else values[0])[layer.index]
+    if isinstance(layer, Reshape):
+        return getattr(values[0], layer.method)(*layer.sizes)
+    if isinstance(layer, Permute):
+        return values[0].permute(layer.axes)
+    if layer.how == "concatenate":
+        parts = list(values)
+        for at, each in layer.constants:
+            parts.insert(at, each.expand(len(values[0]), -1))
+        return torch.cat(parts, layer.axis)
+    x, y = values
+    return x + y if layer.how == "sum" else x - y if layer.how == "difference" else x * y
+
+
+def whole(nodes, x):
+    values = [x]
+    for node in nodes:
+        values.append(run(node.layer, *(values[i] for i in node.inputs)))
+    return values[-1]
+
+
+def random_graph(seed):
+    """Layers of vectors, each of values that are there already, the last of all that nobody took."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    nodes, loose = list[Node](), {0}
+    full = [0]  # numbers of values of the whole width
+
+    def add(layer, *inputs, narrow=False):
+        nodes.append(Node(layer, inputs))
+        loose.difference_update(inputs)
+        if not narrow:
+            loose.add(len(nodes))
+            full.append(len(nodes))
+        return len(nodes)
+
+    def linear():
+        return nn.Linear(WIDTH, WIDTH).double().requires_grad_(False)
+
+    def batch_norm():
+        layer = nn.BatchNorm1d(WIDTH).double().eval().requires_grad_(False)
+        for each in (layer.running_mean, layer.weight, layer.bias):
+            each.normal_()
+        layer.running_var.uniform_(0.1, 2)
+        return layer
+
+    makers = [
+        linear,
+        linear,
+        batch_norm,
+        nn.Tanh,
+        nn.ReLU,
+        nn.SiLU,
+        nn.ELU,
+        nn.Sigmoid,
+        nn.GELU,
+        nn.Flatten,
+        lambda: Clip(-0.9, 0.9),
+        lambda: nn.LayerNorm(WIDTH).double().requires_grad_(False),
+        lambda: Arithmetic("add", torch.randn(WIDTH).double()),
+        lambda: Arithmetic("multiply", -0.7),
+        lambda: Arithmetic("divide", torch.rand(1, WIDTH).double() + 0.5),
+    ]
+    for _ in range(draw.randint(3, 14)):
+        kind, source, other = draw.random(), draw.choice(full[-4:]), draw.choice(full)
+        if kind < 0.6:
+            add(draw.choice(makers)(), source)
+        elif kind < 0.85:
+            add(Join(draw.choice(["sum", "difference", "product"])), source, other)
+        elif kind < 0.93:
+            add(Join("difference"), source, add(Mean((1,), True), other, narrow=True))
+        else:
+            half = add(Slice("chunk", (2, 1), draw.randint(0, 1)), source, narrow=True)
+            two = add(Slice("", (), (slice(None), slice(1, 3))), other, narrow=True)
+            constant = (draw.randint(0, 1), torch.randn(1, 1).double())
+            add(Join("concatenate", 1, (constant,)), half, two)
+    while len(loose) > 1:
+        add(Join("sum"), *sorted(loose)[:2])
+    return needed(nodes, len(nodes))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs(seed):
+    nodes = random_graph(seed)
+    graph, kept = LayerGraph(nodes, frozen=True), []
+    for rows in (3, 1, 3):
+        slope = torch.randn(rows, WIDTH, dtype=torch.float64)
+        given, seen = slope.clone(), []
+        gradient = graph.input_gradient(lambda params, slope=slope, seen=seen: seen.append(params.clone()) or slope)
+        for _ in range(2):
+            x = torch.randn(rows, WIDTH, dtype=torch.float64)
+            leaf = x.clone().requires_grad_()
+            expected = whole(nodes, leaf)
+            found, before = gradient(x), x.clone()
+            torch.testing.assert_close(seen[-1], expected, rtol=1e-10, atol=1e-10)
+            (expected,) = torch.autograd.grad((expected * slope).sum(), leaf)
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+            assert torch.equal(slope, given) and torch.equal(x, before)
+            kept.append((found, expected))
+            if gradient.overwritable and len(kept) % 2:
+                found.fill_(torch.nan)  # as an attack may
+                kept.pop()
+    for found, expected in kept:
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_only_what_is_needed_is_computed():
+    nodes = [Node(nn.Tanh(), (0,)), Node(nn.ReLU(), (0,)), Node(nn.Sigmoid(), (1,)), Node(nn.ReLU(), (3,))]
+    assert [node.inputs for node in needed(nodes, 3)] == [(0,), (1,)]
+    assert needed(nodes, 0) == []
+
+
+def mlp(rows=8):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(rows, 16), nn.Tanh(), nn.Linear(16, 3)).requires_grad_(False)
+
+
+def one(graph, x):
+    return graph.input_gradient(torch.ones_like)(x)
+
+
+def test_a_frozen_network_keeps_its_memory():
+    net, x = mlp(), torch.randn(4, 8)
+    graph = graph_of(net, frozen=True)
+    first = graph.input_gradient(torch.ones_like)
+    second = graph.input_gradient(torch.ones_like)
+    assert first.passes is not second.passes, "two attacks at the same time"
+    passes, found = first.passes, first(x)
+    del first
+    third = graph.input_gradient(torch.ones_like)
+    assert third.passes is passes and torch.equal(third(x), found)
+    assert graph_of(net).input_gradient(torch.ones_like).passes is not passes
+    live = graph_of(net)
+    passes = live.input_gradient(torch.ones_like).passes
+    assert live.input_gradient(torch.ones_like).passes is not passes
+
+
+def test_attacks_that_take_turns():
+    victim = from_module(mlp(), spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(3), "logits")
+    alone = from_module(mlp(), spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(3), "logits")
+    batches = [torch.rand(rows, 8) for rows in (1, 4, 4, 2, 4)]
+    loss = lambda params: params[:, 0] - params[:, 1].exp()  # noqa: E731
+    gradients = [victim.gradient(loss) for _ in batches]
+    found = [[gradient(x) for gradient, x in zip(gradients, batches, strict=True)] for _ in range(2)]
+    for x, *ours in zip(batches, *found, strict=True):
+        expected = alone.gradient(loss)(x)
+        assert all(torch.equal(each, expected) for each in ours)
+    for attack in (MinBest, MaxDiff):
+        ends = [attack(each, steps=3)(x, context(x, Linf(0.1), -1, 1)) for each in (victim, alone) for x in batches]
+        assert all(torch.equal(a, b) for a, b in zip(ends[:5], ends[5:], strict=True))
+
+
+def test_what_is_held_holds_nothing_of_an_attack_and_is_little(monkeypatch):
+    net = nn.Sequential(nn.SiLU(), *mlp(), nn.LayerNorm(3).requires_grad_(False), nn.SiLU())
+    graph = graph_of(net, frozen=True)
+    gradient = graph.input_gradient(torch.ones_like)
+    gradient(torch.randn(4, 8))
+    passes = gradient.passes
+    del gradient
+    assert all(each.kept == () for each in passes.all) and sum(each.memory() for each in passes.all) > 0
+    monkeypatch.setattr(input_gradient, "MOST_HELD", 100)
+    one(graph, torch.randn(5, 8))
+    assert sum(each.memory() for each in passes.all) == 0
+    assert graph.input_gradient(torch.ones_like).passes is passes, "without memory they are of use"
+
+
+def test_copies_come_without_memory():
+    graph = graph_of(mlp(), frozen=True)
+    x = torch.randn(4, 8)
+    found = one(graph, x)
+    assert graph._idle
+    for other in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert not other._idle and torch.equal(one(other, x), found)
+
+
+def test_what_is_watched_or_made_for_inference_alone_has_memory_of_its_own():
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    graph, x = graph_of(mlp(), frozen=True), torch.randn(4, 8)
+    expected = one(graph, x)
+    ((kept,),) = graph._idle.values()
+    for mode in (Watching, torch.inference_mode):
+        with mode():
+            gradient = graph.input_gradient(torch.ones_like)
+            assert gradient.passes is not kept
+            gradient(x)
+        del gradient
+        assert torch.equal(one(graph, x), expected)
+    assert graph._idle == {None: [kept]}
+
+
+def test_threads_share_a_victim():
+    graph, alone, failed = graph_of(mlp(), frozen=True), graph_of(mlp()), []
+
+    def attack(seed):
+        x = torch.randn(1 + seed % 3, 8, generator=torch.Generator().manual_seed(seed))
+        expected = one(alone, x)
+        for _ in range(50):
+            if not torch.equal(one(graph, x), expected):
+                failed.append(seed)
+
+    threads = [threading.Thread(target=attack, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and len(graph._idle[None]) <= 2 + len(threads)
+
+
+def test_a_network_without_layers():
+    gradient = LayerGraph(chain([]), frozen=True).input_gradient(lambda params: params * 2)
+    assert gradient(torch.ones(2, 3)).tolist() == [[2.0] * 3] * 2
+
+
+def test_what_an_output_gradient_returns_is_not_overwritten():
+    gradient = graph_of(nn.Sequential(nn.Flatten())).input_gradient(lambda params: params)
+    assert not gradient.overwritable
+
+
+def test_input_gradient_follows_the_weights():
+    net = nn.Sequential(nn.Linear(2, 2))
+    graph = graph_of(net)
+    assert followed(net, graph) is graph
+    with torch.no_grad():
+        net[0].weight.fill_(3.0)
+    assert torch.equal(graph.input_gradient(torch.ones_like)(torch.ones(1, 2)), torch.tensor([[6.0, 6.0]]))
+    net[0].weight = nn.Parameter(torch.zeros(2, 2))
+    assert torch.equal(graph.input_gradient(torch.ones_like)(torch.ones(1, 2)), torch.zeros(1, 2))
+    net[0] = nn.Linear(2, 2)
+    assert [node.layer for node in followed(net, graph).nodes] == [net[0]]
+    net[0].register_forward_hook(lambda *_: None)
+    assert followed(net, graph) is None
+
+
+class Doubled(nn.Sequential):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked() -> nn.Module:
+    net = nn.Sequential(nn.Linear(2, 2))
+    net.register_forward_hook(lambda module, args, out: out * 2)
+    return net
+
+
+def backward_hooked() -> nn.Module:
+    net = nn.Sequential(nn.Linear(2, 2))
+    net[0].register_full_backward_hook(lambda module, given, taken: None)
+    return net
+
+
+def other_forward() -> nn.Module:
+    net = nn.Sequential(nn.Linear(2, 2))
+    net[0].forward = lambda x: x
+    return net
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        nn.Sequential(nn.Linear(2, 2), nn.Softmax(-1)),
+        nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)),
+        Doubled(nn.Linear(2, 2)),
+        nn.Sequential(nn.Linear(2, 2), Doubled(nn.Linear(2, 2))),
+        hooked(),
+        nn.Sequential(nn.Flatten(0), nn.Linear(2, 2)),
+        nn.Conv2d(1, 1, 3, padding="same"),
+        nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
+        backward_hooked(),
+        other_forward(),
+        nn.MaxPool2d(2, return_indices=True),
+        nn.ELU(-1.0),
+    ],
+    ids=[
+        "softmax", "dropout", "own forward", "own forward inside", "hook", "flatten", "padding", "parametrised",
+        "backward hook", "other forward", "indices", "elu",
+    ],
+)  # fmt: skip
+def test_no_graph(net):
+    assert graph_of(net) is None

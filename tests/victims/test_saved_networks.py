@@ -1,0 +1,53 @@
+"""What critics and models have in common: they are read from folders, known by their hashes, and never change."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from adv_wrappers.core.json_values import decode
+from adv_wrappers.errors import CardError, ThreatError
+from adv_wrappers.networks.layers import ActionValue, Normalize
+from adv_wrappers.victims.saved_networks import Critic
+from tests.victims.test_dynamics_model import model
+
+
+def critic():
+    net = ActionValue(Normalize(torch.zeros(5), torch.ones(5), 10.0), nn.Sequential(nn.Linear(7, 1)))
+    return Critic.of(net, {"network": {"features": 5, "actions": 2, "activation": "tanh"}, "observation": {"clip": 10}})
+
+
+KINDS = [(critic, "critic"), (model, "model")]
+
+
+@pytest.mark.parametrize(("make", "called"), KINDS)
+def test_a_folder_is_known_by_its_hash(make, called, tmp_path):
+    with pytest.raises(ThreatError, match=f"this {called} is in no folder"):
+        make().to_dict()
+    saved = make().save(tmp_path)
+    for same in (decode(saved.to_dict()), pickle.loads(pickle.dumps(saved))):
+        assert type(same) is type(saved) and same == saved
+        weights = zip(saved.net.state_dict().values(), same.net.state_dict().values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in weights)
+    assert copy.deepcopy(saved) is saved and not saved.net.training
+    assert not any(parameter.requires_grad for parameter in saved.net.parameters())
+    about = json.loads((tmp_path / "card.json").read_text())
+    for change, words in (({"note": 1}, f"the {called} .* changed: expected sha256"), (None, "needs weights_sha256")):
+        other = {**about, **change} if change else {k: v for k, v in about.items() if k != "weights_sha256"}
+        (tmp_path / "card.json").write_text(json.dumps(other))
+        with pytest.raises(CardError, match=words):
+            type(saved)(str(tmp_path), saved.sha256 if change else None)
+
+
+@pytest.mark.parametrize(("make", "called"), KINDS)
+def test_what_is_no_folder_and_no_json(make, called, tmp_path):
+    with pytest.raises(CardError, match=f"a {called} is read from a folder, got None"):
+        type(make())(None)
+    with pytest.raises(CardError, match="JSON values only"):
+        type(make()).of(make().net, {**make().card, "note": float("nan")}).save(tmp_path)
+    assert not list(tmp_path.iterdir())
