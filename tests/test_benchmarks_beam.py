@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -43,24 +41,3 @@ def test_what_it_finds_is_played_within_the_budget(beam, monkeypatch):
     assert beam.played(victim, 0.05, 0, path) == length == len(path) < 60
     with pytest.raises(AssertionError, match="out of the budget"):
         beam.played(victim, 0.01, 0, path)
-
-
-@pytest.mark.slow
-def test_the_page(beam, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(beam, "STATES", 10)
-    arguments = ["--only", "zoo:cartpole-ppo", "--episodes", "1", "--widths", "4", "8", "--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["beam.py", *arguments])
-    beam.PAGE.main()
-    (case,) = json.loads((tmp_path / "beam.json").read_text())["cases"]
-    page, (narrow, wide) = (tmp_path / "beam.md").read_text(), case["rows"]
-    assert narrow["returns"] >= wide["returns"]
-    assert f"| zoo:cartpole-ppo | 0.05 | 8 | {wide['returns'][0]:g} |" in page
-    assert f"{case['reference']['returns'][0]:.1f} (" in page
-    capsys.readouterr()
-    beam.PAGE.main()
-    assert not capsys.readouterr().out  # nothing is measured again
-    assert beam.rises([[5.0, 4.0], [5.0, 3.0], [4.0, 3.5]]) == [1]
-    wide["returns"] = [600.0]
-    (tmp_path / "beam.json").write_text(json.dumps({"cases": [case]}))
-    with pytest.raises(SystemExit, match=r"zoo:cartpole-ppo.*: episodes \[0\] earn more at a larger width"):
-        beam.PAGE.main()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -35,17 +33,6 @@ def test_rows_are_compared_without_their_times(script):
             run(script.Expansion(tuple(cells)), store)
             found.append(script.rows_of(store))
     assert found[0] == found[1] and {*found[0]} == {cell.key for cell in cells}
-
-
-@pytest.mark.slow
-def test_a_small_load_makes_a_page(script, tmp_path, monkeypatch):
-    pytest.importorskip("ray")
-    monkeypatch.setattr(sys, "argv", ["campaign.py", "--only", "load", "--tiny", "20", "--out", str(tmp_path)])
-    script.PAGE.main()
-    data, page = json.loads((tmp_path / "campaign.json").read_text()), (tmp_path / "campaign.md").read_text()
-    assert data["load"]["cells"] == 20 and len(data["load"]["KiB after each tenth"]) == 10
-    assert f"20 cells: {data['load']['ms beyond the play']:.2f} ms a cell beyond its play" in page
-    assert str(tmp_path) not in page and "two Ray actors" in page
 
 
 def test_a_prediction_is_compared_with_what_a_plan_took(script, monkeypatch):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.certification.certified_ranges_over_eps import certified_ranges
 from adv_wrappers.victims import zoo_names
 from tests.result_scripts import result_script
 
@@ -30,23 +29,6 @@ def test_cards_of_a_folder_are_measured_where_they_can_be(certificates, tmp_path
     assert {case.ref.removeprefix("zoo:") for case in own} == discrete
     assert [case.ref for case in found[len(own) :]] == [f"card:{tmp_path / 'cartpole-a2c'}"]
     assert found[-1].eps == own[0].eps and certificates.picture_of("RADIAL dqn.2") == "certificates_radial_dqn_2.png"
-
-
-def test_the_page(certificates, tmp_path):
-    short = {"env_kwargs": {"max_episode_steps": 20}, "budget_s": None, "max_nodes": 20}
-    found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.1], 1, attacks=["min-best"], **short)
-    agent = {"command": "python x.py", **found.to_dict()}
-    data = {"machine": "one", "agents": {"ppo": agent}, "refused": {"zoo:h": "no"}}
-    page = certificates.PAGE.markdown(data)
-    assert certificates.ranges_of(data["agents"]["ppo"]).rows() == found.rows()
-    assert all(f"| {cell} |" in page for row in (*found.rows(), *found.attack_rows()) for cell in row.values())
-    assert (
-        "](certificates_ppo.png)" in page
-        and "`python x.py`" in page
-        and "`zoo:h`: no" in page
-        and "after 20 simulated steps" in page
-    )
-    assert "| Pong | RADIAL-DQN | 20.85 +- 0.08 |" in page and "at eps 1.15 (read as grey levels) 14 of 20" in page
 
 
 def test_pong_ends_with_its_first_point(certificates):

@@ -121,33 +121,3 @@ def test_agents_have_the_budgets_of_the_pages(script):
 def test_entries_are_those_of_the_budget(script):
     assert {"noise", "lower-bound-pgd", "carlini-wagner", "robust-sarsa", "beam"} <= {*script.ENTRIES}
     assert not {*script.ENTRIES} & {entry.name for entry in (*SUITES["action"], *SUITES["daylight"])}
-
-
-@pytest.mark.slow
-def test_suites_are_played_once_and_only_finished_ones_are_on_the_page(script, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(script, "ENTRIES", ("noise", "max-diff"))
-    monkeypatch.chdir(Path(__file__).resolve().parents[1])
-
-    def main(*words):
-        where = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--episodes", "2"]
-        monkeypatch.setattr(sys, "argv", ["everything.py", *where, *words])
-        script.PAGE.main()
-        return capsys.readouterr().out
-
-    assert "zoo:cartpole-a2c: worst case: max-diff leaves" in main("--only", "zoo:cartpole-a2c", "--part", "rows")
-    assert not (tmp_path / "out").exists()
-    report = tmp_path / "work" / "zoo" / "cartpole-a2c" / "report.json"
-    before = report.stat().st_mtime_ns
-    main("--only", "zoo:cartpole-a2c")
-    assert report.stat().st_mtime_ns == before
-    page = (tmp_path / "out" / "everything.md").read_text()
-    lines = [line for line in page.splitlines() if line.startswith("| zoo:")]
-    assert len(lines) == 1 and lines[0].startswith("| zoo:cartpole-a2c | eps=0.05 | 500 ")
-    assert "| `beam` of certificates: 40.7 " in lines[0] and "Not played: zoo:cartpole-dqn" in page
-    agent = next(agent for agent in script.agents_of(None) if agent.name == "zoo:cartpole-a2c")
-    monkeypatch.setitem(script.OTHER_BUDGETS, "zoo:cartpole-a2c", "eps=0.2")
-    assert agent.finished(tmp_path / "work") is None  # it is of another budget
-    with pytest.raises(SystemExit, match="failed: zoo:cartpole-a2c"):
-        main("--only", "zoo:cartpole-a2c")
-    with pytest.raises(SystemExit):
-        main("--only", "zoo:cartpole-nobody")

@@ -32,28 +32,6 @@ def test_a_plan_has_what_needs_no_training_and_what_was_trained(script, tmp_path
     assert all("eps=0.075,scale=victim" in text for text in agent.plan(5).grids[0].threats)
 
 
-def test_the_page_has_means_over_seeds_where_all_of_them_were_measured(script):
-    columns = ["none", *script.UNTRAINED, *script.LEARNED]
-
-    def rows(first, left=""):
-        return {name: {"mean_return": first + i, "std": 1.0} for i, name in enumerate(columns) if name != left}
-
-    agents = {
-        "hopper-ppo-s0": rows(100),
-        "hopper-ppo-s1": rows(300),
-        "hopper-sa-s0": rows(50),
-        "hopper-sa-s1": rows(70, "apgd"),
-    }
-    found = {name: {"rows": rows, "machine": "there" if "sa-s1" in name else "here"} for name, rows in agents.items()}
-    page = script.PAGE.markdown({"command": "it", "agents": found})
-    assert "on here; hopper-sa-s1 on there." in page
-    assert "| PPO, 2 seeds | 200 +- 141 | 201 +- 141 |" in page and "| **100 +- 1** |" in page
-    partly = next(line for line in page.splitlines() if line.startswith('| PPO, robust="sa", 2 seeds | 60 +- 14 |'))
-    cells = [cell.strip() for cell in partly.split("|")[2:-1]]
-    assert [i for i, cell in enumerate(cells) if cell == "-"] == [columns.index("apgd"), len(columns)]  # and the worst
-    assert page.count("2 seeds |") == 2 and "Walker2d-v5, eps 0.05" in page
-
-
 @pytest.mark.slow
 def test_figures_of_an_earlier_page_stay_for_the_same_weights(script, tmp_path):
     agents = [script.Agent("hopper", kind, 0, tmp_path) for kind in ("ppo", "sa")]

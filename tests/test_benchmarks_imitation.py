@@ -42,11 +42,3 @@ def test_half_of_the_white_boxs_cost_where_that_is_more_than_noises(imitation, d
     ]
     assert found[1][1] == pytest.approx(199 / 400)
     assert imitation.share(5.0, 5.0, 3.0) is None and imitation.share(500, 100, 20) == pytest.approx(1.2)
-
-
-def test_the_page_has_every_figure(imitation, data):
-    case = imitation.CASES[0]
-    text = imitation.PAGE.markdown({"command": "x", "machine": "y", "queries": 9, "cases": {case.ref: data}})
-    assert "| all | 0.9900 | 0.5000 | 0.250 | 3 of 4 | 7 |" in text and "| logits as trained | - | - | 1.000 |" in text
-    assert "| `max-diff` | 0.1 | 90.0 | 100.0 | 20.0 (120%) | 100.0 (100%) |" in text
-    assert "MountainCar" not in text

@@ -73,15 +73,3 @@ def test_a_goal_needs_intervals_apart_at_no_larger_a_share(script):
     rows |= {"learned 0.25": row(599.0, 0.25), "strategic 0.25": row(700.0, 0.26)}
     found = script.goals({"rows": rows})
     assert [met for *_, met in found] == [True, False, True] and "strategic" in found[2][0]
-
-
-def test_the_page_and_its_figure(script, tmp_path):
-    rows = {"none": row(3000.0, 0.0, 0.0), "always": row(400.0, 1.0)}
-    rows |= {"random 0.1": row(900.0, 0.1) | {"at": 0.1}, "learned 0.1": row(500.0, 0.098) | {"at": 1.5}}
-    record = [{"steps": 1000, "mean_return": 700.0, "attacks": 80.0, "seconds": 30.0}]
-    games = {"hopper": {"rows": rows, "record": record}}
-    page = script.PAGE.markdown({"command": "c", "machine": "m", "releases": "r", "games": games})
-    assert "| 10% of the steps: below random | 500 +- 14.1 (n=50) [" in page and "] at 9.8% against 900 +-" in page
-    assert "| learned 0.1 | 9.8% |" in page and "1k 700 with 80 attacks" in page
-    script.draw(games, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 10_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 import pytest
 
@@ -79,19 +78,6 @@ def test_the_papers_table_is_whole(paper):
 def agent(script, game):
     at = {"fgsm": 400.0, "pgd": 390.0, "gwc": 410.0, "acr": 0.5, "lower": None}
     return {"clean": 500.0, **{f"{eps:g}": dict(at) for eps in script.GAMES[game].eps}}
-
-
-def test_the_beam_has_a_column(script, tmp_path):
-    games = {"CartPole": {"A": {"0": agent(script, "CartPole")}}, "BankHeist": {"B": {"0": agent(script, "BankHeist")}}}
-    games["CartPole"]["A"]["0"]["0.05"]["beam"] = 24.0
-    case = {"victim": "zoo:cartpole-ppo", "eps": 0.05, "rows": [{"returns": [9.0]}, {"returns": [8.0, 7.0]}]}
-    (tmp_path / "beam.json").write_text(json.dumps({"cases": [case, {**case, "eps": 0.1, "rows": []}]}))
-    data = {"games": games, "zoo": script.zoo_beams(tmp_path), "command": "x", "machine": "y", "budget_s": 1.0}
-    page = script.PAGE.markdown({**data, "searched": 3, "episodes": 20, "image_episodes": 5})
-    assert "| FGSM | PGD-30 | beam | GWC |" in page and "| 0.05 | 400.0 | 390.0 | 24.0 | 410.0 |" in page
-    assert "| 0.01 | 400.0 | 390.0 | not kept | 410.0 |" in page and "| 400.0 | 390.0 | 410.0 |" in page
-    assert "leaves `zoo:cartpole-ppo` 7.5 of 500 steps" in page
-    assert script.zoo_beams(tmp_path / "none") == {}
 
 
 def test_what_the_beam_has_searched_is_not_searched_again(script):

@@ -21,19 +21,6 @@ def agent(script, lower, clean=500.0):
     return {"clean": clean, "steps": 1, "seconds": 9.0, **{f"{e:g}": at for e in script.GAMES["cartpole"].certified}}
 
 
-def test_the_page_has_the_agents_that_were_measured(script):
-    game = script.GAMES["cartpole"]
-    rows = {"RADIAL, overlap": {"0": agent(script, 40.0), "1": agent(script, 44.0, 498.0), "2": {}}, "plain": {"0": {}}}
-    text = script.section(game, rows)
-    assert "| agent of the zoo | - | 500 |" in script.section(game, {script.ZOO: {"0": agent(script, 9.0)}})
-    assert "| RADIAL, overlap | 2 | 499 (498 to 500) | not kept | 480 | 0.50 | 42 (40 to 44) |" in text
-    assert "plain" not in text and "| method | seeds | clean | beam 0.01 | GWC 0.01 |" in text
-    rows["RADIAL, overlap"]["0"]["0.01"] = {**rows["RADIAL, overlap"]["0"]["0.01"], "beam": 75.0}
-    assert "| RADIAL, overlap | 2 | 499 (498 to 500) | 75 | 480 |" in script.section(game, rows)
-    assert "at least" not in script.section(game, {"plain": {"0": agent(script, None)}})
-    assert script.section(game, {"plain": {"0": {}}}) == "" and script.section(game, {}) == ""
-
-
 def test_atari_says_what_it_would_take_and_has_the_papers_agents(script):
     assert script.atari({}) == ""
     cost = {method: {"steps": 1000, "seconds": 4.0} for method in script.ATARI_STEPS}

@@ -114,27 +114,6 @@ def test_training_curves_are_means_of_episodes_in_a_row(page: Any) -> None:
     }
 
 
-@pytest.mark.slow
-def test_pictures_are_drawn_and_named_where_all_their_victims_were_measured(page: Any, tmp_path: Path) -> None:
-    curve = {"steps": [200, 400], "regrets": [0.0, 491.0], "perturbations": [0.0, 5.0]}
-    results = {key: {**row(15.0), "curve": curve} for key in sorted(page.drawn())}
-    page.draw(results, tmp_path)
-    text = page.PAGE.markdown({"command": "", "machine": "", "results": results})
-    files = {path.name for path in tmp_path.iterdir()}
-    assert files == {*(file for file, *_ in page.TRAININGS), page.STEPS_PICTURE}
-    assert all(f"]({file})" in text for file in files)
-    for key in sorted(page.drawn())[:1]:
-        del results[key]["curve"]
-    page.draw(results, tmp_path / "less")
-    text = page.PAGE.markdown({"command": "", "machine": "", "results": results})
-    assert {file for file in files if f"]({file})" in text} == {path.name for path in (tmp_path / "less").iterdir()}
-    assert len(files) - 1 == len(list((tmp_path / "less").iterdir()))
-
-
-def test_a_page_of_nothing(page: Any) -> None:
-    assert page.PAGE.markdown({"command": "c", "machine": "m", "results": {}}).startswith("# Resilience and robustness")
-
-
 def test_the_exact_optimum_is_computed_once(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--exact", "--victims", str(tmp_path), "--episodes", "2", "--out", str(tmp_path)]
     page.PAGE.main(words)

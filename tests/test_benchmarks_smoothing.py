@@ -79,21 +79,3 @@ def test_both_bounds_are_those_of_a_normal_distribution_that_is_moved(script):
     returns = 100 + np.array(quantiles)
     for by in (script.by_thresholds, script.by_divergence):
         assert by(returns, 0.0, 1.0) == pytest.approx(99.0, abs=0.05)
-
-
-def test_the_page_and_the_picture_have_every_figure(script, tmp_path):
-    found = {}
-    for case in script.CASES:
-        returns = [-1.0, 1.0] * 30 if case.least else [500.0] * 60
-        found[case.ref] = {"sigma=0.1": row(returns, [0.5], f"{case.plans[0]}, {case.lengths[0]:g} sigma")}
-    data = {"command": "x", "machine": "y", "releases": "z", "cases": found}
-    text = script.PAGE.markdown(data)
-    assert "| sigma=0.1 | 500 +- 0 (n=60) |" in text and "**An attack is below" in text
-    assert "No figure of Kumar" in text and "CROP averages Q-values" in text
-    for rows in found.values():
-        del rows["sigma=0.1"]["radii"]["q"]
-    without = script.PAGE.markdown(data)
-    assert "above 0 by CROP" not in without and "CROP averages" not in without  # of agents without Q-values
-    assert "`fgsm, 25 steps, 20 apart`" in text and "| sigma=0.1 | 2 | 9 | 0.05 | 50% | 0% |" in text
-    script.draw(data, tmp_path / "smoothing.png")
-    assert (tmp_path / "smoothing.png").stat().st_size > 5000

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import gymnasium as gym
 import numpy as np
 import torch
 
 from tests.result_scripts import result_script
-
-
-def test_the_page_has_every_layer(tmp_path):
-    with result_script("tensors") as tensors:
-        tensors.PAGE.main(["--num-envs", "3", "--rounds", "1", "--least", "0", "--out", str(tmp_path)])
-        data, page = json.loads((tmp_path / "tensors.json").read_text()), (tmp_path / "tensors.md").read_text()
-        ratios = data["devices"]["cpu"]["ratios"]
-        assert list(ratios) == ["bare", *tensors.LAYERS] and min(ratios.values()) > 0
-        assert all(f"| {name} |" in page for name in tensors.LAYERS) and "3 rows" in page
 
 
 def test_its_physics_are_those_of_gymnasium():

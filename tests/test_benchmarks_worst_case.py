@@ -58,19 +58,6 @@ def row(eps, gwc, awc, finished):
     }
 
 
-def test_the_page_counts_finished_searches_apart(script):
-    pong = row(1.0, [1.0, 1.0, -1.0, 1.0], [1.0, -1.0, -1.0, None], [True, True, True, False])
-    assert script.compared(pong) == (3, 1, 2.0)
-    assert script.won(pong["awc_returns"], pong["finished_searches"]) == "1/3" and script.won([], []) == ""
-    short = row(0.05, [12.0, 12.0], [9.0, None], [True, False])
-    about = {"command": "python x", "machine": "a machine", "releases": "a release"}
-    page = script.PAGE.markdown({**about, "pong": {"agent": "zoo:a", "rows": [pong]}, "cartpole": {"zoo:b": [short]}})
-    assert "| 1 | 4/4 | 3/4 | 1/3 | 1/4 | 1/3 | 0.500 | 10 | 3 |" in page
-    assert "| the paper's RADIAL-A3C | 1.15 | - | 14/20 | 14/20 | 0/20 | 0/20 | 0.893 | - | - |" in page
-    assert "| the paper's RADIAL-A3C | 1.2 | - | - | - | 14/20 | 0/6 | - | - | - |" in page
-    assert "| zoo:b | 0.05 | 12.0 | 9.0 | 1/2 | 1/1 | 3 | 0.50 |" in page
-
-
 def test_a_short_episode_is_searched_whole(script, tmp_path):
     found = script.certified(
         adv.load_victim("zoo:cartpole-dqn"),

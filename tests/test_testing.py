@@ -156,7 +156,7 @@ def test_the_range_of_returns_decides_sooner():
         assert_robust(balancing(), "CartPole-v1", min_return=-0.1, most_episodes=20, **cut)
 
 
-@pytest.mark.parametrize(("chance", "asked"), [(0.1, 0.04), (0.2, 0.1), (0.05, 0.02)])
+@pytest.mark.parametrize(("chance", "asked"), [(0.1, 0.04), (0.2, 0.1)])
 def test_a_task_that_is_seldom_won_is_not_failed_for_its_first_losses(chance, asked):
     draw, failed = np.random.default_rng(0), 0
     for _ in range(200):
