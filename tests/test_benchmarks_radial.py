@@ -75,11 +75,6 @@ def test_the_papers_table_is_whole(paper):
     assert "GWC" not in paper.table_1(("RS-DQN (Fischer et al. 2019)",), ("Pong",))  # a column of dashes
 
 
-def agent(script, game):
-    at = {"fgsm": 400.0, "pgd": 390.0, "gwc": 410.0, "acr": 0.5, "lower": None}
-    return {"clean": 500.0, **{f"{eps:g}": dict(at) for eps in script.GAMES[game].eps}}
-
-
 def test_what_the_beam_has_searched_is_not_searched_again(script):
     game = script.Game("CartPole-v1", (0.05, 0.1))
     row = {"0.05": {"beam": 1.0}, "0.1": {}}

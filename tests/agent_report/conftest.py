@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 
 import pytest
 
 import adv_wrappers as adv
+from adv_wrappers.agent_report import html_page
 from tests.episodes import short_episodes_of
 
 THREATS = [
@@ -34,6 +36,18 @@ def short_episodes():
     """Episodes of CartPole of at most 120 steps, instead of 500, in the rows and where they are played again."""
     with short_episodes_of(120, "CartPole-v1"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are without charts, which take longer than the rows, but where a test says that it reads them."""
+    if "charts" not in request.fixturenames:
+        monkeypatch.setattr(html_page, "_charts", lambda *given: defaultdict(list))
+
+
+@pytest.fixture
+def charts() -> None:
+    """Asked for by tests whose pages have charts."""
 
 
 @pytest.fixture(scope="package")

@@ -22,6 +22,8 @@ from adv_wrappers.agent_report.svg_charts import mean_limits
 from adv_wrappers.agent_report.verdict import verdict
 from adv_wrappers.errors import OutputError, ValueRangeError
 
+pytestmark = pytest.mark.usefixtures("charts")
+
 NASTY = """<script>alert("1")</script> '"&amp; ]]> $x$ --> </svg> id="x" font-family: y; 0.12345 #0a0a01"""
 
 

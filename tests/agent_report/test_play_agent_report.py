@@ -6,7 +6,6 @@ import functools
 import json
 import shutil
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.agent_report import (
     eps_sweep,
-    html_page,
     observation_ranges_in_clean_episodes,
     play_agent_report,
 )
@@ -54,18 +52,6 @@ def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**short, **few, "_FAULTS": play_agent_report._FAULTS[:1]}.items():
         monkeypatch.setattr(play_agent_report, name, value)
     monkeypatch.setattr(eps_sweep, "_CLOSE", 2.0)
-
-
-@pytest.fixture(autouse=True)
-def no_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages are without charts, which take longer than the rows, but where a test says that it reads them."""
-    if "charts" not in request.fixturenames:
-        monkeypatch.setattr(html_page, "_charts", lambda *given: defaultdict(list))
-
-
-@pytest.fixture
-def charts() -> None:
-    """Asked for by tests whose pages have charts."""
 
 
 @pytest.fixture(scope="module")

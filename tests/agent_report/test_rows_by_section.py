@@ -22,6 +22,8 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.return_statistics import caveat, summary
 from tests.agent_report.planted import agent_for, showing
 
+pytestmark = pytest.mark.usefixtures("charts")
+
 ROOM = spaces.Discrete(3)
 
 
