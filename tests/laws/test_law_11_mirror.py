@@ -103,8 +103,8 @@ def test_single(kind, name):
     agent = victim(kind)
     actor = ACTORS[name](agent)
     objective = director(actor)
-    deployed = deploy(gym.make("CartPole-v1", max_episode_steps=60), Learned(objective, actor), name)
-    game = AdversaryEnv(gym.make("CartPole-v1", max_episode_steps=60), agent, actor, budget_of(name), WHEN)
+    deployed = deploy(gym.make("CartPole-v1", max_episode_steps=30), Learned(objective, actor), name)
+    game = AdversaryEnv(gym.make("CartPole-v1", max_episode_steps=30), agent, actor, budget_of(name), WHEN)
     runner = PolicyRunner(agent, 1)
     moved = False
     for seed in (3, None, 7, None):
