@@ -57,15 +57,17 @@ class EpsSweep:
         ladder = tuple(step * unit for step in _GREY) if image else _LADDER
         start = max(_GREY_START * unit if image else _START, least)
         self.ladder = tuple(eps for eps in ladder if eps >= least) or (1.0,)
-        self._start = min((eps for eps in self.ladder if eps >= start), default=self.ladder[-1])
+        self.start = min((eps for eps in self.ladder if eps >= start), default=self.ladder[-1])
 
     def outwards(self, play: Callable[[float], Trial]) -> list[Trial]:
-        """Play the ladder from its middle up until nothing more is lost, and down until nothing is.
+        """Play the ladder from its middle up until enough is lost, and down until nothing is.
+
+        That is half of returns that are not negative; else as much as there seems to be, which half is counted from.
 
         Args:
             play: plays a row at an eps.
         """
-        middle = self.ladder.index(self._start)
+        middle = self.ladder.index(self.start)
         trials = [play(self.ladder[middle])]
         for eps in self.ladder[middle + 1 :]:
             if self._is_broken(trials):
@@ -99,12 +101,12 @@ class EpsSweep:
         return changed == 0 or self.clean - trial.mean <= NO_LOSS * abs(self.clean)
 
     def _is_broken(self, trials: list[Trial]) -> bool:
-        """Whether the largest eps takes no more than the one before it, and that takes much."""
-        if len(trials) < 2:
+        """Whether half is lost, and of negative returns no more at the largest eps than at the one before it."""
+        lost = self.clean - trials[-1].mean
+        if lost < 0.5 * abs(self.clean):
             return False
-        before, last = trials[-2].mean, trials[-1].mean
-        lost = self.clean - last
-        return lost > 0.5 * abs(self.clean) and last >= before - 0.05 * lost
+        known = self.clean > 0 and trials[-1].mean >= 0  # what half is
+        return known or (len(trials) > 1 and trials[-1].mean >= trials[-2].mean - 0.05 * lost)
 
 
 def bracket(strongest: Mapping[float, Trial], half: float) -> tuple[float | None, float | None]:

@@ -149,7 +149,7 @@ def _of_episodes(agent: AgentSections, count: int) -> AgentSections:
     cut = []
     for row in agent.report.threats:
         returns = row["returns"][:count]
-        cut.append({**row, **summary(returns), "caveat": caveat(returns), "returns": returns, "episodes": count})
+        cut.append({**row, **summary(returns), "caveat": caveat(returns), "returns": returns, "episodes": len(returns)})
     seeds = agent.report.episode_seeds[:count]
     report = replace(agent.report, threats=tuple(cut), episodes=count, episode_seeds=seeds)
     return sorted_report(report, agent.choices)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -444,7 +445,7 @@ def _episode_table(agent: AgentSections) -> dict[str, Any] | None:
     seeds = agent.report.episode_seeds
     if len(runs) * len(seeds) > _MOST_RETURNS:
         return None
-    return {"runs": runs, "lines": list(zip(seeds, *(run.row["returns"] for run in runs), strict=True))}
+    return {"runs": runs, "lines": list(itertools.zip_longest(seeds, *(run.row["returns"] for run in runs)))}
 
 
 def _eps_rows(agent: AgentSections, said: Verdict) -> list[dict[str, Any]]:

@@ -84,7 +84,8 @@ _FIRST_EPISODE_SHARE = 0.5  # of the time, within which the first episode ends
 _LEAST_CLEAN = 5.0  # seconds for what is played without an attack, should the time be over when it begins
 _CLEAN_SHARE = 0.2  # of the time that is left, for the row without an attack: others take as long
 _ROW_SECONDS = 2.0  # of a row under a cheap attack, which decides how many episodes a row has
-_MANY, _ROW_SHARE = 10, 0.005  # episodes beyond which such a row takes at most this share of the time
+_MANY, _ROW_SHARE = 10, 0.005  # episodes beyond which such a row takes at most this share of the time; a wide search
+# has no more
 _COUNTS = (30, 20, 10, 5, 3)  # episodes of a row
 _IMAGE_COUNTS = (10, 5, 3, 2)
 _MOST_FEATURES = 32  # that are attacked one by one
@@ -108,9 +109,14 @@ _CHANNEL = (
 _FAULTS = ("sensor-dropout:rate=0.1,fill=last", *_CHANNEL)
 _CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "discrete-search:loss=q")  # of choices
 _RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
-_FIRST_WIDTH = 4  # of the search that goes first: an eighth of the price of the usual one
-_FIRST_SHARE = 0.6  # of the time for strong attacks, for that search
-_TRY_SHARE = 0.8  # of the time that is left for a narrow search, which ends there if it has not lost half before
+_FIRST_WIDTH, _FIRST_EPISODES = 4, 4  # of the search that goes first: an eighth of the price of the usual one
+_TOGETHER = 4  # episodes that are searched side by side: more take longer before the first is known
+_ASCENTS: dict[str, Any] = {"steps": 4, "restarts": 1}  # of a narrow search: half the price, and hardly weaker
+_FIRST_SHARE = 0.75  # of the time for strong attacks, for that search
+_TRY_SHARE = 0.6  # of the time that is left for a narrow search, at one eps
+_FAR = 1.5  # times half of the return, from which on an attack that takes it is tried at an eps much smaller
+_ENDING = 3  # times that episodes take without an attack, which are kept for the end of their search
+_LEAST_SEARCH = 1.5  # seconds, below which none begins
 _FEATURES_SHARE = 0.25  # of the time that is left, for searches of errors in single features
 _SEARCHED = 3  # eps at which whole episodes are searched, those around which the return falls first
 _SEARCH_SHARE = 0.5  # of the time that is left, for a search before an adversary is trained
@@ -118,7 +124,8 @@ _LEAST_TRAINING = 90.0  # seconds below which no adversary is trained
 _TRAINING_SHARE = 0.8  # of the time that is left, for a training
 _SAMPLE_STEPS = 2048  # of a training, by which it is said how many steps there is time for
 _USUAL_STEPS = 50_000  # of a training that there was no time for
-_CHEAP = ("noise", "fgsm", "max-diff:steps=1")  # the first that fits sweeps first
+_CHEAP = ("fgsm", "max-diff:steps=1", "square:queries=20", "noise")  # the first that fits sweeps first
+_CHEAP_SHARE = 0.3  # of the time that is left, for that
 _STRONG = ("fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "apgd")  # next, downwards
 _STRONG_SHARE = 0.6  # of the time that is left, for these and for the search that goes before them
 _QUICK = ("noise", "fgsm", "max-diff", "momentum", "min-q")
@@ -177,12 +184,14 @@ def report(
     """Find out how an agent breaks, in a given time, and write a page that says it.
 
     What is tried is chosen by what the agent sees and how long things take, in an order that does not depend on the
-    time: noise on observations from no effect to broken; what is strongest for its price, a narrow search over whole
-    episodes where states can be saved and attacks of single steps, downwards while half of the return is lost;
-    certificates where there are any; changes of images; single features; other attacks at the same sizes; parts of an
-    episode, few perturbations; actions; faults; thorough attacks; searches; and an adversary that is trained. With more
-    time the same order goes further. Rows are kept as they come: the same call, with more minutes, goes on where it
-    ended, and with fewer it keeps what is there. Where episodes take long, a row has fewer of them.
+    time: noise, and a cheap attack that aims at the agent, on observations from no effect to half of the return; what
+    is strongest for its price, a narrow search over whole episodes where states can be saved and attacks of single
+    steps, downwards while half of the return is lost; certificates where there are any; changes of images; single
+    features; other attacks at the same sizes; parts of an episode, few perturbations; actions; faults; thorough
+    attacks; searches; and an adversary that is trained. A search whose time is over keeps the episodes that it came to,
+    and its row says how many these are. With more time the same order goes further. Rows are kept as they come: the
+    same call, with more minutes, goes on where it ended, and with fewer it keeps what is there. Where episodes take
+    long, a row has fewer of them.
 
     Args:
         victim: the agent, or a reference such as ``"sb3:model.zip"``.
@@ -421,15 +430,9 @@ class _Sections:
         for count in counts:
             most = _ROW_SECONDS if count <= _MANY else min(_ROW_SECONDS, _ROW_SHARE * self.limit)
             if count * seconds <= most:
-                return min(count, _MANY) if count > _MANY and self._is_searched() else count
+                return count
         room = _CLEAN_SHARE * self.deadline.left / max(self.ranges.seconds * self.ranges.length, 1e-9)
         return max(min(counts[-1], int(room)), 1)
-
-    def _is_searched(self) -> bool:
-        """Whether whole episodes may be searched: all of them, and a search that does not finish finds nothing."""
-        if self.ranges.choices or self.ranges.at is not None:
-            return False
-        return why_no_beam(self.victim, self.environment, Linf(_LARGE[0], self.ranges.scale)) is None
 
     def _sweep_of(self, part: ObservationRanges) -> EpsSweep:
         return EpsSweep(part.image, part.levels, part.whole, self.rows.clean["mean_return"], part.least_eps)
@@ -454,18 +457,20 @@ class _Sections:
         broken = (eps for eps, trial in found.items() if half < clean and trial.mean <= half)
         return next(broken, max(found, default=None))
 
-    def _halves(self, trial: Trial) -> bool:
-        """Whether a trial leaves no more than half of the return."""
+    def _halves(self, trial: Trial, times: float = 1.0) -> bool:
+        """Whether a trial takes half of the return, or so many times that."""
         clean = self.rows.clean["mean_return"]
         half = half_return(clean, (one.mean for one in self.strongest.values()))
-        return half < clean and trial.mean <= half
+        return bool(half < clean and clean - trial.mean >= times * (clean - half))
 
     # the sections
 
     def _at(self, attack: str, why: str) -> Callable[[float], Trial]:
-        """A function that plays an attack at an eps."""
+        """A function that plays an attack at an eps, or returns what it left there before."""
 
         def play(eps: float) -> Trial:
+            if (before := next((t for t in self._swept if (t.attack, t.eps) == (attack, eps)), None)) is not None:
+                return before
             trial = self.rows.play(attack, self.budget(eps), why)
             self._swept.append(trial)
             return trial
@@ -483,7 +488,7 @@ class _Sections:
             self.tell("a narrow search over whole episodes, from the eps found so far downwards")
 
             def look(eps: float) -> Trial:
-                trial = self._beam(self.budget(eps), _FIRST_WIDTH, search.share(_TRY_SHARE))
+                trial = self._beam(self.budget(eps), search.share(_TRY_SHARE))
                 self._swept.append(trial)
                 return trial
 
@@ -504,10 +509,11 @@ class _Sections:
         with contextlib.suppress(OutOfTime):
             if eps is not None and self._halves(self.strongest[eps]):
                 eps = self._below(eps) or eps
-            while eps is not None and self._halves(play(eps)):
+            while eps is not None and self._halves(trial := play(eps)):
                 below = self._below(eps)
-                far = below is not None and eps / below >= 2 and not self.ranges.whole
-                eps = float(f"{math.sqrt(below * eps):.3g}") if below is not None and far else below
+                wide = below is not None and eps / below >= 2 and not self.ranges.whole
+                near = wide and not self._halves(trial, _FAR)
+                eps = float(f"{math.sqrt(below * eps):.3g}") if below is not None and near else below
         with contextlib.suppress(OutOfTime):
             while (between := self.sweep.next_between(self.strongest)) is not None:
                 play(between)
@@ -521,14 +527,26 @@ class _Sections:
         return Deadline(share * max(self.deadline.left - self.rows.reserve, 0.0))
 
     def _sweep_cheap(self) -> None:
-        some = self.budget(self.sweep.ladder[len(self.sweep.ladder) // 2])
+        """One row of noise, then the cheapest attack that aims at the agent; noise where that takes less than half."""
+        some, why = self.budget(self.sweep.start), "the sweep of eps"
         self.tell("errors of what the agent sees, from small to large")
         reasons = {attack: self.rows.fits(attack, some) for attack in _CHEAP}
         fitting = [attack for attack, reason in reasons.items() if reason is None]
         if not fitting:
-            raise ValueRangeError(f"no attack on observations can be aimed at this agent: {reasons[_CHEAP[0]]}")
-        self.cheap = fitting[0]
-        self.sweep.outwards(self._at(self.cheap, "the sweep of eps"))
+            raise ValueRangeError(f"no attack on observations can be aimed at this agent: {reasons[_CHEAP[-1]]}")
+        self._at(fitting[-1], why)(self.sweep.start)
+        until = self._until(_CHEAP_SHARE)
+        for attack in dict.fromkeys((fitting[0], fitting[-1])):
+            play = self._at(attack, why)
+
+            def look(eps: float, play: Callable[[float], Trial] = play) -> Trial:
+                until.check()
+                return play(eps)
+
+            with contextlib.suppress(OutOfTime):
+                self.sweep.outwards(look)
+            if any(map(self._halves, self.strongest.values())):
+                break
 
     def _reasons(self) -> tuple[str, ...]:
         """What the environment's first steps said, and why these budgets and this order."""
@@ -540,8 +558,9 @@ class _Sections:
         return (
             *self._said,
             f"eps goes from {min(found):.3g} to {max(found):.3g} {self._unit()}; at the smallest {at_least}.",
-            "Noise is played first, then what is strongest for its price, at ever smaller eps while half is lost; then "
-            "the other attacks, from the quickest to the slowest, first at the eps around which the return falls.",
+            "Noise is played once, and a cheap attack that aims at the agent at eps from small to large; then what is "
+            "strongest for its price, at ever smaller eps while half is lost; then the other attacks, from the "
+            "quickest to the slowest, first at the eps around which the return falls.",
         )
 
     def _other_parts(self) -> None:
@@ -688,7 +707,7 @@ class _Sections:
             with contextlib.suppress(OutOfTime):
                 for eps in reversed(sizes):
                     budget = one_feature(self.budget(eps), i, scale)
-                    trial = self._beam(budget, _FIRST_WIDTH, until.share(_TRY_SHARE), f"-feature{i}")
+                    trial = self._beam(budget, until.share(_TRY_SHARE), f"-feature{i}")
                     if not self._takes_some(trial):
                         break
 
@@ -865,6 +884,8 @@ class _Sections:
 
     def _searchable(self) -> bool:
         """Whether whole episodes can be searched; why they cannot is noted."""
+        if self.rows.is_over:
+            return False
         if self._no_search == "":
             self._let_go()
             self._no_search = why_no_beam(self.victim, self.environment, self.budget(self.sweep.ladder[0]))
@@ -872,16 +893,27 @@ class _Sections:
                 self.not_tried.append(f"A search over whole episodes does not apply: {self._no_search}")
         return self._no_search is None and _SEARCHED > 0
 
-    def _beam(self, budget: Linf, width: int, until: Deadline, part: str = "") -> Trial:
-        """What a search over whole episodes finds under a budget; :class:`OutOfTime` once ``until`` has passed."""
-        until.check()
+    def _beam(self, budget: Linf, until: Deadline, part: str = "", *, wide: bool = False) -> Trial:
+        """What a search over whole episodes finds under a budget, in those that it came to before ``until``.
+
+        Raises:
+            OutOfTime: where there is too little time to begin.
+        """
+        episodes, eps, width = self.rows.episodes, budget.eps, WIDTH if wide else _FIRST_WIDTH
+        count = min(episodes.count, _MANY if wide else _FIRST_EPISODES)
+        # episodes whose search was cut short are played to their end, and then all of them for the row
+        after = _ENDING * self.rows.clean["ms_per_step"] / 1000 * sum(self.rows.clean["lengths"][:count])
+        until = Deadline(min(until.left, self.deadline.left - self.rows.reserve - after))
+        if until.left < _LEAST_SEARCH:
+            raise OutOfTime
         self._let_go()
-        episodes, eps = self.rows.episodes, budget.eps
         found = beam_search(
-            self.victim, self.environment, None, episodes.count, episodes.seed, width, within=budget,
-            out=self.folder.path / f"beam-{eps:.4g}-width{width}{part}", on_step=until.check,
+            self.victim, self.environment, None, count, episodes.seed, width, within=budget,
+            out=self.folder.path / f"beam-{eps:.4g}-width{width}{part}",
+            together=_TOGETHER, until=until, **({} if wide else _ASCENTS),
         )  # fmt: skip
-        return replace(self.rows.play(found.threat, None, "what the search found", label=BEAM), eps=eps)
+        trial = self.rows.play(found.threat, None, "what the search found", label=BEAM, episodes=len(found.seeds))
+        return replace(trial, eps=eps)
 
     def _search(self, share: float) -> None:
         """A search over whole episodes at its usual width, for a share of the time that is left."""
@@ -893,9 +925,9 @@ class _Sections:
         self.more.pop(BEAM, None)
         for eps in points:
             began = time.monotonic()
-            try:
-                self._swept.append(self._beam(self.budget(eps), WIDTH, until))
-            except OutOfTime:
+            with contextlib.suppress(OutOfTime):
+                self._swept.append(self._beam(self.budget(eps), until, wide=True))
+            if until.passed:
                 seconds = 2 * (time.monotonic() - began) + 60
                 self.more[BEAM] = TrialLeftOut(BEAM, "a search over whole episodes", seconds)
                 return

@@ -146,6 +146,7 @@ class TrialPlayer:
         when: str | None = None,
         label: str = "",
         at: At = None,
+        episodes: int | None = None,
     ) -> Trial:
         """Play a row, or take it over from the folder.
 
@@ -156,13 +157,14 @@ class TrialPlayer:
             when: the timing, as a text.
             label: what a threat that is no text is called.
             at: the key or keys that a text is aimed at, in place of the player's own.
+            episodes: how many of the episodes it holds, the first ones; None for all.
 
         Raises:
             OutOfTime: where it does not fit into the time that is left; it is noted.
             AdvWrappersError: one of its kinds, for an attack that cannot be aimed at the agent.
         """
         text = attack if isinstance(attack, str) else label
-        stack = self._stack(attack, budget, when, at)
+        stack = replace(self._stack(attack, budget, when, at), episodes=episodes)
         if self.is_over and not self._goes_on:
             self.leave_out(text, why, self._guess(text, budget))
             raise OutOfTime

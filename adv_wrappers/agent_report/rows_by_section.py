@@ -24,13 +24,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from adv_wrappers.agent_report.what_the_report_chose_and_why import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row
-from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
+from adv_wrappers.evaluation.return_statistics import caveat, mean_interval, paired_differences
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.format_threat_text import without_number
 from adv_wrappers.utils.text import split_arguments
@@ -273,7 +271,8 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
     labels = [_label(row, choices) for row in made]
     count = Counter(labels)  # where the text without its scale is not enough, all of it is shown
     rows = tuple(
-        replace(row, label=label if count[label] == 1 else row.name) for row, label in zip(made, labels, strict=True)
+        replace(row, label=(label if count[label] == 1 else row.name) + held(row, made[0]))
+        for row, label in zip(made, labels, strict=True)
     )
     by_kind = defaultdict[Kind, list[AttackRow]](list)
     for row in rows:
@@ -300,9 +299,15 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
 
 
 def paired_difference(returns: Sequence[float], others: Sequence[float]) -> MeanWithInterval:
-    """The mean of ``returns - others``, episode by episode."""
-    difference = np.asarray(returns, np.float64) - np.asarray(others, np.float64)
+    """The mean of ``returns - others``, episode by episode, over those that both have, the first ones."""
+    difference = paired_differences(returns, others)
     return MeanWithInterval(float(difference.mean()), *mean_interval(difference), caveat(difference))
+
+
+def held(row: AttackRow, clean: AttackRow) -> str:
+    """How many of the episodes a row holds, where it has fewer than the one without an attack; else ""."""
+    count, whole = (len(one.row["returns"]) for one in (row, clean))
+    return f" on {count} of {whole} episodes" if count < whole else ""
 
 
 def _marks(row: Row) -> str:

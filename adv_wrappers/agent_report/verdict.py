@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from adv_wrappers.agent_report.advice import NextStep, hardening, words_of_agent
 from adv_wrappers.agent_report.eps_sweep import NO_LOSS, half_return
-from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow, feature_name, known_features
+from adv_wrappers.agent_report.rows_by_section import AgentSections, AttackRow, feature_name, held, known_features
 from adv_wrappers.agent_report.what_the_report_chose_and_why import ReportChoices
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_statistics import unseen
@@ -130,8 +130,8 @@ def _leaves(row: AttackRow | None) -> str | None:
 
 
 def _lost(agent: AgentSections, row: AttackRow) -> float:
-    """What a row takes of the mean return."""
-    return _mean(agent.clean) - _mean(row)
+    """What a row takes of the mean return, on the episodes that it holds."""
+    return -row.change.mean
 
 
 def _strongest(agent: AgentSections) -> tuple[tuple[float, AttackRow], ...]:
@@ -270,7 +270,7 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
         return (
             f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} {whole} "
             f"({_attack_name(one)}); one of {where} takes {number_text(lost)} "
-            f"({_attack_name(row)}).{below}"
+            f"({_attack_name(row)}{held(row, agent.clean)}).{below}"
         )
     taken = f"{number_text(lost)} of {number_text(clean)}"
     if clean <= 0 or _mean(row) < 0:
@@ -279,7 +279,7 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
         what = ", ".join(row.keys) or "what the agent sees"
         return f"Other values of {what} take {taken} ({row.label}).{below}"
     start = f"{row.label} takes" if eps is None else f"An error of {size} takes"
-    return f"{start} {taken}{'' if eps is None else f' ({_attack_name(row)})'}.{below}"
+    return f"{start} {taken}{'' if eps is None else f' ({_attack_name(row)}{held(row, agent.clean)})'}.{below}"
 
 
 def _own_unit(agent: AgentSections, row: AttackRow) -> str:

@@ -37,6 +37,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ from adv_wrappers.evaluation.targeted_attacks_toward_every_action import ForcedA
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -154,17 +156,21 @@ class BeamSearch:
         episodes: the victim and the environment.
         attacks: find the actions that can be forced.
         width: how many states of every episode are kept, a power of two.
+
+    Attributes:
+        steps: how far the last :meth:`run` came.
     """
 
     def __init__(self, episodes: DeterministicEpisodes, attacks: TargetedAttacks, width: int) -> None:
         self.episodes, self.attacks = episodes, attacks
-        self.groups = width.bit_length()
+        self.groups, self.steps = width.bit_length(), 0
 
     def run(
         self,
         seeds: Sequence[int],
         on_end: Callable[[], None] = lambda: None,
         on_step: Callable[[int], None] = lambda states: None,
+        until: Deadline | None = None,
     ) -> list[BeamEpisode]:
         """Search the episodes of some seeds side by side.
 
@@ -172,6 +178,8 @@ class BeamSearch:
             seeds: of the episodes.
             on_end: called whenever one is done.
             on_step: called after every step with the number of states that go on; what it raises ends the search.
+            until: when the search stops; each episode then goes on without an attack, from the state that promises
+                least.
 
         Raises:
             SnapshotError: for an environment that can neither be saved nor replayed.
@@ -180,10 +188,13 @@ class BeamSearch:
         found = [BeamEpisode(seed, self.episodes.reset(seed), self.groups) for seed in seeds]
         beam = [BeamState(one.first, i, 0, np.ones(self.groups, bool), None) for i, one in enumerate(found)]
         self.attacks.begin(seeds[0])
-        t = 0
+        self.steps = 0
         while beam:
+            if until is not None and until.passed:
+                self._go_on_alone(beam, found)
+                break
             after: list[list[tuple[BeamState, float]]] = [[] for _ in found]
-            children = list(self._children(beam, found, t))
+            children = list(self._children(beam, found, self.steps))
             for child, promise in zip(children, self._promises(children).tolist(), strict=True):
                 after[child.episode].append((child, promise))
             going = {state.episode for state in beam}
@@ -192,8 +203,23 @@ class BeamSearch:
             for _ in going - {state.episode for state in beam}:
                 on_end()
             on_step(len(beam))
-            t += 1
+            self.steps += 1
         return found
+
+    def _go_on_alone(self, beam: list[BeamState], found: list[BeamEpisode]) -> None:
+        """Follow the victim's own way to the end, in each episode from the state that promises the lowest return."""
+        least = dict[int, tuple[float, BeamState]]()
+        for state, promise in zip(beam, self._promises(beam).tolist(), strict=True):
+            if state.episode not in least or promise < least[state.episode][0]:
+                least[state.episode] = promise, state
+        for _, state in least.values():
+            node = state.node
+            while True:
+                after = self.episodes.step(node, self.episodes.actions(self.episodes.batch([node.observation]))[0])
+                if after.over:
+                    break
+                node = self.episodes.save(after)
+            found[state.episode].end(state.group, after.total, state.path)
 
     def _children(self, beam: list[BeamState], found: list[BeamEpisode], t: int) -> Iterator[BeamState]:
         """The states after one more step at which the episode goes on; returns of those that end there are kept."""
@@ -372,7 +398,7 @@ class FoundPerturbations:
     Attributes:
         threat: plays them, in :func:`adv_wrappers.evaluate` with the same episodes and seed and wherever else an
             environment is reset with one of ``seeds``.
-        seeds: the seeds of the episodes.
+        seeds: the seeds of the episodes that were searched, the first ones of those that were asked for.
         returns: the lowest returns that the search reached; float64 ``[E]``.
         perturbed: how many steps of each are perturbed; int64 ``[E]``.
         nodes: how many steps were simulated; int64 ``[E]``.
@@ -409,6 +435,8 @@ def beam_search(
     out: str | Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     on_step: Callable[[int], None] = lambda states: None,
+    together: int = TOGETHER,
+    until: Deadline | None = None,
 ) -> FoundPerturbations:
     """Search whole episodes for perturbed observations that leave a deterministic victim a low return.
 
@@ -427,6 +455,10 @@ def beam_search(
         progress: called as ``progress("beam", episodes finished, episodes)``.
         on_step: called after every step of the search with the number of states that go on, of the episodes that are
             searched side by side; what it raises ends the search.
+        together: how many episodes are searched side by side: the last digits of what is found depend on it.
+        until: when the search stops; None for never. What was found by then is kept: of the episodes whose search
+            ended, and of those under way, if they came further or there are no others. So the episodes that withstand
+            a search, which takes longest there, are not left out.
 
     Raises:
         VictimError: for a victim that samples, is recurrent, or has no gradient.
@@ -448,7 +480,7 @@ def beam_search(
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     width, steps = integer("width", width, 1), integer("steps", steps, 1)
     width = 1 << width.bit_length() - 1
-    restarts = integer("restarts", restarts, 1)
+    restarts, together = integer("restarts", restarts, 1), integer("together", together, 1)
     budget = needed_budget("a beam search", eps, scale, within, zero=True)
     if frame_budget(budget) is not budget:
         depends = f"a beam search takes the budget of a single step, and {budget.name} depends on what was shown before"
@@ -467,25 +499,34 @@ def beam_search(
             "steps": steps,
             "restarts": restarts,
             "quantize": quantize,
+            "together": together,
             "rankings": list(_RANKINGS),
         }
         folder = Path(out) if out is not None and victim.is_known and environment.is_known else None
         known = None if folder is None else _known(folder, settings, attacks.threat.budget)
-        if known is not None:
+        if known is not None and len(known.seeds) == episodes:
             return known
         search, done = BeamSearch(played, attacks, width), itertools.count(1)
         on_end = (lambda: None) if progress is None else (lambda: progress("beam", next(done), episodes))
         if progress is not None:  # the first episode may take minutes
             progress("beam", 0, episodes)
-        found = list[BeamEpisode]()
-        for start in range(0, episodes, TOGETHER):
-            found += search.run(seeds[start : start + TOGETHER], on_end, on_step)
+        found, least = list[BeamEpisode](), math.inf  # and the steps of the search that took fewest
+        for start in range(0, episodes, together):
+            part = search.run(seeds[start : start + together], on_end, on_step, until)
+            over = until is not None and until.passed
+            if not over or search.steps > least or not found:
+                found += part
+            if over:
+                break
+            least = min(least, search.steps)
+    if known is not None and len(known.seeds) >= len(found):  # an earlier search, whose time was over too
+        return known
     steps_ = [step for one in found for step in one.record()]
     how = RecordedPerturbations(steps_)
     how = how if out is None else how.save(Path(out) / _RECORD)
     result = FoundPerturbations(
         ThreatModel("observation", how, attacks.threat.budget),
-        tuple(seeds),
+        tuple(seeds[: len(found)]),
         np.array([one.lowest[-1] for one in found]),
         np.array([len(one.record()) for one in found]),
         np.array([one.nodes for one in found]),

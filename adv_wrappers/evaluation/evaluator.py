@@ -107,11 +107,17 @@ class Evaluator:
         layers = [json_form(layer) for layer in self.stacks[i].layers]
         target = getattr(self.target, "function", None)
         known = self.victim.is_known and self.environment.is_known and is_named(target)
-        return row_key(self.about, layers, self.draws[i], self.sampled) if known else None
+        seeds = self._seeds(i)
+        about = {**self.about, "episodes": len(seeds), "episode_seeds": tuple(seeds)}
+        return row_key(about, layers, self.draws[i], self.sampled) if known else None
+
+    def _seeds(self, i: int) -> list[int]:
+        """The seeds of the episodes of a cell."""
+        return self.seeds[: self.stacks[i].episodes]
 
     def plays(self, i: int) -> int:
         """The number of episodes of a cell, every draw counted."""
-        return self.draws[i] * len(self.seeds)
+        return self.draws[i] * len(self._seeds(i))
 
     def stages(self, i: int) -> Generator[list[Block], list[BlockResult], Row]:
         """The blocks of a cell that are played next, as a generator that is sent what they measured.
@@ -119,11 +125,11 @@ class Evaluator:
         Returns:
             The columns of its row that the cell decides.
         """
-        samples: list[ObservationSample] = []
-        draws = play_draws(self.draws[i], len(self.seeds), self.episodes.by)
+        samples, seeds = list[ObservationSample](), self._seeds(i)
+        draws = play_draws(self.draws[i], len(seeds), self.episodes.by)
         numbers, first = next(draws), True  # the sample is of the first two draws
         while True:
-            every = self.seeds * (len(numbers) // len(self.seeds))
+            every = seeds * (len(numbers) // len(seeds))
             found = yield [
                 Block(
                     i,

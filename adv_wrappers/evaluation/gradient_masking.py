@@ -20,7 +20,7 @@ from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.square import Square
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow, setting_of
-from adv_wrappers.evaluation.return_statistics import mean_interval
+from adv_wrappers.evaluation.return_statistics import mean_interval, paired_differences
 
 _EFFORTS = ("steps", "queries")  # arguments of which more is never meant to be weaker
 _FAR = 0.1  # of what was taken: from here on more steps that take more have not converged
@@ -65,7 +65,7 @@ def no_stronger_than_noise(outcomes: Sequence[CheckedRow]) -> list[str]:
             continue
         same = [o for o in budget if _gradient_free(o) and _stronger(o, noise)]
         takes = clean is not None and _stronger(noise, clean)
-        for attack in (o for o in attacks if mean_interval(o.returns - noise.returns)[0] <= 0):
+        for attack in (o for o in attacks if mean_interval(paired_differences(o.returns, noise.returns))[0] <= 0):
             larger = [o for o in outcomes if takes and _larger_eps(o, attack) and _stronger(o, noise)]
             if same or larger:
                 best = min(same + larger, key=_mean)
@@ -166,7 +166,7 @@ def _means(one: CheckedRow, other: CheckedRow) -> str:
 
 def _stronger(one: CheckedRow, other: CheckedRow) -> bool:
     """Whether one attack leaves less than another, beyond the interval of the paired difference."""
-    return len(one.returns) > 1 and mean_interval(other.returns - one.returns)[0] > 0
+    return len(one.returns) > 1 and mean_interval(paired_differences(other.returns, one.returns))[0] > 0
 
 
 def _is(outcome: CheckedRow, *kinds: type) -> bool:

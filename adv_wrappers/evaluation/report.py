@@ -128,19 +128,25 @@ def compared(
         fixed: the one that ``general_impact`` counts from.
         known: the range of returns, at which intervals are cut: rows of an older release are not.
     """
-    clean = rows[0]["mean_return"] if rows else 0.0
+    means = [_mean_of_first(rows[0], row["episodes"]) for row in rows]
     ends = [return_statistics.cut((row["low"], row["high"]), row["mean_return"], known) for row in rows]
     return tuple(
         {
             **row,
             "low": low,
             "high": high,
-            "regret": return_statistics.regret(clean, row["mean_return"]),
+            "regret": return_statistics.regret(clean, row["mean_return"]),  # on the episodes that the row holds
             "impact": return_statistics.impact(clean, row["mean_return"], lowest),
             "general_impact": return_statistics.impact(clean, row["mean_return"], fixed),
         }
-        for row, (low, high) in zip(rows, ends, strict=True)
+        for row, clean, (low, high) in zip(rows, means, ends, strict=True)
     )
+
+
+def _mean_of_first(row: Row, count: int) -> float:
+    """The mean return over the first episodes of a row."""
+    whole: float = row["mean_return"]
+    return whole if count >= row["episodes"] else float(np.mean(row["returns"][:count]))
 
 
 def check_minimum(minimum: object) -> None:

@@ -25,7 +25,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
-from adv_wrappers.evaluation.return_statistics import mean_interval
+from adv_wrappers.evaluation.return_statistics import mean_interval, paired_differences
 from adv_wrappers.evaluation.statistical_power import too_few_episodes
 from adv_wrappers.format_threat_text import name_of
 from adv_wrappers.presets import presets
@@ -161,7 +161,7 @@ def whole_space_takes_nothing(outcomes: Sequence[CheckedRow], victim: Victim) ->
         layer = outcome.layers[0] if len(outcome.layers) == 1 else None
         if clean is None or layer is None or layer.on != "observation" or isinstance(layer.how, (Noise, Flip, Learned)):
             continue
-        if _covered(layer, victim) is not None and mean_interval(np.subtract(clean, outcome.returns))[0] <= 0:
+        if _covered(layer, victim) is not None and mean_interval(paired_differences(clean, outcome.returns))[0] <= 0:
             found.append(
                 f"{outcome.name} leaves the clean return ({outcome.returns.mean():.6g} of {np.mean(clean):.6g}) with a "
                 f"radius that covers the space: an attack that may show the agent anything should take something, so "
@@ -257,7 +257,7 @@ def learned_nothing(outcomes: Sequence[CheckedRow]) -> list[str]:
         f"{o.name} takes nothing of the clean return ({o.returns.mean():.6g} of {clean.mean():.6g}): its training may "
         f"have met no reward to learn from, so it says little of the agent"
         for o in trained
-        if clean is not None and mean_interval(clean - o.returns)[0] <= 0
+        if clean is not None and mean_interval(paired_differences(clean, o.returns))[0] <= 0
     ]
 
 

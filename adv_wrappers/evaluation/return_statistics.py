@@ -22,6 +22,12 @@ ReportRow = Mapping[str, Any]  # a row of a report, or a part of it
 KnownRange = tuple[float | None, float | None]  # the lowest and the highest return of an episode, where they are known
 
 
+def paired_differences(returns: Returns, others: Returns) -> NDArray[np.float64]:
+    """The differences ``returns - others`` of the episodes that both rows hold, the first ones; float64 ``[E]``."""
+    count = min(len(returns), len(others))
+    return np.subtract(returns[:count], others[:count], dtype=np.float64)
+
+
 def mean_interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
     """Interval of the mean: Student's t, corrected for skewness by Hall's cubic transformation (Hall 1992, section 2).
 

@@ -12,11 +12,15 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
-from adv_wrappers.evaluation.return_statistics import Returns, finite_returns, mean_interval, t_quantile
+from adv_wrappers.evaluation.return_statistics import (
+    Returns,
+    finite_returns,
+    mean_interval,
+    paired_differences,
+    t_quantile,
+)
 
 POWER = 0.8  # probability that a difference as large as the one that was seen is told from chance
 MOST_COUNTED = 10_000  # episodes; more are not counted
@@ -90,7 +94,7 @@ def too_few_episodes(outcomes: Sequence[CheckedRow]) -> list[str]:
 
 def _undecided(lower: CheckedRow, higher: CheckedRow, least: float) -> str | None:
     """The means of two rows, and the episodes that their difference needs; None where it is small, or established."""
-    differences = np.subtract(higher.returns, lower.returns)
+    differences = paired_differences(higher.returns, lower.returns)
     mean = float(differences.mean())
     if mean <= 0 or mean < least or mean_interval(differences)[0] > 0:
         return None

@@ -30,11 +30,14 @@ class ThreatStack:
         name: the text that names them in the report.
         layers: the threats, innermost first; empty for the clean run.
         transfer: whether one of them is aimed at another victim.
+        episodes: how many of the episodes are played, the first ones, as of a search that had no time for all; None
+            for all of them.
     """
 
     name: str
     layers: tuple[ThreatModel, ...]
     transfer: bool
+    episodes: int | None = None
 
 
 CLEAN_RUN = ThreatStack("none", (), False)

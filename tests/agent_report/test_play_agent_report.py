@@ -22,6 +22,7 @@ from adv_wrappers.agent_report import (
     eps_sweep,
     observation_ranges_in_clean_episodes,
     play_agent_report,
+    play_rows_until_deadline,
 )
 from adv_wrappers.agent_report.hardening import hardened_by
 from adv_wrappers.agent_report.play_agent_report import report
@@ -128,11 +129,13 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     """A gradient flips a guess by less than noise does, and is played at smaller eps for that."""
     monkeypatch.setattr(play_agent_report, "_STRONG", ("fgsm",))
     monkeypatch.setattr(play_agent_report, "_THOROUGH", ())
+    monkeypatch.setattr(eps_sweep, "_CLOSE", 1.5)
     told = list[str]()
     made = found(Plain(), Guess, tmp_path / "out", tell=told.append)
     left = {row["threat"]: row["mean_return"] for row in made.report.threats}
     names = [*left]
     assert any(sentence.startswith("fgsm, ") for sentence in told), "an attack has one name, told and on the page"
+    assert names[2].startswith("fgsm:"), "noise alone is no attack"
     assert names[1].startswith("noise:") and min(left[name] for name in names if "noise:eps=0.2," in name) > 10
     assert made.verdict.figure.attack == "fgsm" and made.verdict.figure.eps < 0.2
     strong = next(i for i, name in enumerate(names) if name.startswith("fgsm"))
@@ -141,21 +144,31 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     assert "(noise, fgsm)" in made.verdict.sentence and "rests on 5 episodes" in made.verdict.sentence
 
 
-@pytest.mark.parametrize(("why", "count"), [(None, 10), ("its states cannot be saved", 30)])
-def test_a_search_has_few_episodes_to_go_through(
-    why: str | None, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One over thirty did not finish, and so found nothing, where a tenth of the episodes would have lost all."""
-    monkeypatch.setattr(play_agent_report, "why_no_beam", lambda *given: why)
-    agent = victim(Plain())
-    environment = adv.Environment.of(Guess, agent)
-    folder = play_agent_report.ReportFolder(tmp_path, agent, environment, 0)
-    sections = play_agent_report._Sections(
-        agent, environment, folder, 1e5, time.monotonic(), None, 1, None, None, lambda _: None
-    )
-    ranges: Any = SimpleNamespace(image=False, choices=None, at=None, scale=None, seconds=1e-6, length=20.0)
-    sections.ranges = ranges
-    assert sections._episodes() == count
+    """It lost all of them, and a report that was short of time called an agent whole that falls to a search."""
+    now = [0.0]
+    monkeypatch.setattr(deadline, "clock", lambda: now[0])
+    monkeypatch.setattr(play_agent_report, "_TOGETHER", 1)
+
+    class Clocked(gym.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            now[0] += 0.01
+            return super().step(action)
+
+    for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
+        monkeypatch.setattr(play_agent_report, name, ())
+    monkeypatch.setattr(play_agent_report, "_SEARCHED", 1)
+    slow = report("zoo:cartpole-ppo", lambda: Clocked(short_cartpole()), MINUTES, out=tmp_path / "out", episodes=6)
+    searched = [row for row in slow.report.threats if "<recorded>" in row["threat"]]
+    cut = [row for row in searched if row["episodes"] < 6]
+    assert cut and all(len(row["returns"]) == row["episodes"] for row in cut)
+    [clean] = [row for row in slow.report.threats if row["threat"] == "none"]
+    for row in cut:
+        assert row["regret"] == pytest.approx(np.mean(clean["returns"][: row["episodes"]]) - row["mean_return"])
+    assert f"on {cut[0]['episodes']} of 6 episodes" in slow.page.read_text()
+    assert now[0] < 70
 
 
 def short_cartpole() -> Any:
@@ -172,8 +185,10 @@ def test_whole_episodes_are_searched_before_weak_attacks(tmp_path: Path, monkeyp
     made = report("zoo:cartpole-ppo", short_cartpole, MINUTES, out=tmp_path / "out", episodes=1)
     figure = made.verdict.figure
     assert figure is not None and figure.attack == "episode search" and figure.eps is not None
-    left = {row["threat"]: row["mean_return"] for row in made.report.threats if row["threat"].startswith("noise")}
-    assert figure.eps < 0.4 and figure.value <= 25 and any("eps=0.2," in name for name in left)
+    left = {
+        row["threat"]: row["mean_return"] for row in made.report.threats if row["threat"].startswith("fgsm:eps=0.2,")
+    }
+    assert figure.eps < 0.4 and figure.value <= 25 and min(left.values()) == 40
     assert "(episode search)" in made.verdict.sentence
 
 
@@ -358,6 +373,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> type[Slow]:
     monkeypatch.setattr(Slow, "now", 0.0)
     monkeypatch.setattr(deadline, "clock", lambda: Slow.now)
     monkeypatch.setattr(observation_ranges_in_clean_episodes, "time", SimpleNamespace(perf_counter=lambda: Slow.now))
+    timer = functools.partial(play_rows_until_deadline.StepTimer, clock=lambda: Slow.now)
+    monkeypatch.setattr(play_rows_until_deadline, "StepTimer", timer)
     return Slow
 
 

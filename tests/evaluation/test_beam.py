@@ -17,6 +17,7 @@ from adv_wrappers.evaluation.beam import BeamSearch, RankedStates, beam_search
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.targeted_attacks_toward_every_action import TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
+from adv_wrappers.utils import deadline
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 from tests.evaluation.test_optimal_timing import Drifting, Handle, Recurrent, Walk, agent
@@ -121,6 +122,33 @@ def test_what_was_found_is_kept_in_a_folder(tmp_path, monkeypatch):
         assert len(searched) == (2 if "env" in other else 1)
     (tmp_path / "perturbations.npz").write_bytes(b"PK")
     assert (beam_search(agent(), Walk, EPS, episodes=3, seed=1, out=tmp_path).nodes > 0).all()
+
+
+def test_a_search_whose_time_is_over_keeps_the_episodes_that_it_came_to(tmp_path, monkeypatch):
+    """Every step of the search takes a second. One that came further than another withstands longer, and counts."""
+    now, steps = [0.0], [0]
+    monkeypatch.setattr(deadline, "clock", lambda: now[0])
+
+    def step(states):
+        now[0] += 1
+        steps[-1] += 1
+        if not states:
+            steps.append(0)
+
+    given = {"episodes": 6, "seed": 3, "width": 4, "together": 1, "on_step": step}
+    whole = beam_search(agent(), Walk, EPS, **given)
+    which = next(i for i in range(1, 6) if steps[i] >= min(steps[:i]) + 2)
+    before, least = sum(steps[:which]), min(steps[:which])
+    for seconds, count in ((0, 1), (before, which), (before + least, which + 1)):
+        found = beam_search(agent(), Walk, EPS, out=tmp_path, until=deadline.Deadline(seconds + 0.5), **given)
+        assert found.seeds == whole.seeds[:count] and (found.returns >= whole.returns[:count]).all()
+        report = evaluate(agent(), Walk, [found.threat], episodes=count, seed=3)
+        assert report.threats[1]["returns"] == pytest.approx(found.returns.tolist(), abs=1e-12)
+        assert seconds == 0 or (found.returns[:which] == whole.returns[:which]).all()
+    found = beam_search(agent(), Walk, EPS, out=tmp_path, until=deadline.Deadline(0.5), **given)
+    assert len(found.seeds) == which + 1, "more was found before"
+    again = beam_search(agent(), Walk, EPS, out=tmp_path, **given)
+    assert again.to_dict() == whole.to_dict(), "what was cut short is searched again"
 
 
 def test_a_single_environment_plays_it_too():
