@@ -26,8 +26,8 @@ from adv_wrappers.registry import register_all
 
 if TYPE_CHECKING:
     from adv_wrappers import atari as atari
-    from adv_wrappers.all_attacks import *  # noqa: F403
     from adv_wrappers.public import *  # noqa: F403
+    from adv_wrappers.threats.all_attacks import *  # noqa: F403
 
 __version__ = "0.2.0"
 
@@ -46,15 +46,6 @@ class _Package(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__all__})
-
-    @property
-    def presets(self) -> Any:
-        """The table of presets, and not the module of the same name, whose import binds it here too."""
-        return importlib.import_module(f"{__name__}.public").presets
-
-    @presets.setter
-    def presets(self, module: ModuleType) -> None:
-        pass
 
 
 sys.modules[__name__].__class__ = _Package

@@ -6,10 +6,8 @@ import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from adv_wrappers import all_attacks
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Forces, Hybrid, Induce, Timed
 from adv_wrappers.agent_report.play_agent_report import report
-from adv_wrappers.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.campaign import Plan, run, run_suite
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
@@ -20,6 +18,7 @@ from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
+from adv_wrappers.environments.ids import register
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.backdoor_rate import backdoor_rate
 from adv_wrappers.evaluation.environments import Environment
@@ -28,12 +27,13 @@ from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.iqm_and_performance_profiles import aggregate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.worst_dynamics import worst_dynamics
-from adv_wrappers.make_adversarial_envs import register
-from adv_wrappers.presets import presets, threat
 from adv_wrappers.testing import assert_robust
+from adv_wrappers.threats import all_attacks
+from adv_wrappers.threats.all_attacks import *  # noqa: F403 - every attack
+from adv_wrappers.threats.presets import presets, threat
+from adv_wrappers.training.critic import train_critic
+from adv_wrappers.training.dynamics import train_dynamics
 from adv_wrappers.training.imitation import imitate
-from adv_wrappers.training.train_critic import train_critic
-from adv_wrappers.training.train_dynamics import train_dynamics
 from adv_wrappers.victims import (
     Victim,
     from_module,
@@ -50,30 +50,30 @@ from adv_wrappers.wrappers.perturb_dynamics import PerturbDynamics
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 from adv_wrappers.wrappers.perturb_reward import PerturbReward
 from adv_wrappers.wrappers.plant_backdoor import PlantBackdoor
-from adv_wrappers.wrappers.probabilistic_timing_of_all_layers import ProbabilisticTiming
+from adv_wrappers.wrappers.probabilistic_timing import ProbabilisticTiming
 from adv_wrappers.wrappers.record_attack_statistics import RecordAttackStatistics
 from adv_wrappers.wrappers.schedule_budget import ScheduleBudget
 from adv_wrappers.wrappers.single_agent_env import SingleAgentEnv
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.wrap import wrap
 
 if TYPE_CHECKING:
-    from adv_wrappers.callbacks import RobustnessCallback, ScheduleBudgetCallback
-    from adv_wrappers.training.resilience_and_robustness import resilience, robustness
-    from adv_wrappers.training.train_adversary import train_adversary
-    from adv_wrappers.training.train_agent import train_agent
-    from adv_wrappers.training.train_opponent import train_opponent
+    from adv_wrappers.training.adversary import train_adversary
+    from adv_wrappers.training.agent import train_agent
+    from adv_wrappers.training.callbacks import RobustnessCallback, ScheduleBudgetCallback
+    from adv_wrappers.training.opponent import train_opponent
+    from adv_wrappers.training.resilience.resilience import resilience, robustness
     from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 
 # names and their modules, imported when they are asked for: Stable-Baselines3 and PettingZoo are extras
 _LATER = {
     "PerturbAgents": "wrappers.perturb_agents",
-    "RobustnessCallback": "callbacks",
-    "ScheduleBudgetCallback": "callbacks",
-    "resilience": "training.resilience_and_robustness",
-    "robustness": "training.resilience_and_robustness",
-    "train_adversary": "training.train_adversary",
-    "train_agent": "training.train_agent",
-    "train_opponent": "training.train_opponent",
+    "RobustnessCallback": "training.callbacks",
+    "ScheduleBudgetCallback": "training.callbacks",
+    "resilience": "training.resilience.resilience",
+    "robustness": "training.resilience.resilience",
+    "train_adversary": "training.adversary",
+    "train_agent": "training.agent",
+    "train_opponent": "training.opponent",
 }
 
 
@@ -123,7 +123,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.victims.saved_networks": ("Critic", "load_dynamics"),
     "adv_wrappers.campaign": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),
-    "adv_wrappers.certification.certified_ranges_over_eps": ("certified_ranges",),
+    "adv_wrappers.certification.ranges": ("certified_ranges",),
     "adv_wrappers.core.budgets": ("Budget",),
     "adv_wrappers.core.perturbation": ("Perturbation",),
     "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),
@@ -134,23 +134,23 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.evaluation.non_dominated_policies": ("non_dominated",),
     "adv_wrappers.evaluation.online_policy_selection": ("Exp3IX", "evaluate_adaptive", "select_online"),
     "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),
-    "adv_wrappers.rendering.side_by_side_view": ("AttackView",),
-    "adv_wrappers.training.resilience_result": ("Resilience", "Robustness"),
-    "adv_wrappers.training.train_agent": ("Hardened",),
-    "adv_wrappers.training.train_critic": ("scan_critics",),
-    "adv_wrappers.training.train_denoiser": ("train_denoiser",),
+    "adv_wrappers.rendering.attack_view": ("AttackView",),
+    "adv_wrappers.training.resilience.result": ("Resilience", "Robustness"),
+    "adv_wrappers.training.agent": ("Hardened",),
+    "adv_wrappers.training.critic": ("scan_critics",),
+    "adv_wrappers.training.denoiser": ("train_denoiser",),
     "adv_wrappers.victims.purified": ("Purified",),
     "adv_wrappers.wrappers.perturb_action": ("VectorPerturbAction",),
     "adv_wrappers.wrappers.perturb_dynamics": ("VectorPerturbDynamics",),
     "adv_wrappers.wrappers.perturb_reward": ("VectorPerturbReward",),
     "adv_wrappers.wrappers.adversary_env": ("VectorAdversaryEnv",),
     "adv_wrappers.wrappers.adversary_rewards": ("PerturbationCost",),
-    "adv_wrappers.wrappers.dmc_env": ("dmc",),
+    "adv_wrappers.environments.dmc": ("dmc",),
     "adv_wrappers.wrappers.perturb_observation": ("VectorPerturbObservation",),
     "adv_wrappers.wrappers.record_attack_statistics": ("VectorRecordAttackStatistics",),
     "adv_wrappers.wrappers.schedule_budget": ("VectorScheduleBudget",),
-    "adv_wrappers.wrappers.check_wrapper_order": ("check_order",),
-    "adv_wrappers.wrappers.probabilistic_timing_of_all_layers": ("VectorProbabilisticTiming",),
+    "adv_wrappers.wrappers.order": ("check_order",),
+    "adv_wrappers.wrappers.probabilistic_timing": ("VectorProbabilisticTiming",),
     "adv_wrappers.wrappers.sb3_layers": (
         "VecPerturbAction",
         "VecPerturbDynamics",

@@ -3,10 +3,10 @@
 ``import adv_wrappers``, ``adv-wrappers COMMAND --help``, errors of usage and completions in a shell read these names;
 the modules that they stand for import torch, which takes more than a second.
 
-Presets: :data:`adv_wrappers.presets.presets` has the presets themselves. Installed packages add theirs by entry points
-of the group ``adv_wrappers.presets``, whose names are read without importing them, until :func:`load_entry_points`
-does. Ids: ``adv/<preset>-v0`` for every preset (:mod:`adv_wrappers.make_adversarial_envs`), and thirty ids
-``adv-daylight/<Game>-<Transform>-v0`` (:mod:`adv_wrappers.atari.daylight_env_ids_per_game`).
+Presets: :data:`adv_wrappers.threats.presets.presets` has the presets themselves. Installed packages add theirs by
+entry points of the group ``adv_wrappers.presets``, whose names are read without importing them, until
+:func:`load_entry_points` does. Ids: ``adv/<preset>-v0`` for every preset (:mod:`adv_wrappers.environments.ids`), and
+thirty ids ``adv-daylight/<Game>-<Transform>-v0`` (:mod:`adv_wrappers.atari.daylight_ids`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import gymnasium as gym
 # presets
 
 GROUP = "adv_wrappers.presets"  # of entry points
-# those of this package, in the order of adv_wrappers/all_attacks.py and adv_wrappers/daylight
+# those of this package, in the order of adv_wrappers/threats/all_attacks.py and adv_wrappers/daylight
 NAMES = (
     "noise", "flip", "min-best", "fgsm", "pgd", "apgd", "multi-targeted", "min-played-q", "max-worst", "momentum",
     "min-q", "min-value", "max-diff", "robust-sarsa", "carlini-wagner", "square", "hop-skip-jump", "discrete-search",
@@ -105,8 +105,8 @@ def register_threats(id: str, kwargs: Mapping[str, Any]) -> None:
     register_id(
         id,
         kwargs,
-        "adv_wrappers.make_adversarial_envs:make_env",
-        "adv_wrappers.make_adversarial_envs:make_vec_env",
+        "adv_wrappers.environments.ids:make_env",
+        "adv_wrappers.environments.ids:make_vec_env",
     )
 
 
@@ -137,7 +137,7 @@ def register_all() -> None:
     """
     register_presets(names_without_importing())
     after_load.append(register_presets)
-    module = "adv_wrappers.atari.daylight_env_ids_per_game"
+    module = "adv_wrappers.atari.daylight_ids"
     for id, kwargs in daylight_ids().items():
         if id not in gym.registry:
             register_id(id, kwargs, f"{module}:make_daylight", f"{module}:make_daylight_vec")

@@ -64,9 +64,8 @@ from adv_wrappers.cli import main as adv_wrappers_command
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.format_threat_text import text_of
-from adv_wrappers.parse_threat_text import parse_when
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat, parse_when
+from adv_wrappers.threats.text import text_of
 from adv_wrappers.utils.text import split_stack
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

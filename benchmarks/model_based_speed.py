@@ -30,8 +30,8 @@ from torch import Tensor, nn
 import adv_wrappers as adv
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
+from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
-from adv_wrappers.wrappers.dmc_env import dmc
 
 ROWS, STEPS, ITERATIONS = 16, 10, 30
 VICTIM, ENV = "zoo:walker-stand-sac", "dm_control/walker-stand-v0"

@@ -19,7 +19,7 @@ import adv_wrappers as adv
 from adv_wrappers.agent_report.eps_sweep import halving_eps, strongest_by_eps
 from adv_wrappers.agent_report.play_rows_until_deadline import Trial
 from adv_wrappers.agent_report.rows_by_section import read_reports
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 
 AGENTS = {
     "zoo:cartpole-dqn": "CartPole-v1",

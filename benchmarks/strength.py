@@ -42,7 +42,7 @@ import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.recurrence import BoundVictim
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 
 STATES, GRID, SEEDS = 512, 41, 3
 PLAIN = "min-best:steps=10,step=0.25"

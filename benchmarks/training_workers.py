@@ -27,7 +27,7 @@ from typing import Any
 
 from timing import Data, Page, Results, prose, table
 
-from adv_wrappers.training.train_adversary import train_adversary
+from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.utils.processes import warm_pool
 
 ENV, VICTIM, EPS = "Hopper-v5", "zoo:hopper-ppo", 0.075

@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import adv_wrappers  # noqa: E402
 from adv_wrappers.cli import main as cli  # noqa: E402
-from adv_wrappers.presets import presets  # noqa: E402
+from adv_wrappers.threats.presets import presets  # noqa: E402
 
 GENERATED = HERE / "_generated"
 
@@ -51,7 +51,7 @@ from adv_wrappers.daylight import *
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.games import transform_of
 from adv_wrappers.evaluation.return_statistics import impact, mean_interval
-from adv_wrappers.parse_threat_text import parse_when
+from adv_wrappers.threats.presets import parse_when
 torch.set_num_threads(1)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import adv_wrappers as adv
-from adv_wrappers.training.train_adversary import train_adversary
-from adv_wrappers.training.train_agent import Hardened, train_agent
+from adv_wrappers.training.adversary import train_adversary
+from adv_wrappers.training.agent import Hardened, train_agent
 
 ENV = "CartPole-v1"
 

@@ -41,8 +41,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import adv_wrappers as adv
 from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
-from adv_wrappers.training.robust_policy_losses import Radial
-from adv_wrappers.wrappers.dmc_env import dmc
+from adv_wrappers.environments.dmc import dmc
+from adv_wrappers.training.defences.losses import Radial
 
 TANH = {"activation_fn": torch.nn.Tanh, "net_arch": [64, 64]}
 MUJOCO: dict[str, Any] = {

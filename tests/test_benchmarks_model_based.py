@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 from tests.result_scripts import result_script, runs
 
 

@@ -14,10 +14,10 @@ import gymnasium as gym
 import pytest
 from click.testing import CliRunner
 
-from adv_wrappers import presets
 from adv_wrappers.campaign import SuiteReport
-from adv_wrappers.cli import evaluation, main, resilience_commands
+from adv_wrappers.cli import evaluation, main, resilience
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.threats import presets
 from adv_wrappers.victims import zoo_names
 from tests.episodes import short_episodes_of
 from tests.processes import python
@@ -355,7 +355,7 @@ def test_resilience_prints_table_6_and_draws(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == names
     assert all((out / name).read_bytes()[1:4] == b"PNG" for name in names if name.endswith(".png"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resilience_commands, "BUDGETS", range(1, 3))
+        patch.setattr(resilience, "BUDGETS", range(1, 3))
         again = CliRunner().invoke(main, [*MEASURE, "--profile", "1", "--out", str(out)])
     assert again.exit_code == 0 and "trained in" in again.output, again.output
     exact = json.loads((out / "profile.json").read_text())
@@ -382,7 +382,7 @@ def test_a_profile_of_negative_rewards_needs_the_lowest(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*words, "--lowest-reward", "-1"])
     assert done.exit_code == 2 and "--lowest-reward is for --profile, which is not given" in done.output
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resilience_commands, "BUDGETS", range(1, 2))
+        patch.setattr(resilience, "BUDGETS", range(1, 2))
         done = CliRunner().invoke(main, [*words, "--profile", "1"])
         assert done.exit_code == 2 and "expected rewards of at least --lowest-reward 0" in done.output, done.output
         done = CliRunner().invoke(main, [*words, "--profile", "1", "--lowest-reward", "-1"])
@@ -397,7 +397,7 @@ def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: py
     assert done.exit_code == 2 and "cannot write to the folder" in done.output
     assert "--out" in CliRunner().invoke(main, TRAIN).output
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    for name in ("train_adversary", "train_agent", "adversary_checkpoints", "train_agent_setup", "check_sb3_settings"):
+    for name in ("adversary", "agent", "settings"):
         monkeypatch.delitem(sys.modules, f"adv_wrappers.training.{name}", raising=False)
     for words in (TRAIN, ["train-agent", "CartPole-v1", "--adversary", "none"], [*SUITE, "--eps", "0.1"], MEASURE):
         done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])

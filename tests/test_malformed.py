@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, VictimAttack
-from adv_wrappers.format_threat_text import text_of
-from adv_wrappers.parse_threat_text import parse_when
-from adv_wrappers.presets import as_threat, parse_threat
+from adv_wrappers.threats.presets import as_threat, parse_threat, parse_when
+from adv_wrappers.threats.text import text_of
 from tests.laws.checks import adversary_of
 from tests.rigs import CARTPOLE, RIGS, ReplayEnv, vector
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers import all_attacks, errors, public
+from adv_wrappers import errors, public
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.threats import all_attacks
 
 BUDGETS = {"L0", "L2", "Linf", "Coupled", "Newest", "Plausible", "Sparse", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
@@ -53,7 +54,7 @@ ELSEWHERE = {
     "adv_wrappers.atari": {"RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"},
     "adv_wrappers.victims.saved_networks": {"Critic", "load_dynamics"},
     "adv_wrappers.certification.certificate": {"Certificate"},
-    "adv_wrappers.certification.certified_ranges_over_eps": {"certified_ranges"},
+    "adv_wrappers.certification.ranges": {"certified_ranges"},
     "adv_wrappers.core.budgets": {"Budget"},
     "adv_wrappers.core.perturbation": {"Perturbation"},
     "adv_wrappers.daylight": {"Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"},
@@ -61,25 +62,25 @@ ELSEWHERE = {
     "adv_wrappers.evaluation.beam": {"beam_search"},
     "adv_wrappers.evaluation.curves_from_stored_rows": {"Curves", "curves_of"},
     "adv_wrappers.errors": {kind.__name__ for kind in AdvWrappersError.__subclasses__()},
-    "adv_wrappers.rendering.side_by_side_view": {"AttackView"},
-    "adv_wrappers.training.train_critic": {"scan_critics"},
-    "adv_wrappers.training.train_denoiser": {"train_denoiser"},
-    "adv_wrappers.training.resilience_result": {"Resilience", "Robustness"},
-    "adv_wrappers.training.train_agent": {"Hardened"},
+    "adv_wrappers.rendering.attack_view": {"AttackView"},
+    "adv_wrappers.training.critic": {"scan_critics"},
+    "adv_wrappers.training.denoiser": {"train_denoiser"},
+    "adv_wrappers.training.resilience.result": {"Resilience", "Robustness"},
+    "adv_wrappers.training.agent": {"Hardened"},
     "adv_wrappers.evaluation.non_dominated_policies": {"non_dominated"},
     "adv_wrappers.evaluation.online_policy_selection": {"Exp3IX", "evaluate_adaptive", "select_online"},
     "adv_wrappers.evaluation.optimal_timing": {"fewest_perturbations", "resilience_profile"},
     "adv_wrappers.victims.purified": {"Purified"},
     "adv_wrappers.wrappers.adversary_rewards": {"PerturbationCost"},
-    "adv_wrappers.wrappers.dmc_env": {"dmc"},
+    "adv_wrappers.environments.dmc": {"dmc"},
     "adv_wrappers.campaign": {"AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"},
     "adv_wrappers.wrappers.perturb_action": {"VectorPerturbAction"},
     "adv_wrappers.wrappers.adversary_env": {"VectorAdversaryEnv"},
-    "adv_wrappers.wrappers.probabilistic_timing_of_all_layers": {"VectorProbabilisticTiming"},
+    "adv_wrappers.wrappers.probabilistic_timing": {"VectorProbabilisticTiming"},
     "adv_wrappers.wrappers.perturb_observation": {"VectorPerturbObservation"},
     "adv_wrappers.wrappers.record_attack_statistics": {"VectorRecordAttackStatistics"},
     "adv_wrappers.wrappers.schedule_budget": {"VectorScheduleBudget"},
-    "adv_wrappers.wrappers.check_wrapper_order": {"check_order"},
+    "adv_wrappers.wrappers.order": {"check_order"},
     "adv_wrappers.wrappers.sb3_layers": {
         "VecPerturbAction",
         "VecPerturbDynamics",
@@ -156,7 +157,6 @@ import adv_wrappers as adv
 assert {"adv/fgsm-v0", "adv/rotation-v0", "adv-daylight/Pong-JPEG-v0"} <= {*gym.registry}
 assert not hasattr(adv, "__wrapped__") and not hasattr(adv, "_repr_html_") and adv.__version__
 assert adv.errors.AdvWrappersError and "torch" not in sys.modules  # a module of the package is imported alone
-import adv_wrappers.presets  # binds the module to the name of the table
 assert adv.presets["pgd"].kind is adv.MinBest and adv.atari.atari and adv.daylight.rotate
 import adv_wrappers.public
 assert not {"stable_baselines3", "ray", "pettingzoo"} & {name.partition(".")[0] for name in sys.modules}  # extras
@@ -170,7 +170,7 @@ def test_names_are_imported_when_they_are_asked_for():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_name_and_a_module_of_the_package_are_two_for_presets_alone():
+def test_no_public_name_is_that_of_a_module_of_the_package():
     """Importing a module binds it in the package, where a public name of its own would be lost."""
     root = Path(adv.__file__).parent
-    assert PUBLIC & {path.stem for path in (*root.glob("*.py"), *root.glob("*/"))} == {"presets"}
+    assert PUBLIC & {path.stem for path in (*root.glob("*.py"), *root.glob("*/"))} == set()

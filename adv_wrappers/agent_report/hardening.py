@@ -14,7 +14,7 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import ADVERSARIES,
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.training.training_method import Tried, hardened_before, tried_in
+from adv_wrappers.training.method import Tried, hardened_before, tried_in
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.victims.victim import Victim
 
@@ -58,8 +58,8 @@ def hardened_by(victim: Victim, environment: Environment | None = None, beside: 
         beside: a folder whose folders may hold trainings that began with it, or None.
     """
     try:
-        from adv_wrappers.training.convert_victims_to_sb3_agents import networks_of_agent
-        from adv_wrappers.training.train_agent_setup import check_spaces, victim_and_algorithm
+        from adv_wrappers.training.agent import check_spaces, victim_and_algorithm
+        from adv_wrappers.training.sb3_agents import networks_of_agent
 
         initial, algorithm = victim_and_algorithm(victim, None)
         networks_of_agent(victim)
@@ -106,7 +106,7 @@ def training_step_seconds(
             raise OutOfTime
 
     try:
-        from adv_wrappers.training.train_agent import train_agent
+        from adv_wrappers.training.agent import train_agent
 
         q = victim.kind == "q"
         short: dict[str, Any] = {"learning_starts": rows} if q else {"n_steps": each}

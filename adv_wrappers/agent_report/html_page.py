@@ -49,7 +49,7 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import AttackedFram
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.return_statistics import LEAST_EPISODES, footnotes
-from adv_wrappers.presets import presets
+from adv_wrappers.threats.presets import presets
 from adv_wrappers.utils.files import probe_file, write
 
 if TYPE_CHECKING:

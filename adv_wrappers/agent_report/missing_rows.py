@@ -22,8 +22,8 @@ from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.evaluation.environments import Environment, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
-from adv_wrappers.format_threat_text import without_number
-from adv_wrappers.presets import as_threat
+from adv_wrappers.threats.presets import as_threat
+from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.text import duration, split_stack
 from adv_wrappers.victims import load_victim

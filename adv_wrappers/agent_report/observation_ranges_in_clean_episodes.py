@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from adv_wrappers.agent_report.what_the_report_chose_and_why import FeatureSpread
 from adv_wrappers.core.spaces import At, Field, Key, keys_in, leaf_keys
 from adv_wrappers.core.types import Array, Space
+from adv_wrappers.environments.checked import is_limited
+from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base_layer import AnyEnv
-from adv_wrappers.wrappers.checked_env import is_limited
-from adv_wrappers.wrappers.dmc_env import feature_names
+from adv_wrappers.wrappers.layer import AnyEnv
 
 MOST_STEPS = 10_000  # of clean episodes, whose observations are looked at
 _OUTSIDE = 0.025  # share of the observations left out at either end of a range

@@ -45,6 +45,7 @@ from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.budgets import L0, Linf, Valid
 from adv_wrappers.core.spaces import At, keys_in
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.environments.checked import with_place
 from adv_wrappers.errors import (
     AdvWrappersError,
     Argument,
@@ -64,7 +65,7 @@ from adv_wrappers.evaluation.observation_under_threats import daylight_threats
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding
@@ -72,7 +73,6 @@ from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.text import duration
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.checked_env import with_place
 from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
 
 _RESERVE = 3.0  # seconds that are kept for the page, before it is known how long one takes
@@ -973,7 +973,7 @@ class _Sections:
 
     def _trained(self, kind: str, steps: int, seed: int, budget: Linf, until: Deadline) -> Learned:
         """An adversary after some steps of training; :class:`OutOfTime` once ``until`` has passed."""
-        from adv_wrappers.training.train_adversary import train_adversary
+        from adv_wrappers.training.adversary import train_adversary
 
         return train_adversary(
             kind, self.environment, self.victim, steps=steps, within=budget, checks=1 if steps == _SAMPLE_STEPS else 5,

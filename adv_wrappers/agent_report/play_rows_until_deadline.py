@@ -20,7 +20,7 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.utils.threads import one_thread

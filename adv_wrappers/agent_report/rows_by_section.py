@@ -30,7 +30,7 @@ from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.return_statistics import caveat, mean_interval, paired_differences
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
-from adv_wrappers.format_threat_text import without_number
+from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.text import split_arguments
 
 Kind = Literal[

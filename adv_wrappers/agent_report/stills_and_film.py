@@ -14,14 +14,14 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import AttackedFram
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.observation_under_threats import compare_threats
-from adv_wrappers.rendering.observation_pixels import amplified_difference, gain_for, largest_change, to_pixels
-from adv_wrappers.rendering.side_by_side_view import AttackView
+from adv_wrappers.rendering.attack_view import AttackView
+from adv_wrappers.rendering.pixels import amplified_difference, gain_for, largest_change, to_pixels
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.wrap import wrap
 
 FILM_FILE = "film.webp"
 _STEP = 100  # of the stills

@@ -23,7 +23,7 @@ import numpy as np
 from adv_wrappers.agent_report.rows_by_section import AttackRow, Curve, MeanWithInterval, Sweep, feature_names
 from adv_wrappers.agent_report.what_the_report_chose_and_why import CertifiedReturn, FeatureSpread
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure
+from adv_wrappers.rendering.plots import bottom_spine_only, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

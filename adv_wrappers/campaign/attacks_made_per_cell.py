@@ -25,7 +25,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError, OutputError
 from adv_wrappers.evaluation.environments import Environment, json_value
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
+from adv_wrappers.threats.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
 from adv_wrappers.utils.text import split_arguments
 from adv_wrappers.victims import Victim

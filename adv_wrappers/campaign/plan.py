@@ -17,8 +17,8 @@ from typing import Any
 
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import MOST_DRAWS, MOST_ENVS, MOST_EPISODES, Episodes
-from adv_wrappers.presets import as_threat, parse_threat
-from adv_wrappers.training.training_folder import MOST_SEED, MOST_TRAINING_STEPS
+from adv_wrappers.threats.presets import as_threat, parse_threat
+from adv_wrappers.training.folder import MOST_SEED, MOST_TRAINING_STEPS
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.frozen import set_fields

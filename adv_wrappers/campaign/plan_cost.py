@@ -37,8 +37,8 @@ from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.return_statistics import t_quantile
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.registry import SAMPLE_SHARE
-from adv_wrappers.rendering.fit_table_to_width import PrintedTable
-from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.training.folder import read_record
 from adv_wrappers.utils.checks import check_number
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim

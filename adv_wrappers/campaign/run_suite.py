@@ -34,15 +34,9 @@ from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.report import Report, Row, number_text
 from adv_wrappers.evaluation.return_statistics import mean_interval
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
-from adv_wrappers.presets import parse_threat, threat, threat_layers
-from adv_wrappers.training.train_critic import SMALL, CriticSetting
-from adv_wrappers.training.training_folder import (
-    check_counts,
-    check_same,
-    describe_settings,
-    described,
-    described_victim,
-)
+from adv_wrappers.threats.presets import parse_threat, threat, threat_layers
+from adv_wrappers.training.critic import SMALL, CriticSetting
+from adv_wrappers.training.folder import check_counts, check_same, describe_settings, described, described_victim
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import held, holding, write
 from adv_wrappers.utils.processes import check_workers

@@ -21,13 +21,13 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
-from adv_wrappers.presets import threat
-from adv_wrappers.training.train_critic import SMALL, CriticSetting
+from adv_wrappers.threats.presets import threat
+from adv_wrappers.training.critic import SMALL, CriticSetting
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base_layer import as_float
+from adv_wrappers.wrappers.layer import as_float
 
 SuiteProgress = Callable[[str, int, int], None]
 ONE_RUN = "one setting, one run"
@@ -51,7 +51,7 @@ class AttackSetting:
         train: whether attacks may be trained, which takes minutes to hours each.
         seed: seeds all trainings.
         steps: training steps of each adversary that learns.
-        critics: settings for :func:`adv_wrappers.training.train_critic.scan_critics`.
+        critics: settings for :func:`adv_wrappers.training.critic.scan_critics`.
         training: further arguments of :func:`adv_wrappers.train_adversary`.
         num_envs: the number of environments of trainings; None takes that of each training.
         dynamics: a model of the environment or its reference, or None.

@@ -23,12 +23,11 @@ from adv_wrappers.campaign.suite_attack_entry import (
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, VictimError
-from adv_wrappers.presets import threat
 from adv_wrappers.registry import FORMS
+from adv_wrappers.threats.presets import threat
+from adv_wrappers.training.critic import check_critic_settings, exploring_victim, scan_critics
+from adv_wrappers.training.folder import read_record
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
-from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
-from adv_wrappers.training.train_critic import check_critic_settings, scan_critics
-from adv_wrappers.training.training_folder import read_record
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.wrappers.adversary_config import as_actor
 
@@ -125,7 +124,7 @@ def _learned(name: str, kind: str, on: On, setting: AttackSetting) -> MadeAttack
 def import_train_adversary() -> Callable[..., Learned]:
     """Import ``train_adversary``; raises :class:`AdvWrappersError` where Stable-Baselines3 is not installed."""
     with imports_of_sb3("adversaries that learn"):
-        from adv_wrappers.training.train_adversary import train_adversary
+        from adv_wrappers.training.adversary import train_adversary
     return train_adversary
 
 
@@ -151,7 +150,7 @@ def imports_of_sb3(what: str) -> Iterator[None]:
 def check_training(training: Mapping[str, object]) -> None:
     """Raise :class:`ThreatError` for arguments that :func:`train_adversary` does not take, or that a suite sets."""
     train = import_train_adversary()
-    from adv_wrappers.training.check_sb3_settings import ALGORITHMS, check_settings, setting_names
+    from adv_wrappers.training.settings import ALGORITHMS, check_settings, setting_names
 
     algorithm = training.get("algorithm", "ppo")
     if algorithm not in ALGORITHMS:

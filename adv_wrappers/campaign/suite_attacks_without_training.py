@@ -29,7 +29,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, SLOW, check_no_budget, why_no_beam, why_threat_excluded
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.observation_under_threats import daylight_threats
-from adv_wrappers.presets import parse_threat, threat
+from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.victims.carrl import LowerBound
 from adv_wrappers.victims.victim import Victim
 

@@ -46,9 +46,8 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
-from adv_wrappers.rendering.fit_table_to_width import PrintedTable
-from adv_wrappers.training.train_critic import scan_critics
-from adv_wrappers.training.train_one_robust_sarsa_critic import CriticTraining, train_one_critic
+from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.training.critic import CriticTraining, scan_critics, train_one_critic
 from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.utils.text import duration, duration_between
 from adv_wrappers.utils.threads import one_thread

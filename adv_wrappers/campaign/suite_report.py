@@ -20,7 +20,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.least_return import described_range
 from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text
 from adv_wrappers.evaluation.return_statistics import caveat, footnotes, mean_interval, summary
-from adv_wrappers.rendering.fit_table_to_width import PrintedTable
+from adv_wrappers.rendering.table_width import PrintedTable
 from adv_wrappers.utils.files import write
 
 _OTHER_BUDGET = "‡"

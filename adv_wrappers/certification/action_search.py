@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.types import Array
+from adv_wrappers.environments.snapshot import StateFingerprints
 from adv_wrappers.evaluation.least_return import LeastReturn
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode, collection_paused
-from adv_wrappers.snapshots import StateFingerprints
 from adv_wrappers.utils.deadline import Deadline, TimedBatches
 
 SearchOrder = Literal["depth-first", "best-first"]
@@ -41,7 +41,7 @@ _NEVER_MET = 2000  # states after which a search looks no more for those that it
 
 
 class FollowedActions(Protocol):
-    """Which actions a search follows; ``PossibleActions`` of :mod:`.possible_actions_under_budget` are some."""
+    """Which actions a search follows; ``PossibleActions`` of :mod:`.possible_actions` are some."""
 
     def at(self, observations: Array) -> tuple[NDArray[np.bool_], Tensor]:
         """Of true observations ``[B, *S]`` the actions that an attack may bring about, and what ranks them, ``[B, A]``.

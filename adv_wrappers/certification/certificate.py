@@ -26,15 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.certification.action_search import ActionSearch, FollowedActions, SearchOrder
-from adv_wrappers.certification.certificate_of_all_starts import StateBoxSearch
-from adv_wrappers.certification.episodes_of_own_or_worst_actions import (
-    PathDeadlines,
-    own_action,
-    play_choices,
-    worst_possible_action,
-)
+from adv_wrappers.certification.all_starts import StateBoxSearch
+from adv_wrappers.certification.greedy_worst_case import PathDeadlines, own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.interval_dynamics import has_dynamics
-from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
+from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.threat import needed_budget
@@ -76,7 +71,7 @@ class Certificate:
             the search was not finished.
         lower_returns: lower bounds on the return under every attack within the budget; float64 ``[E]``, NaN where
             nothing was searched. In CartPole and MountainCar the larger one of the search's bound and that over boxes
-            of states (:mod:`adv_wrappers.certification.certificate_of_all_starts`).
+            of states (:mod:`adv_wrappers.certification.all_starts`).
         lowest_found: the lowest return of a sequence of possible actions that was followed to its end; float64 ``[E]``,
             NaN where nothing was searched, and infinity where none was. AWC is no higher; what attacks leave may be,
             where bounds allow actions that no attack brings about.
@@ -242,7 +237,7 @@ def certify(
             ``budget_s``; 0 for no search: then the clean path, GWC and ACR are computed alone. States that are open are
             kept in memory, some kilobytes each; of images a hundred.
         max_boxes: how many boxes of states are stepped for an episode at most, where the environment is one of those
-            that :func:`adv_wrappers.certification.certificate_of_all_starts.certify_all_starts` knows; a box takes far
+            that :func:`adv_wrappers.certification.all_starts.certify_all_starts` knows; a box takes far
             less time than a simulated step. None takes ten times ``max_nodes``.
         num_envs: how many environments are stepped side by side for GWC; None takes 32, or 8 for images.
         env_kwargs, make: as for :func:`adv_wrappers.evaluate`.

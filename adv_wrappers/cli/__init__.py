@@ -5,33 +5,33 @@ suite | threats | train-adversary | train-agent | train-critic | train-dynamics 
 """
 
 from adv_wrappers.cli import (
-    agent_report_command,
     campaign,
     certify,
     evaluation,
     imitate,
-    list_threats_and_victims,
-    look_at_threats,
+    lists,
+    look,
     plot,
-    resilience_commands,
-    standing_commands,
+    report,
+    resilience,
+    standing,
     suite,
     train,
 )
 from adv_wrappers.cli.main import main
 
 __all__ = [
-    "agent_report_command",
     "campaign",
     "certify",
     "evaluation",
     "imitate",
-    "list_threats_and_victims",
-    "look_at_threats",
+    "lists",
+    "look",
     "main",
     "plot",
-    "resilience_commands",
-    "standing_commands",
+    "report",
+    "resilience",
+    "standing",
     "suite",
     "train",
 ]

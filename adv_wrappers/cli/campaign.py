@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adv_wrappers.cli.common_options import POSITIVE, WORKERS
 from adv_wrappers.cli.interruption import Interrupted
 from adv_wrappers.cli.main import main, make_table
-from adv_wrappers.cli.print_table_or_json import json_asked, print_table, say, table_options
+from adv_wrappers.cli.options import POSITIVE, WORKERS
+from adv_wrappers.cli.output import json_asked, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import TrustError
 from adv_wrappers.registry import SAMPLE_SHARE

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from adv_wrappers.cli.common_options import (
+from adv_wrappers.cli.interruption import kept_ranges, resumable
+from adv_wrappers.cli.main import main
+from adv_wrappers.cli.options import (
     FOLDER,
     NUM_ENVS,
     POSITIVE,
@@ -21,9 +23,7 @@ from adv_wrappers.cli.common_options import (
     parse_scale,
     victim_options,
 )
-from adv_wrappers.cli.interruption import kept_ranges, resumable
-from adv_wrappers.cli.main import main
-from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
+from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.registry import BEAM_WIDTH, Method
 
@@ -94,7 +94,7 @@ def certify_(
     out: Path | None,
 ) -> None:
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""
-    from adv_wrappers.certification.certified_ranges_over_eps import certified_ranges
+    from adv_wrappers.certification.ranges import certified_ranges
 
     agent = load_agent(victim, trust, stats, select)
     with show_progress() as move, resumable(out, kept_ranges(radii)):

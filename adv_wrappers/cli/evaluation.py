@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
-from adv_wrappers.cli.common_options import (
+from adv_wrappers.cli.completion import complete_threat
+from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
+from adv_wrappers.cli.interruption import rows_kept
+from adv_wrappers.cli.main import main, print_if_unwritten
+from adv_wrappers.cli.options import (
     FOLDER,
     NUM_ENVS,
     POSITIVE,
@@ -22,11 +26,7 @@ from adv_wrappers.cli.common_options import (
     load_agent,
     victim_options,
 )
-from adv_wrappers.cli.completion import complete_threat
-from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
-from adv_wrappers.cli.interruption import rows_kept
-from adv_wrappers.cli.main import main, print_if_unwritten
-from adv_wrappers.cli.print_table_or_json import json_asked, print_rows, print_table, say, table_options
+from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.registry import BY

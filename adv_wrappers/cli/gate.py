@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adv_wrappers.cli.common_options import Command, finite_number
-from adv_wrappers.cli.print_table_or_json import say
+from adv_wrappers.cli.options import Command, finite_number
+from adv_wrappers.cli.output import say
 from adv_wrappers.utils.files import probe_file, write
 
 if TYPE_CHECKING:

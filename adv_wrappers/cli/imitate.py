@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from adv_wrappers.cli.common_options import (
+from adv_wrappers.cli.completion import complete_threat, complete_victim
+from adv_wrappers.cli.interruption import kept_rounds, resumable
+from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
     SEED,
@@ -20,17 +23,14 @@ from adv_wrappers.cli.common_options import (
     load_agent,
     repeated,
 )
-from adv_wrappers.cli.completion import complete_threat, complete_victim
-from adv_wrappers.cli.interruption import kept_rounds, resumable
-from adv_wrappers.cli.main import main, make_table
-from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
+from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.environments import EnvFactory
     from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.victims import Victim
-    from adv_wrappers.wrappers.base_layer import AnyEnv
+    from adv_wrappers.wrappers.layer import AnyEnv
 
 Kind = Literal["q", "logits", "mean", "gaussian", "action"]
 KINDS: tuple[Kind, ...] = ("q", "logits", "mean", "gaussian", "action")
@@ -92,10 +92,9 @@ def imitate_(
     if threats and no_attacks:
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
     agent = _victim(lambda: _made(env, env_kwargs, make), victim, kind, trust, select, stats)
-    from adv_wrappers.format_threat_text import text_of
-    from adv_wrappers.presets import threat
-    from adv_wrappers.training.collect_victim_answers import SOURCES
-    from adv_wrappers.training.imitation import RADII, imitate
+    from adv_wrappers.threats.presets import threat
+    from adv_wrappers.threats.text import text_of
+    from adv_wrappers.training.imitation import RADII, SOURCES, imitate
 
     chosen = () if no_attacks else threats or None
     with show_progress() as move, resumable(out, kept_rounds(rounds)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from adv_wrappers.cli.main import main
-from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
+from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.registry import CURVES_BY
 
 
@@ -28,7 +28,7 @@ from adv_wrappers.registry import CURVES_BY
 def plot(store: Path, x: str, y: str, hue: str, col: str | None, out: Path | None) -> None:
     """Draw curves from the rows of STORE, a file or a folder, and print their points."""
     from adv_wrappers.evaluation.curves_from_stored_rows import curves_of
-    from adv_wrappers.rendering.matplotlib_figures import format_of
+    from adv_wrappers.rendering.plots import format_of
     from adv_wrappers.utils.files import probe_file
 
     if out is not None:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adv_wrappers.cli.common_options import (
+from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
+from adv_wrappers.cli.interruption import kept_suite, resumable
+from adv_wrappers.cli.main import main, print_if_unwritten
+from adv_wrappers.cli.options import (
     FOLDER,
     NUM_ENVS,
     POSITIVE,
@@ -23,10 +26,7 @@ from adv_wrappers.cli.common_options import (
     parse_scale,
     victim_options,
 )
-from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
-from adv_wrappers.cli.interruption import kept_suite, resumable
-from adv_wrappers.cli.main import main, print_if_unwritten
-from adv_wrappers.cli.print_table_or_json import print_table, say, table_options
+from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.registry import SUITE_NAMES
 from adv_wrappers.utils.pace import EVERY_S

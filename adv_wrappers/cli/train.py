@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from adv_wrappers.cli.common_options import (
+from adv_wrappers.cli.completion import complete_victim
+from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
+from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.options import (
     ENV_WORKERS,
     FOLDER,
     POSITIVE,
@@ -32,10 +35,7 @@ from adv_wrappers.cli.common_options import (
     repeated,
     victim_options,
 )
-from adv_wrappers.cli.completion import complete_victim
-from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
-from adv_wrappers.cli.main import main, make_table
-from adv_wrappers.cli.print_table_or_json import json_asked, print_rows, print_table, say, table_options
+from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import arguments_named
 from adv_wrappers.registry import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
@@ -44,7 +44,7 @@ from adv_wrappers.utils.text import parse_value, split_arguments
 if TYPE_CHECKING:
     from adv_wrappers.core.budgets import Budget
     from adv_wrappers.evaluation.function_reference import MakeFunction
-    from adv_wrappers.training.train_agent import Hardened
+    from adv_wrappers.training.agent import Hardened
     from adv_wrappers.victims.saved_networks import Critic
 
 
@@ -158,7 +158,7 @@ def train_adversary_(
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     _check_tensorboard(tensorboard)
     from adv_wrappers.campaign.suite_attacks_that_train import import_train_adversary
-    from adv_wrappers.training.training_folder import read_record
+    from adv_wrappers.training.folder import read_record
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
     train, agent = import_train_adversary(), load_agent(victim, trust, stats, select, device)
@@ -204,7 +204,7 @@ def train_adversary_(
             env_kwargs=env_kwargs,
             make=make,
         )
-    from adv_wrappers.training.adversary_checkpoints import adversary_score  # needs Stable-Baselines3
+    from adv_wrappers.training.adversary import adversary_score  # needs Stable-Baselines3
 
     if form == BOTH:
         rows = [{"form": one, **row} for one in FORMS for row in read_record(out / one)]
@@ -309,7 +309,7 @@ def train_agent_(
     from adv_wrappers.campaign.suite_attacks_that_train import imports_of_sb3
 
     with imports_of_sb3("agents"):
-        from adv_wrappers.training.train_agent import train_agent
+        from adv_wrappers.training.agent import train_agent
     from adv_wrappers.core.budgets import Linf
     from adv_wrappers.evaluation.report import number_text
 
@@ -366,8 +366,8 @@ def train_agent_(
 
 def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
     """What to evaluate an agent under: what it was trained against, and an attack by gradients in its budget."""
-    from adv_wrappers.format_threat_text import text_of
-    from adv_wrappers.presets import threat
+    from adv_wrappers.threats.presets import threat
+    from adv_wrappers.threats.text import text_of
 
     found = [] if hardened.threat is None else [hardened.threat]
     if within is not None and all(one.on == "observation" for one in found):
@@ -440,8 +440,14 @@ def train_critic_(
         raise click.UsageError("--scale goes with --eps")
     from adv_wrappers.core.budgets import Linf
     from adv_wrappers.evaluation.return_statistics import footnotes
-    from adv_wrappers.training.train_critic import CRITIC_GRID, SMALL, check_scan_folder, default_budget, scan_critics
-    from adv_wrappers.training.train_one_robust_sarsa_critic import train_one_critic
+    from adv_wrappers.training.critic import (
+        CRITIC_GRID,
+        SMALL,
+        check_scan_folder,
+        default_budget,
+        scan_critics,
+        train_one_critic,
+    )
 
     agent = load_agent(victim, trust, stats, select)
     many = not chosen
@@ -522,7 +528,7 @@ def train_dynamics_(
 
     from adv_wrappers.attacks.targets import target_of
     from adv_wrappers.evaluation.report import number_text
-    from adv_wrappers.training.train_dynamics import HORIZONS, train_dynamics
+    from adv_wrappers.training.dynamics import HORIZONS, train_dynamics
 
     agent = load_agent(victim, trust, stats)
     with show_progress() as move, resumable(out):

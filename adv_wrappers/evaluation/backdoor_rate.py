@@ -14,12 +14,12 @@ from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.return_statistics import mean_interval
-from adv_wrappers.presets import as_threat
+from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.wrap import wrap
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from adv_wrappers.evaluation.return_statistics import (
 from adv_wrappers.evaluation.text_table import Tabular, TextTable
 from adv_wrappers.evaluation.threat_columns import argument_of, attack_label
 from adv_wrappers.registry import CURVES_BY
-from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines
-from adv_wrappers.rendering.fit_table_to_width import PrintedTable
+from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
+from adv_wrappers.rendering.table_width import PrintedTable
 from adv_wrappers.utils.checks import finite_float
 
 _OF_EPISODES = {  # columns that a row has of every episode, by what they are asked for as

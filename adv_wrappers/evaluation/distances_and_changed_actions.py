@@ -20,9 +20,9 @@ from adv_wrappers.evaluation.counts_that_warnings_need import count_unequal_answ
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.base_layer import AnyVectorEnv, Layer, layers
-from adv_wrappers.wrappers.count_changed_actions import ActionChanges
-from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
+from adv_wrappers.wrappers.changed_actions import ActionChanges
+from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer, layers
+from adv_wrappers.wrappers.record_actions import VectorActionRecorder
 
 _LOOKED_AT = (0, 16, 64)  # steps of a run at which the victim is asked twice, attacked ones for gradients
 _ROWS_LOOKED_AT = 8  # rows of these steps

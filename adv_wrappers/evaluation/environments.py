@@ -13,20 +13,20 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
-from adv_wrappers.atari.make_game_environments import is_atari, make_environment
-from adv_wrappers.atari.preprocessed_atari_env import atari
+from adv_wrappers.atari.env import atari
+from adv_wrappers.atari.games import is_atari, make_environment
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space
+from adv_wrappers.environments.checked import check_one, made_by, takes
+from adv_wrappers.environments.dmc import PREFIX, dmc
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, TrustError, ValueRangeError
 from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base_layer import AnyEnv
-from adv_wrappers.wrappers.check_wrapper_order import check_order
-from adv_wrappers.wrappers.checked_env import check_one, made_by, takes
-from adv_wrappers.wrappers.dmc_env import PREFIX, dmc
+from adv_wrappers.wrappers.layer import AnyEnv
+from adv_wrappers.wrappers.order import check_order
 
 MakeEnv = Callable[..., AnyEnv]
 EnvFactory = Callable[[], AnyEnv]
@@ -44,7 +44,7 @@ class Environment:
         kwargs: keyword arguments of that; None takes those of the victim's card if it names the same id.
         make: a function called as ``make(id, **kwargs)`` instead of ``gymnasium.make``.
         preprocessing: what an id is made by: ``"atari"``, :func:`adv_wrappers.atari.atari`; ``"dmc"``,
-            :func:`adv_wrappers.wrappers.dmc_env.dmc`; None, ``gymnasium.make``. :meth:`for_victim` chooses it.
+            :func:`adv_wrappers.environments.dmc.dmc`; None, ``gymnasium.make``. :meth:`for_victim` chooses it.
 
     Raises:
         SpaceError: if ``env`` is neither an id nor a function.

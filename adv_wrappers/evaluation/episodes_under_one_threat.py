@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.dmc import CONTROL_OBSERVATIONS, PREFIX, DmcVectorEnv, dmc_vector
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.distances_and_changed_actions import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
@@ -27,10 +28,8 @@ from adv_wrappers.evaluation.environments import EnvFactory, Environment, not_si
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base_layer import AnyEnv, AnyVectorEnv, layers
-from adv_wrappers.wrappers.dmc_env import CONTROL_OBSERVATIONS, PREFIX
-from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv, dmc_vector
-from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
+from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, layers
+from adv_wrappers.wrappers.record_actions import VectorActionRecorder
 
 
 class UnfinishedRows(When):

@@ -71,7 +71,7 @@ def evaluate(
         seed: seeds all randomness; at least 0.
         num_envs: the number of environments that are stepped at once; None takes 32, or 8 for images, and never more
             than ``episodes`` (and their draws). Tasks of the DeepMind Control Suite that
-            :class:`~adv_wrappers.wrappers.dmc_vector_env.DmcVectorEnv` knows step MuJoCo directly.
+            :class:`~adv_wrappers.environments.dmc.DmcVectorEnv` knows step MuJoCo directly.
         device: the device that a reference is loaded onto.
         env_kwargs: keyword arguments of the environment; None takes those of the victim's card, if it names the same
             id.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.errors import SimulationError, ValueRangeError
 from adv_wrappers.evaluation.best_of_several_draws import play_draws
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample, sampled_distances
@@ -31,7 +32,6 @@ from adv_wrappers.evaluation.threat_stacks import (
 )
 from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.dmc_env import feature_names
 
 PERTURBED = " (on an environment already perturbed by "  # in the name of the run without a threat
 

@@ -11,7 +11,7 @@ from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.object_by_name import object_by_name
 
 if TYPE_CHECKING:
-    from adv_wrappers.wrappers.base_layer import AnyEnv
+    from adv_wrappers.wrappers.layer import AnyEnv
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from adv_wrappers.evaluation.least_return import described_lowest_return
 from adv_wrappers.evaluation.read_rows_from_stores import RowSource, StoredRow, read_rows
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.text_table import Tabular, TextTable
-from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines
-from adv_wrappers.rendering.fit_table_to_width import PrintedTable
+from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
+from adv_wrappers.rendering.table_width import PrintedTable
 from adv_wrappers.utils.checks import check_integer, check_number, finite_float
 
 Scores = Mapping[str, NDArray[np.float64]]  # by environment, those of its runs

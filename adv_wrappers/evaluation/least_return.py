@@ -26,16 +26,16 @@ from gymnasium.wrappers import (
     TimeLimit,
 )
 
-from adv_wrappers.atari.make_game_environments import PressFire
-from adv_wrappers.atari.raw_screen_wrapper import RawFrames
+from adv_wrappers.atari.games import PressFire
+from adv_wrappers.atari.raw_screen import RawFrames
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.return_statistics import KnownRange
 from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.untrusted_files import named_code
-from adv_wrappers.wrappers.base_layer import AnyEnv, wrappers_of
 from adv_wrappers.wrappers.env_layer import EnvLayer
+from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
 
 _ROUNDING = 1e-12  # of a sum of at most some thousand rewards in float64, relatively
 

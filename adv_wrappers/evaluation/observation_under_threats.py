@@ -20,16 +20,16 @@ from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError, each_entry
 from adv_wrappers.evaluation import image_distances
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, MakeEnv
-from adv_wrappers.format_threat_text import caption, name_and_arguments
-from adv_wrappers.presets import as_threat, preset_in_errors
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
-from adv_wrappers.rendering.observation_pixels import FrameReader
+from adv_wrappers.rendering.pixels import FrameReader
+from adv_wrappers.threats.presets import as_threat, preset_in_errors
+from adv_wrappers.threats.text import caption, name_and_arguments
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.text import split_stack
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.base_layer import AnyEnv, layers
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.layer import AnyEnv, layers
+from adv_wrappers.wrappers.wrap import wrap
 
 # For games that the daylight paper does not have: numbers that change something and leave the picture readable.
 _TRANSFORMS = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.threat import fits
+from adv_wrappers.environments.dmc import DmcVectorEnv
 from adv_wrappers.errors import ValueRangeError, entry_in_errors
 from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
 from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
@@ -18,16 +19,15 @@ from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.presets import preset_in_errors
+from adv_wrappers.threats.presets import preset_in_errors
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base_layer import AnyVectorEnv
-from adv_wrappers.wrappers.check_wrapper_order import check_order
-from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv
 from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
-from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.order import check_order
+from adv_wrappers.wrappers.record_actions import VectorActionRecorder
+from adv_wrappers.wrappers.wrap import wrap
 
 
 @dataclass(frozen=True)

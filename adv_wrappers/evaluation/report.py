@@ -29,8 +29,8 @@ from adv_wrappers.evaluation.return_statistics import KnownRange, ReportRow, foo
 from adv_wrappers.evaluation.text_table import Tabular, TextTable
 from adv_wrappers.evaluation.threat_columns import row_label
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
-from adv_wrappers.rendering.fit_table_to_width import PrintedTable, fit_table
-from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
+from adv_wrappers.rendering.plots import ReturnsRow, plot_returns
+from adv_wrappers.rendering.table_width import PrintedTable, fit_table
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims.victim import Victim

@@ -18,7 +18,7 @@ from adv_wrappers.evaluation.environments import environment_text
 from adv_wrappers.evaluation.return_statistics import ReportRow
 from adv_wrappers.evaluation.text_table import plain
 from adv_wrappers.evaluation.threat_columns import attack_text, eps_of, row_label
-from adv_wrappers.format_threat_text import unique
+from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.files import probe
 

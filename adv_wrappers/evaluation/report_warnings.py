@@ -27,8 +27,8 @@ from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.gradient_masking import find_masking
 from adv_wrappers.evaluation.return_statistics import mean_interval, paired_differences
 from adv_wrappers.evaluation.statistical_power import too_few_episodes
-from adv_wrappers.format_threat_text import name_of
-from adv_wrappers.presets import presets
+from adv_wrappers.threats.presets import presets
+from adv_wrappers.threats.text import name_of
 from adv_wrappers.utils.checks import finite_float, is_integer
 from adv_wrappers.victims.saved_networks import Critic
 from adv_wrappers.victims.smoothed import Smoothed

@@ -2,7 +2,7 @@
 
 Weng et al. 2020 compare attacks by the total loss ``sum_t d(s_t, s_target)`` of an episode beside its return. It counts
 every control step, of the true states, where an environment that holds its actions tells of them
-(:class:`adv_wrappers.wrappers.dmc_env.ActionRepeat`).
+(:class:`adv_wrappers.environments.dmc.ActionRepeat`).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.possible_actions import possible_actions
-from adv_wrappers.wrappers.base_layer import as_float, floated
+from adv_wrappers.wrappers.layer import as_float, floated
 
 _ROWS, _IMAGES = (64, 1024), (2, 32)  # the least and the most observations that are attacked at once
 _FURTHER, _FURTHER_STEPS = 9, 2  # ascents toward what bounds allow and the first ascents missed, and their steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.evaluation.return_statistics import ReportRow
-from adv_wrappers.format_threat_text import without_number
+from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.text import parse_value, split_arguments
 
 

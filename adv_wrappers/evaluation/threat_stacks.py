@@ -13,11 +13,11 @@ from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always
 from adv_wrappers.errors import ThreatError, each_entry
-from adv_wrappers.format_threat_text import text_of, unique, without_number
-from adv_wrappers.presets import as_threat, preset_in_errors, threat_layers
+from adv_wrappers.threats.presets import as_threat, preset_in_errors, threat_layers
+from adv_wrappers.threats.text import text_of, unique, without_number
 from adv_wrappers.utils.text import split_stack
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.base_layer import AnyVectorEnv, layers
+from adv_wrappers.wrappers.layer import AnyVectorEnv, layers
 
 WORST = WorstAction.name
 

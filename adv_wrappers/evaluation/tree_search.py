@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.spaces import action_mask_of
 from adv_wrappers.core.types import Array, Info
+from adv_wrappers.environments.replay import record_for_replay
+from adv_wrappers.environments.snapshot import Snapshot, check_repeats, difference, random_states
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
-from adv_wrappers.snapshots import Snapshot, check_repeats, random_states, record_for_replay
-from adv_wrappers.snapshots.repeats_after_restore import difference
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.base_layer import AnyEnv, wrappers_of
+from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
 
 _LOOKED_AT = 32  # steps of an episode that must draw no random numbers, before anything is computed
 

@@ -32,7 +32,7 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.faults.dynamics import FixedDynamics
-from adv_wrappers.parse_threat_text import parse_when
+from adv_wrappers.threats.presets import parse_when
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers

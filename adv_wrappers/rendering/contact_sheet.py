@@ -27,14 +27,7 @@ from adv_wrappers.rendering.fourier_spectrum import (
     power_spectral_density,
     spectrum,
 )
-from adv_wrappers.rendering.matplotlib_figures import (
-    PixelFigure,
-    bottom_spine_only,
-    colour_mapped,
-    new_figure,
-    save_png,
-)
-from adv_wrappers.rendering.observation_pixels import (
+from adv_wrappers.rendering.pixels import (
     ATTACKED,
     CLEAN,
     GRID,
@@ -47,6 +40,7 @@ from adv_wrappers.rendering.observation_pixels import (
     largest_change,
     to_pixels,
 )
+from adv_wrappers.rendering.plots import PixelFigure, bottom_spine_only, colour_mapped, new_figure, save_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

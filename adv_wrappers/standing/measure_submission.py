@@ -39,9 +39,9 @@ from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeE
 from adv_wrappers.evaluation.beam import BEAM_FILE
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.presets import as_threat, parse_perturbation
 from adv_wrappers.standing.budget_table import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.standing.standing_entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
+from adv_wrappers.threats.presets import as_threat, parse_perturbation
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding

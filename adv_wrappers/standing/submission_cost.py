@@ -19,7 +19,7 @@ from adv_wrappers.campaign.suite_attacks_without_training import beam
 from adv_wrappers.campaign.suite_cost import search_seconds, seconds_of
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.rendering.fit_table_to_width import PrintedTable
+from adv_wrappers.rendering.table_width import PrintedTable
 from adv_wrappers.standing.measure_submission import (
     ATTACKS,
     CERTIFIED_SHARE,

@@ -28,8 +28,8 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.training.convert_victims_to_sb3_agents import save_agent
-from adv_wrappers.training.training_folder import TrainingFolder
+from adv_wrappers.training.folder import TrainingFolder
+from adv_wrappers.training.sb3_agents import save_agent
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims import Victim, load_card

@@ -54,7 +54,7 @@ def policy_kwargs(space: Space, q: bool = False) -> dict[str, Any]:
     Args:
         space: what the director sees.
         q: whether it is a Q-network, whose layers for flat observations are those of
-        :class:`.dqn_of_behzadan_and_hsu.LayerNormQPolicy`.
+        :class:`.dqn.LayerNormQPolicy`.
 
     Raises:
         SpaceError: for observations that are neither flat nor stacks of 84x84 frames, channels first.

@@ -16,7 +16,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.utils import trees
-from adv_wrappers.wrappers.base_layer import AnyEnv
+from adv_wrappers.wrappers.layer import AnyEnv
 
 
 def only_one_runs(environment: Environment) -> bool:

@@ -23,15 +23,14 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Never
 from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.parse_threat_text import parse_when
-from adv_wrappers.presets import parse_perturbation
 from adv_wrappers.registry import OBSERVE
+from adv_wrappers.threats.presets import parse_perturbation, parse_when
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.references import load_referenced
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
-from adv_wrappers.wrappers.base_layer import Layer, floated
 from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
+from adv_wrappers.wrappers.layer import Layer, floated
 
 
 def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:

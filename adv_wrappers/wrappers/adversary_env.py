@@ -22,6 +22,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import On, When
 from adv_wrappers.core.types import Array, Info
+from adv_wrappers.environments.checked import checked_reset
 from adv_wrappers.errors import SpaceError, VictimError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
@@ -31,11 +32,10 @@ from adv_wrappers.wrappers.adversary_config import (
     recorded_arguments,
 )
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
-from adv_wrappers.wrappers.base_layer import is_vec_env
-from adv_wrappers.wrappers.checked_env import checked_reset
 from adv_wrappers.wrappers.env_layer import EnvLayer
+from adv_wrappers.wrappers.layer import is_vec_env
 from adv_wrappers.wrappers.vector_layer import VectorLayer
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.wrap import wrap
 
 
 class VectorAdversaryEnv(AdversaryLayer, VectorLayer):

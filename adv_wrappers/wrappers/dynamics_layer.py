@@ -10,10 +10,10 @@ import torch
 
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import On
+from adv_wrappers.environments.physics import parameters_of
 from adv_wrappers.errors import BudgetError, SpaceError
 from adv_wrappers.faults.dynamics import FixedDynamics
-from adv_wrappers.physics.find_parameters import parameters_of
-from adv_wrappers.wrappers.base_layer import Layer, layers, wrappers_of
+from adv_wrappers.wrappers.layer import Layer, layers, wrappers_of
 from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv, parameterized
 
 

@@ -15,10 +15,10 @@ from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.checked import CHECKED_STEPS, check_one, check_step, checked_reset
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, Layer, floated, layers, recorded
-from adv_wrappers.wrappers.checked_env import CHECKED_STEPS, check_one, check_step, checked_reset
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, Layer, floated, layers, recorded
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -17,15 +17,10 @@ from adv_wrappers.core.spaces import with_mask
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import SnapshotError, ThreatError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.agents_of_parallel_env import (
-    agent_in_errors,
-    check_agents,
-    check_parallel_env,
-    seed_of_agent,
-)
-from adv_wrappers.wrappers.base_layer import layers
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.layer import layers
+from adv_wrappers.wrappers.single_agent_env import agent_in_errors, check_agents, check_parallel_env, seed_of_agent
+from adv_wrappers.wrappers.wrap import wrap
 
 try:
     from pettingzoo.utils import BaseParallelWrapper

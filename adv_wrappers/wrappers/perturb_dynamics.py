@@ -7,9 +7,9 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from adv_wrappers.wrappers.base_layer import is_vec_env
 from adv_wrappers.wrappers.dynamics_layer import DynamicsLayer
 from adv_wrappers.wrappers.env_layer import EnvLayer
+from adv_wrappers.wrappers.layer import is_vec_env
 from adv_wrappers.wrappers.vector_layer import VectorLayer
 
 

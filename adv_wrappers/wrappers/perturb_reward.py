@@ -8,8 +8,8 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from adv_wrappers.core.types import Info
-from adv_wrappers.wrappers.base_layer import is_vec_env
 from adv_wrappers.wrappers.env_layer import EnvLayer
+from adv_wrappers.wrappers.layer import is_vec_env
 from adv_wrappers.wrappers.reward_layer import RewardLayer
 from adv_wrappers.wrappers.vector_layer import VectorLayer
 

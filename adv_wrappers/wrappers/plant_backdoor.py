@@ -19,9 +19,9 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
-from adv_wrappers.presets import as_threat
+from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.checks import check_number, number
-from adv_wrappers.wrappers.base_layer import AnyEnv
+from adv_wrappers.wrappers.layer import AnyEnv
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 
 TRUE_REWARD = "true_reward"  # of a step, in info

@@ -32,8 +32,8 @@ from adv_wrappers.errors import AdvWrappersError, Argument, Message, OrderError,
 from adv_wrappers.utils.trees import copy, map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
-from adv_wrappers.wrappers.count_changed_actions import ActionChanges
+from adv_wrappers.wrappers.changed_actions import ActionChanges
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
 
 STATS_KEY = "attack"
 _TAGS = {"r": "return", "l": "length"}  # in TensorBoard
@@ -246,7 +246,7 @@ class RecordAttackStatistics(gym.Wrapper[Any, Any, Any, Any], RecordConstructorA
 
     In a vector environment these are arrays with one number a row, and ``info["_attack"]`` masks the rows whose episode
     is over, in every autoreset mode. What an agent earns *without* the attack is not known here:
-    :func:`adv_wrappers.evaluate` and :class:`adv_wrappers.callbacks.RobustnessCallback` play such episodes beside a
+    :func:`adv_wrappers.evaluate` and :class:`.RobustnessCallback` play such episodes beside a
     training.
 
     Args:
@@ -293,7 +293,7 @@ class RecordAttackStatistics(gym.Wrapper[Any, Any, Any, Any], RecordConstructorA
         if not isinstance(env, gym.Env):
             raise SpaceError(
                 f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes the wrapper "
-                "inside its environments, or adv_wrappers.callbacks.RobustnessCallback"
+                "inside its environments, or adv_wrappers.training.callbacks.RobustnessCallback"
             )
         known = victim.ref or victim if isinstance(victim, Victim) else victim
         RecordConstructorArgs.__init__(self, victim=known, stats_key=stats_key)  # whoever rebuilds it has its own logs

@@ -9,7 +9,7 @@ import torch
 
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.utils.checks import number
-from adv_wrappers.wrappers.base_layer import Layer
+from adv_wrappers.wrappers.layer import Layer
 
 
 def checked_total(total: object) -> float | None:

@@ -12,9 +12,9 @@ from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_config import AdversaryConfig, AdversaryLayer
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
-from adv_wrappers.wrappers.base_layer import wrappers_of
+from adv_wrappers.wrappers.layer import wrappers_of
 from adv_wrappers.wrappers.sb3_layers import VecLayer
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.wrap import wrap
 
 
 class VecAdversaryEnv(AdversaryLayer, VecLayer):

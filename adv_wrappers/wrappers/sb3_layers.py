@@ -19,8 +19,8 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base_layer import GATES, Layer, counts, floated, gate, layers
 from adv_wrappers.wrappers.dynamics_layer import DynamicsLayer
+from adv_wrappers.wrappers.layer import GATES, Layer, counts, floated, gate, layers
 from adv_wrappers.wrappers.reward_layer import RewardLayer
 
 

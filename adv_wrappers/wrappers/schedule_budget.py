@@ -15,7 +15,7 @@ from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import Argument, Message, OrderError, SpaceError, ThreatError
 from adv_wrappers.utils.checks import integer, is_number
-from adv_wrappers.wrappers.base_layer import LAYERS, AnyEnv, AnyVectorEnv, Layer, counts, inner_layers, layers
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, Layer, counts, inner_layers, layers
 
 LEVELS = 100  # a budget changes in hundredths of the training: a change takes as long as a few attacks
 
@@ -106,7 +106,7 @@ class ScheduleBudget(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     The share changes in hundredths of the training, within an episode too, and holds from the next observation (or
     action) on. At a share of 1 the threat is what it is without this wrapper, to the bit; at 0 nothing changes. On
     integer observations a radius below one grey level counts as 0. Specs record the whole budget. With
-    Stable-Baselines3, :class:`adv_wrappers.callbacks.ScheduleBudgetCallback` follows the training's own progress.
+    Stable-Baselines3, :class:`.ScheduleBudgetCallback` follows the training's own progress.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, already wrapped in layers.
@@ -142,7 +142,7 @@ class ScheduleBudget(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if not isinstance(env, gym.Env):
             raise SpaceError(
                 f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes "
-                "adv_wrappers.callbacks.ScheduleBudgetCallback"
+                "adv_wrappers.training.callbacks.ScheduleBudgetCallback"
             )
         shares = as_share_schedule(schedule)
         recorded = shares.to_dict() if isinstance(shares, LinearSchedule) else shares

@@ -18,11 +18,11 @@ from adv_wrappers.core.perturbation import How, When
 from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Flags, Info
+from adv_wrappers.environments.checked import CHECKED_STEPS, check_step_of_vector, checked_reset_of_vector
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.base_layer import LAYERS, AnyVectorEnv, Layer, autoreset_mode, floated, layers, understood
-from adv_wrappers.wrappers.checked_env import CHECKED_STEPS, check_step_of_vector, checked_reset_of_vector
+from adv_wrappers.wrappers.layer import LAYERS, AnyVectorEnv, Layer, autoreset_mode, floated, layers, understood
 
 _AUTORESET: dict[AutoresetMode, Autoreset] = {
     AutoresetMode.DISABLED: "disabled",

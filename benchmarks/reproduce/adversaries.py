@@ -15,7 +15,7 @@ from page import load
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, Learned
-from adv_wrappers.training.train_adversary import train_adversary
+from adv_wrappers.training.adversary import train_adversary
 
 EVERY = 50_000  # steps between two checkpoints
 STRONG = "max-diff:restarts=6,keep=best,noise=0"  # a search for the largest divergence, not one ascent with noise

@@ -21,9 +21,9 @@ from figures import kept, table
 from page import WORK, Data, Page, Results, episode_options, load, save
 
 import adv_wrappers as adv
-from adv_wrappers.training.train_adversary import train_adversary
-from adv_wrappers.training.train_agent import Hardened, train_agent
-from adv_wrappers.training.train_critic import SMALL, scan_critics
+from adv_wrappers.training.adversary import train_adversary
+from adv_wrappers.training.agent import Hardened, train_agent
+from adv_wrappers.training.critic import SMALL, scan_critics
 
 ENV, EPS = "Hopper-v5", 0.075
 COLUMNS = {

@@ -28,8 +28,8 @@ from page import Data, Page, Results, episode_options
 from radial_paper import AGENTS, POINTS, POINTS_EPISODES, table_1
 
 import adv_wrappers as adv
-from adv_wrappers.atari import atari
-from adv_wrappers.certification.certified_ranges_over_eps import CertifiedRange, CertifiedRanges, certified_ranges
+from adv_wrappers.atari.env import atari
+from adv_wrappers.certification.ranges import CertifiedRange, CertifiedRanges, certified_ranges
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.victims import environment_of

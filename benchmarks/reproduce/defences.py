@@ -27,12 +27,12 @@ from adv_wrappers.campaign import run_suite
 from adv_wrappers.campaign.suites import SUITES
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.standing.measure_submission import what_card_says
-from adv_wrappers.training.car_dqn import CarDQN
-from adv_wrappers.training.robust_dqn import SADQN, RadialDQN
-from adv_wrappers.training.robust_policy_losses import Radial, SARegularizer
-from adv_wrappers.training.robust_td3 import SADDPG
-from adv_wrappers.training.smoothed_training import SmoothedDQN
-from adv_wrappers.training.train_agent import train_agent
+from adv_wrappers.training.agent import train_agent
+from adv_wrappers.training.defences.car import CarDQN
+from adv_wrappers.training.defences.dqn import SADQN, RadialDQN
+from adv_wrappers.training.defences.losses import Radial, SARegularizer
+from adv_wrappers.training.defences.smoothed import SmoothedDQN
+from adv_wrappers.training.defences.td3 import SADDPG
 
 SHIPPED = Path("benchmarks/reproduce/defences")
 PARTS = ("agents", "attacks", "smoothing", "images")

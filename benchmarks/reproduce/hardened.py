@@ -23,9 +23,9 @@ from page import WORK, Data, Page, Results, episode_options, load, machine, made
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, run
-from adv_wrappers.training.train_adversary import train_adversary
-from adv_wrappers.training.train_agent import train_agent
-from adv_wrappers.training.train_critic import SMALL, scan_critics
+from adv_wrappers.training.adversary import train_adversary
+from adv_wrappers.training.agent import train_agent
+from adv_wrappers.training.critic import SMALL, scan_critics
 
 SHIPPED = Path("benchmarks/reproduce/hardened")
 ENVS = {"hopper": ("Hopper-v5", 0.075), "walker2d": ("Walker2d-v5", 0.05)}

@@ -24,10 +24,9 @@ from page import AGAIN, VICTIMS, Data, Page, Results, episode_options
 from safetensors.numpy import load_file
 
 import adv_wrappers as adv
-from adv_wrappers.presets import parse_threat
-from adv_wrappers.training import imitation_network
-from adv_wrappers.training.collect_victim_answers import VICTIM
-from adv_wrappers.training.imitation import QUERIES, Imitation
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.training import imitation
+from adv_wrappers.training.imitation import QUERIES, VICTIM, Imitation
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 STRONG = "max-diff:restarts=2,keep=best,noise=0"  # a search for the largest divergence, not one ascent with noise
@@ -102,13 +101,13 @@ def imitated(
 def as_trained(case: Case, victim: adv.Victim, arguments: argparse.Namespace) -> adv.Victim:
     """The surrogate of all sources from the same labels, its logits as they are after the training."""
     imitated(case, victim, ALL, arguments)
-    labels = imitation_network.Labels(**load_file(folder_of(case, ALL, arguments) / QUERIES))
-    spaces, before = (victim.observation_space, victim.action_space), imitation_network.LEAD
-    imitation_network.LEAD = math.inf
+    labels = imitation.Labels(**load_file(folder_of(case, ALL, arguments) / QUERIES))
+    spaces, before = (victim.observation_space, victim.action_space), imitation.LEAD
+    imitation.LEAD = math.inf
     try:
-        return imitation_network.fit(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
+        return imitation.fit(labels, *spaces, (64, 64), 60, arguments.seed, victim.scale)
     finally:
-        imitation_network.LEAD = before
+        imitation.LEAD = before
 
 
 def same_gradient_direction(victim: adv.Victim, other: adv.Victim, seen: torch.Tensor) -> float | None:

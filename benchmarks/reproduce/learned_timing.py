@@ -24,9 +24,9 @@ from page import WORK, Data, Page, Results, load
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director, Learned
-from adv_wrappers.presets import parse_threat
-from adv_wrappers.rendering.observation_pixels import ATTACKED, CLEAN, MUTED
-from adv_wrappers.training.train_adversary import train_adversary
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, MUTED
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 CLAIMED = (0.1, 0.25)  # shares of the steps at which the learned timing is to take more than the others

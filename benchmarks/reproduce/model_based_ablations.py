@@ -20,8 +20,8 @@ from model_based import NAMES, ROWS, attack, cell, model_of
 from page import Data, Page, Results, load
 
 import adv_wrappers as adv
-from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure, save_png
-from adv_wrappers.rendering.observation_pixels import GRID, INK, MUTED
+from adv_wrappers.rendering.pixels import GRID, INK, MUTED
+from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_png
 
 PARTS = ("models", "lengths", "seldom", "samples")
 STAND, WALK, ACTIONS = (ROWS[NAMES.index(n)] for n in NAMES if n in (NAMES[0], NAMES[1], "cartpole-balance, actions"))

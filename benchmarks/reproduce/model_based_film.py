@@ -16,10 +16,10 @@ from typing import Any
 from model_based import ROWS, attack, model_of
 
 import adv_wrappers as adv
-from adv_wrappers.rendering.matplotlib_figures import new_figure, save_png
-from adv_wrappers.rendering.observation_pixels import INK
+from adv_wrappers.environments.dmc import dmc
+from adv_wrappers.rendering.pixels import INK
+from adv_wrappers.rendering.plots import new_figure, save_png
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.dmc_env import dmc
 
 EPS, SEED, TIMES = 0.2, 7, (0, 25, 50, 100, 200, 300, 400, 499)  # decisions; each is 0.05 seconds
 

@@ -21,8 +21,8 @@ from figures import table
 from page import Data, Page, Results
 
 import adv_wrappers as adv
-from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure, save_png
-from adv_wrappers.rendering.observation_pixels import GRID, INK, MUTED
+from adv_wrappers.rendering.pixels import GRID, INK, MUTED
+from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_png
 
 BUDGETS = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 EPISODES, SEED = 20, 11

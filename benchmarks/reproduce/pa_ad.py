@@ -18,8 +18,8 @@ from figures import Figure, kept, margin, of_row, said, table
 from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options, made_by
 
 import adv_wrappers as adv
-from adv_wrappers.presets import parse_threat
-from adv_wrappers.training.train_critic import scan_critics
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.training.critic import scan_critics
 
 LONG = ("zoo-hopper-ppo-0.075", "saddpg-hopper-vanilla-0.075")
 STD = "max-diff:weights=std"  # the divergence of Gaussian policies, which is not the default where they play their mean

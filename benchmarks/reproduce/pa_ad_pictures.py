@@ -21,8 +21,8 @@ from matplotlib.patches import Circle, FancyBboxPatch, Polygon, Rectangle
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.observation_under_threats import ConstantEnv
-from adv_wrappers.rendering.matplotlib_figures import new_figure, save_png
-from adv_wrappers.rendering.observation_pixels import ATTACKED, CLEAN, GRID, INK, MUTED
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED
+from adv_wrappers.rendering.plots import new_figure, save_png
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.adversaries import two_states as paper
 

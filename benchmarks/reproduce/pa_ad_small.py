@@ -25,7 +25,7 @@ from page import AGAIN, VICTIMS, WORK, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.objectives import divergence_of
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 SWEEP = (0.05, 0.052, 0.054, 0.06, 0.075)

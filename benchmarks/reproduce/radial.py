@@ -28,9 +28,9 @@ from radial_paper import AGENTS, TABLE_1, table_1
 import adv_wrappers as adv
 from adv_wrappers.core.schedules import LinearSchedule
 from adv_wrappers.evaluation.beam import beam_search
-from adv_wrappers.presets import parse_threat
-from adv_wrappers.training.robust_policy_losses import Radial, SARegularizer
-from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.training.defences.losses import Radial, SARegularizer
+from adv_wrappers.training.folder import read_record
 from adv_wrappers.victims.possible_actions import Method
 
 

@@ -25,10 +25,10 @@ from radial import FREEWAY, measured_cost, predicted
 from radial_paper import AGENTS, TABLE_1, table_1
 
 import adv_wrappers as adv
-from adv_wrappers.certification.certificate_of_all_starts import certify_all_starts
+from adv_wrappers.certification.all_starts import certify_all_starts
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.evaluation.beam import beam_search
-from adv_wrappers.training.robust_dqn import SADQN, RadialDQN
+from adv_wrappers.training.defences.dqn import SADQN, RadialDQN
 
 
 @dataclass(frozen=True)

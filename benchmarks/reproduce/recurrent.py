@@ -25,7 +25,7 @@ from page import WORK, Data, Page, Results, episode_options, load, prose
 
 import adv_wrappers as adv
 from adv_wrappers.standing.measure_submission import what_card_says
-from adv_wrappers.training.train_agent import train_agent
+from adv_wrappers.training.agent import train_agent
 
 ENV, WITHIN = "CartPole-v1", adv.Linf(0.05)
 KINDS = {"plain": None, "ATLA": "sa-rl", "PA-ATLA": "pa-ad"}

@@ -28,8 +28,8 @@ import adv_wrappers as adv
 from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius, least_mean
 from adv_wrappers.core.context import Context
 from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.rendering.matplotlib_figures import bottom_spine_only, new_figure, save_png
-from adv_wrappers.rendering.observation_pixels import GRID, INK, MUTED
+from adv_wrappers.rendering.pixels import GRID, INK, MUTED
+from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_png
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 

@@ -39,8 +39,8 @@ from adv_wrappers.standing.measure_submission import Submission, add_attack, add
 from adv_wrappers.standing.standing_entry import ENTRY_FILE, AttackedMean, StandingEntry, ranked, read_entries
 from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
 from adv_wrappers.standing.standing_table import standing_table
-from adv_wrappers.training.train_adversary import train_adversary
-from adv_wrappers.training.train_critic import train_critic
+from adv_wrappers.training.adversary import train_adversary
+from adv_wrappers.training.critic import train_critic
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.references import zoo_names
 

@@ -21,8 +21,8 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor
 
 import adv_wrappers as adv
-from adv_wrappers.training.train_agent import train_agent
-from adv_wrappers.training.wocar import Wocar, WorstAttackCritic
+from adv_wrappers.training.agent import train_agent
+from adv_wrappers.training.defences.wocar import Wocar, WorstAttackCritic
 
 ENV = "Hopper-v5"
 TASK = TASKS[ENV]

@@ -17,7 +17,7 @@ from figures import kept, of_row, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
-from adv_wrappers.wrappers.dmc_env import dmc
+from adv_wrappers.environments.dmc import dmc
 
 
 def swingup() -> Any:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adv_wrappers import PAAD, Learned, presets
+from adv_wrappers import PAAD, Learned
 from adv_wrappers.adversaries import Director
 from adv_wrappers.attacks.discrete_search import DiscreteSearch
 from adv_wrappers.attacks.model_based import Planned
@@ -18,6 +18,7 @@ from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
 from adv_wrappers.errors import VictimError
 from adv_wrappers.faults.dynamics import FixedDynamics
+from adv_wrappers.threats import presets
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
 

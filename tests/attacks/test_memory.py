@@ -17,12 +17,13 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adv_wrappers import MinBest, from_module, presets
+from adv_wrappers import MinBest, from_module
 from adv_wrappers.attacks.noise import Noise
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.threats import presets
 from adv_wrappers.utils.trees import tensors
 
 ROWS = {"mlp": 4096, "cnn": 16}  # so many that what is drawn at once is less than a batch

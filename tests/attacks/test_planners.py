@@ -14,9 +14,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import adv_wrappers as adv
 from adv_wrappers.attacks.model_based import cem, descend, lqr, mppi
 from adv_wrappers.attacks.targets import Fall, Reach
+from adv_wrappers.environments.dmc import DmcVectorEnv, dmc
 from adv_wrappers.errors import SnapshotError, ValueRangeError
-from adv_wrappers.wrappers.dmc_env import dmc
-from adv_wrappers.wrappers.dmc_vector_env import DmcVectorEnv
 from adv_wrappers.wrappers.perturb_observation import VectorPerturbObservation
 from tests.attacks.test_model_based import (
     GAIN,

@@ -16,7 +16,7 @@ from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.layers import AppendLogStd
-from adv_wrappers.presets import presets, threat
+from adv_wrappers.threats.presets import presets, threat
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
 
 X = randn(64, 4, seed=2)

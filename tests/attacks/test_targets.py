@@ -21,8 +21,8 @@ from adv_wrappers.attacks.targets import (
     target_text,
 )
 from adv_wrappers.core.json_values import decode
+from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.wrappers.dmc_env import dmc
 
 OBS, REWARD = torch.tensor([[[1.0, -2.0, 3.0], [0.0, 0.5, -1.0]]]), torch.tensor([[0.25, 4.0]])
 NAMES = ("height", "angle[0]", "angle[1]")

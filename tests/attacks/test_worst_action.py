@@ -13,10 +13,10 @@ from adv_wrappers import PerturbAction, Victim, WorstAction, load_victim, threat
 from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.environments.snapshot import Snapshot
 from adv_wrappers.errors import BudgetError, SnapshotError, ValueRangeError, VictimError
-from adv_wrappers.format_threat_text import text_of
-from adv_wrappers.presets import parse_threat
-from adv_wrappers.snapshots import Snapshot
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.threats.text import text_of
 from adv_wrappers.victims import from_module
 from tests.core.helpers import box, linear, randn
 

@@ -25,11 +25,11 @@ from adv_wrappers.evaluation.applicable_attacks import BEAM, untrained_threat, w
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.store import Store
-from adv_wrappers.training.train_critic import check_critic_settings
-from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.training.critic import check_critic_settings
+from adv_wrappers.training.folder import read_record
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.evaluation.masked import saturated, straight_through
-from tests.training.test_train_one_robust_sarsa_critic import Toy, toy_victim
+from tests.training.test_one_critic import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
 
@@ -714,8 +714,8 @@ def test_settings_of_critics_that_cannot_work():
 
 def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    monkeypatch.delitem(sys.modules, "adv_wrappers.training.train_adversary", raising=False)
-    monkeypatch.delitem(sys.modules, "adv_wrappers.training.check_sb3_settings", raising=False)
+    monkeypatch.delitem(sys.modules, "adv_wrappers.training.adversary", raising=False)
+    monkeypatch.delitem(sys.modules, "adv_wrappers.training.hyperparameters", raising=False)
     with pytest.raises(adv.AdvWrappersError, match=r"pip install 'adv_wrappers\[sb3\]'"):
         standard(balancing(), Unplayed, 0.05)
     report = standard(balancing(), "CartPole-v1", 0.05, attacks=("noise", "max-diff"), episodes=1)

@@ -14,7 +14,7 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import AttackSetting, Entry, MadeAttack
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimError
 from tests.evaluation.agents import Film, balancing, watcher
-from tests.training.test_train_one_robust_sarsa_critic import Toy, toy_victim
+from tests.training.test_one_critic import Toy, toy_victim
 
 
 def no_reason(setting):

@@ -10,10 +10,10 @@ import adv_wrappers as adv
 from adv_wrappers.campaign import AttackSetting, run_suite, suite_attacks_that_train
 from adv_wrappers.campaign.suites import LEARNED, entry_named
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.training.folder import read_record
 from tests.campaign.test_suite_attacks_without_training import brief
 from tests.evaluation.agents import Film, balancing, watcher
-from tests.training.test_train_one_robust_sarsa_critic import Toy, toy_victim
+from tests.training.test_one_critic import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
 

@@ -13,7 +13,7 @@ from adv_wrappers.campaign import SUITES, AttackSetting, run_suite
 from adv_wrappers.campaign.suites import entry_named
 from adv_wrappers.evaluation.environments import Environment
 from tests.evaluation.agents import Film, balancing, watcher
-from tests.training.test_train_one_robust_sarsa_critic import Toy, toy_victim
+from tests.training.test_one_critic import Toy, toy_victim
 
 NEW = [
     "square", "hop-skip-jump", "lower-bound-pgd", "flip", "max-worst", "min-value", "min-played-q", "carlini-wagner",

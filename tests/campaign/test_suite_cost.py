@@ -15,7 +15,7 @@ from adv_wrappers.campaign.suites import SUITES
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation.evaluator import Evaluator
 from tests.evaluation.agents import make_short, short
-from tests.training.test_train_one_robust_sarsa_critic import Toy, toy_victim
+from tests.training.test_one_critic import Toy, toy_victim
 
 DQN = "zoo:cartpole-dqn"
 NAMES = ["noise", "pgd", "strong-max-diff", "beam"]

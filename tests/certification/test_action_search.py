@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from adv_wrappers import Linf, PerturbObservation, from_module
-from adv_wrappers.certification import action_search, possible_actions_under_budget
+from adv_wrappers.certification import action_search, possible_actions
 from adv_wrappers.certification.action_search import ActionSearch
-from adv_wrappers.certification.possible_actions_under_budget import PossibleActions
+from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import tree_search
 from adv_wrappers.evaluation.least_return import LeastReturn
@@ -95,13 +95,13 @@ def _met(self, state):
 )
 def test_an_unsound_search_is_found(mutant, monkeypatch):
     if mutant == "a smaller box":
-        real = possible_actions_under_budget.ObservationBoxes.__call__
+        real = possible_actions.ObservationBoxes.__call__
 
         def shrunk(self, observations):
             low, high = real(self, observations)
             return low + 0.1 * (high - low), high - 0.1 * (high - low)
 
-        monkeypatch.setattr(possible_actions_under_budget.ObservationBoxes, "__call__", shrunk)
+        monkeypatch.setattr(possible_actions.ObservationBoxes, "__call__", shrunk)
     elif mutant == "a bound that is too high":
         monkeypatch.setattr(LeastReturn, "after", lambda self, total, steps: total + 0.5)
     elif mutant == "no way back":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adv_wrappers.certification.interval_arithmetic import Interval
+from adv_wrappers.certification.interval_dynamics import Interval
 
 OPERATIONS = {
     "add": (lambda x, y: x + y, lambda x, y: x + y),

@@ -14,7 +14,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.certification.reached_sets import reached_sets
 from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.training.train_dynamics import relu_mlp
+from adv_wrappers.training.dynamics import relu_mlp
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 

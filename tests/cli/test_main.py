@@ -160,10 +160,9 @@ def texts(expression: ast.expr) -> str:
 
 # whose messages are about a threat, a plan or a value of a class, which write arguments like Python everywhere
 OTHERS = (
-    "adversaries", "actions/noise", "attacks", "atari", "campaign", "cli", "core/perturbation", "daylight",
-    "evaluation/replay_found_perturbations", "format_threat_text", "make_adversarial_envs", "parse_threat_text",
-    "presets", "timing",
-    "training/inner_maximization", "training/robust_policy_losses", "training/robust_dqn", "victims/smoothed",
+    "adversaries", "attacks", "atari", "campaign", "cli", "core/perturbation", "core/timing", "daylight",
+    "environments/ids", "evaluation/replay_found_perturbations", "faults/actuators", "threats",
+    "training/defences/dqn", "training/defences/losses", "victims/smoothed",
 )  # fmt: skip
 
 

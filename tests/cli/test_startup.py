@@ -11,8 +11,8 @@ import pytest
 from adv_wrappers.campaign import SUITES
 from adv_wrappers.cli import main
 from adv_wrappers.daylight.games import SETTINGS, TRANSFORM_CLASSES
-from adv_wrappers.presets import presets
 from adv_wrappers.registry import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS, NAMES, ROBUST, SUITE_NAMES
+from adv_wrappers.threats.presets import presets
 
 SLOW = ("torch", "stable_baselines3", "matplotlib", "rich")
 CODE = f"""
@@ -90,6 +90,6 @@ def test_names_that_are_known_without_importing_are_those_of_the_modules() -> No
 
 def test_robust_losses_that_are_known_without_importing_are_those_of_the_modules() -> None:
     pytest.importorskip("stable_baselines3")
-    from adv_wrappers.training.robust_methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
+    from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 
     assert {*ROBUST} == {*POLICY_METHODS} | {*Q_METHODS} | {*ACTOR_METHODS}

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from adv_wrappers.cli import main
-from adv_wrappers.training.training_folder import read_record
+from adv_wrappers.training.folder import read_record
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import load_dynamics
 

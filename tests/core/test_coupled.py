@@ -15,8 +15,8 @@ import adv_wrappers as adv
 from adv_wrappers.core.coupled import Coupled, LastChange
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.format_threat_text import text_of
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.threats.text import text_of
 from tests.laws import checks
 from tests.rigs import RIGS
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.core.frame_stack import FrameHistory
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 from tests.rigs import RIGS, ReplayEnv, run
 
 

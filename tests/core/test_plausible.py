@@ -19,8 +19,8 @@ from adv_wrappers.core.coupled import Coupled, LastChange
 from adv_wrappers.core.plausible import LastShown, Plausible, action_vectors
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError, CardError
-from adv_wrappers.format_threat_text import text_of
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.threats.text import text_of
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 from tests.laws import checks
 from tests.rigs import RIGS

@@ -16,7 +16,7 @@ from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
 from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.presets import as_threat
+from adv_wrappers.threats.presets import as_threat
 from tests.core.helpers import actor, context, linear, mlp, randn
 
 SCALED = Linf(0.5, (1.0, 2.0, 0.0, 0.5))

@@ -17,7 +17,7 @@ from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.threat import ThreatModel, fits, needed_budget, victims_in
 from adv_wrappers.core.timing import And, Bernoulli, Strategic
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.victims.victim import Victim
 from tests.core.helpers import box, chooser, linear, randn
 

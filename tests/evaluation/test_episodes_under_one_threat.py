@@ -13,8 +13,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv, StandingEnv, play_episodes
-from adv_wrappers.wrappers.record_actions_env_receives import VectorActionRecorder
-from adv_wrappers.wrappers.wrap_in_layers import wrap
+from adv_wrappers.wrappers.record_actions import VectorActionRecorder
+from adv_wrappers.wrappers.wrap import wrap
 from tests.evaluation.agents import balancing, short
 from tests.rigs import RIGS
 

@@ -237,7 +237,7 @@ def test_numbers_must_be_finite(broken: dict[str, float]) -> None:
 
 def test_the_atari_preprocessing() -> None:
     pytest.importorskip("ale_py")
-    from adv_wrappers.atari.preprocessed_atari_env import atari
+    from adv_wrappers.atari.env import atari
     from adv_wrappers.evaluation.environments import Environment
 
     env = atari("BreakoutNoFrameskip-v4")

@@ -10,9 +10,9 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.targets import Fall, LossFunction, PredictedReward
+from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses, measure_text
-from adv_wrappers.wrappers.dmc_env import dmc
 from tests.evaluation.agents import Film, balancing, short, watcher
 
 

@@ -7,7 +7,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.evaluation.threat_columns import argument_of, attack_label, attack_text, eps_of, row_label
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
-from adv_wrappers.format_threat_text import text_of
+from adv_wrappers.threats.text import text_of
 
 VICTIM = adv.load_victim("zoo:cartpole-dqn")
 

@@ -31,10 +31,10 @@ from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.spaces import with_leaf
 from adv_wrappers.core.threat import REWARDS
 from adv_wrappers.core.timing import Timing
+from adv_wrappers.environments.physics import parameters_of
 from adv_wrappers.errors import AdvWrappersError, VictimError
-from adv_wrappers.format_threat_text import text_of
-from adv_wrappers.physics.find_parameters import parameters_of
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.threats.text import text_of
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 from tests.rigs import (
@@ -955,8 +955,8 @@ def check_declined(case: Case, kind: str) -> None:
 
 def check_agents(case: Case) -> None:
     """Law 16: an agent of several under threats is a single environment under them, and no other agent changes."""
-    from adv_wrappers.wrappers.agents_of_parallel_env import seed_of_agent
     from adv_wrappers.wrappers.perturb_agents import PerturbAgents
+    from adv_wrappers.wrappers.single_agent_env import seed_of_agent
     from tests.wrappers.parallel_envs import SideBySide
 
     on_actions = case.on == "action"

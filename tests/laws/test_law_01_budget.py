@@ -46,7 +46,7 @@ def test_no_function_is_trusted(rig, budget, how):
 
 def test_a_preset_without_a_rig_is_an_error(monkeypatch):
     """A preset that no rig fits fails the suite: it cannot slip through untested."""
-    from adv_wrappers.presets import Preset
+    from adv_wrappers.threats.presets import Preset
     from tests.laws import checks
 
     @dataclass(frozen=True)

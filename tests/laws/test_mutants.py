@@ -12,7 +12,6 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 import adv_wrappers as adv
-from adv_wrappers import format_threat_text
 from adv_wrappers.adversaries import Learned
 from adv_wrappers.attacks.restarts import BestPoints
 from adv_wrappers.core import eligible_rows
@@ -25,6 +24,7 @@ from adv_wrappers.core.frame_stack import FrameHistory
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Bernoulli, Never
+from adv_wrappers.threats import text
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.env_layer import EnvLayer
@@ -237,13 +237,13 @@ def test_law_9_a_dictionary_that_loses_a_field(monkeypatch, field):
 def test_law_9_a_text_that_loses_something(monkeypatch, fault):
 
     if fault == "digits":
-        monkeypatch.setattr(format_threat_text, "_number_text", lambda value: f"{value:g}")
+        monkeypatch.setattr(text, "_number_text", lambda value: f"{value:g}")
     elif fault == "arguments":
-        monkeypatch.setattr(format_threat_text, "_not_in_preset", lambda how, preset, names: [])
+        monkeypatch.setattr(text, "_not_in_preset", lambda how, preset, names: [])
     elif fault == "timing":
-        monkeypatch.setattr(format_threat_text, "_timing_text", lambda when, victim, open_too: "every(3)")
+        monkeypatch.setattr(text, "_timing_text", lambda when, victim, open_too: "every(3)")
     else:
-        monkeypatch.setattr(format_threat_text, "_string_text", lambda value, read: value)
+        monkeypatch.setattr(text, "_string_text", lambda value, read: value)
     fails(checks.check_text, Case("noise", _odd_keys()) if fault == "quotes" else case("max-diff", "dict"))
 
 

@@ -11,7 +11,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.observation_under_threats import compare_threats
 from adv_wrappers.rendering.contact_sheet import decibels, distance_text, draw_contact_sheet, draw_spectra
-from adv_wrappers.rendering.matplotlib_figures import PixelFigure
+from adv_wrappers.rendering.plots import PixelFigure
 from tests.rendering.scenes import scene
 from tests.rigs import ReplayEnv, recorded
 

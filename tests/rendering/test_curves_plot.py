@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.curves_plot import BandedLine, LinesPanel, plot_lines
-from adv_wrappers.rendering.observation_pixels import rgb
+from adv_wrappers.rendering.pixels import rgb
+from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 
 FIRST, SECOND = "#0072b2", "#d55e00"
 RISING = BandedLine(

@@ -9,15 +9,14 @@ from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 
 import adv_wrappers as adv
-from adv_wrappers.format_threat_text import caption
-from adv_wrappers.presets import parse_threat
-from adv_wrappers.rendering import observation_pixels, side_by_side_view
-from adv_wrappers.rendering.observation_pixels import UNCHANGED
-from adv_wrappers.rendering.opencv_panels import LINE, MARGIN, NARROWEST
-from adv_wrappers.rendering.side_by_side_view import AttackView
+from adv_wrappers.rendering import attack_view, pixels
+from adv_wrappers.rendering.attack_view import LINE, MARGIN, NARROWEST, AttackView
+from adv_wrappers.rendering.pixels import UNCHANGED
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.threats.text import caption
 from tests.rigs import RIGS, ReplayEnv, recorded
 
-ATTACKED = observation_pixels.rgb(observation_pixels.ATTACKED)
+ATTACKED = pixels.rgb(pixels.ATTACKED)
 PICTURES = {
     "stack": (spaces.Box(0, 255, (4, 12, 12), np.uint8), lambda x: x[-1][..., None].repeat(3, -1)),
     "colour": (spaces.Box(0, 255, (12, 10, 3), np.uint8), lambda x: x),
@@ -92,7 +91,7 @@ def captured(monkeypatch, env):
         seen.update(header=header, titles=[title for title, _ in pictures], pictures=[p for _, p in pictures])
         return np.zeros((2, 2, 3), np.uint8)
 
-    monkeypatch.setattr(side_by_side_view, "compose_panels", compose)
+    monkeypatch.setattr(attack_view, "compose_panels", compose)
     env.render()
     return seen
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.observation_pixels import ATTACKED, CLEAN, rgb
-from adv_wrappers.rendering.resilience_plots import (
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, rgb
+from adv_wrappers.rendering.plots import (
     TrainingCurve,
     moving_mean,
     plot_histogram,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.observation_pixels import ATTACKED, CLEAN, rgb
-from adv_wrappers.rendering.returns_plot import ReturnsRow, plot_returns
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, rgb
+from adv_wrappers.rendering.plots import ReturnsRow, plot_returns
 
 ROWS = (
     ReturnsRow("no attack", 10.0, 9.0, 12.0, [7.0, 13.0], True),

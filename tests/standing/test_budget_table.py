@@ -6,8 +6,8 @@ import pytest
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.presets import parse_threat
 from adv_wrappers.standing.budget_table import budget_of_environment, check_unit, chosen_budget
+from adv_wrappers.threats.presets import parse_threat
 
 
 def test_versions_of_an_environment_share_a_budget():

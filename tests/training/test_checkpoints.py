@@ -22,11 +22,11 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
+from adv_wrappers.training.adversary import train_adversary
+from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import DirectorCNN
-from adv_wrappers.training.train_adversary import train_adversary
-from adv_wrappers.training.train_agent import train_agent
-from adv_wrappers.training.training_folder import as_json, describe_settings
+from adv_wrappers.training.folder import as_json, describe_settings
 
 STEPS = {"n_steps": 16, "n_epochs": 1}
 

@@ -15,9 +15,8 @@ from safetensors.numpy import load_file, save_file
 import adv_wrappers as adv
 from adv_wrappers import imitate
 from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ValueRangeError, VictimError
-from adv_wrappers.training.collect_victim_answers import SOURCES
-from adv_wrappers.training.imitation import QUERIES
-from adv_wrappers.training.training_folder import TrainingFolder
+from adv_wrappers.training.folder import TrainingFolder
+from adv_wrappers.training.imitation import QUERIES, SOURCES
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")

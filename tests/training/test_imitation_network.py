@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from adv_wrappers.attacks.objectives import divergence_of
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training import imitation_network
-from adv_wrappers.training.imitation_network import Labels, agreement, fit
+from adv_wrappers.training import imitation
+from adv_wrappers.training.imitation import Labels, agreement, fit
 from tests.core.helpers import randn
 
 SEEN, TWO = spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.Discrete(2)
@@ -55,7 +55,7 @@ def test_a_single_action_has_no_lead():
 def test_logits_are_divided_until_a_divergence_has_a_slope(monkeypatch):
     """A fit of actions alone grows ever surer; the division changes no action."""
     net = fitted(RULE, TWO, 30)
-    monkeypatch.setattr(imitation_network, "LEAD", np.inf)
+    monkeypatch.setattr(imitation, "LEAD", np.inf)
     sure = fitted(RULE, TWO, 30)
     lead = (net.params(X)[:, 0] - net.params(X)[:, 1]).abs()
     assert float(lead.quantile(0.9)) == pytest.approx(3.0, rel=1e-3)

@@ -13,8 +13,8 @@ from tests.agent_report.planted import Guess
 
 pytest.importorskip("stable_baselines3")
 
+from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
-from adv_wrappers.training.train_agent import train_agent
 
 SHORT: dict[str, Any] = {
     "steps": 64, "phase": 32, "checks": 2, "episodes": 2, "settings": {"n_steps": 16, "n_epochs": 1},

@@ -10,7 +10,7 @@ import pytest
 from adv_wrappers.errors import ThreatError, ValueRangeError
 
 pytest.importorskip("stable_baselines3")
-from adv_wrappers.training.training_settings import Training
+from adv_wrappers.training.settings import Training
 
 QUICK = Training(steps=100, algorithm="ppo", num_envs=None, checks=3, episodes=2, seed=0)
 

@@ -15,7 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers import from_module, load_victim
 from adv_wrappers.core import rng
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
-from adv_wrappers.training.robust_sarsa_data_and_updates import exploring_victim
+from adv_wrappers.training.critic import exploring_victim
 from adv_wrappers.victims.purified import Purified
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Denoiser, DenoisingNetwork

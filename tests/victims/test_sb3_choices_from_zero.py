@@ -11,7 +11,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.optimal_timing import resilience_profile
-from adv_wrappers.wrappers.base_layer import layers
+from adv_wrappers.wrappers.layer import layers
 
 sb3 = pytest.importorskip("stable_baselines3")
 contrib = pytest.importorskip("sb3_contrib")
@@ -202,7 +202,7 @@ def test_adversaries_of_such_agents(actor):
 
 
 def test_callbacks_evaluate_such_agents():
-    from adv_wrappers.callbacks import RobustnessCallback
+    from adv_wrappers.training.callbacks import RobustnessCallback
 
     model = agent("a2c", Move(), n_steps=8)
     callback = RobustnessCallback(["worst-action", "action-flip"], every=8, episodes=2, env=Move)

@@ -18,7 +18,7 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.core.json_values import decode, encode
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
-from adv_wrappers.presets import parse_threat
+from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.sb3 import from_sb3, load_sb3
 from adv_wrappers.victims.sb3_vecnormalize import read_statistics

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from adv_wrappers.wrappers.agents_of_parallel_env import seed_of_agent
+from adv_wrappers.wrappers.single_agent_env import seed_of_agent
 
 AGENTS = ["left", "right", "keeper"]
 STEPS = 6  # of an episode

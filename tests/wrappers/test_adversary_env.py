@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.presets import threat_layers
+from adv_wrappers.threats.presets import threat_layers
 from tests.rigs import RIGS, TensorVector
 
 BUDGET = adv.Linf(0.05)

@@ -8,7 +8,7 @@ import pytest
 
 from adv_wrappers.errors import SimulationError
 from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv, parameterized
-from tests.physics.test_mujoco_parameters import contents
+from tests.environments.test_mujoco_parameters import contents
 
 
 def test_a_proposal_holds_for_one_step():

@@ -134,7 +134,7 @@ def test_layers_of_one_agent_and_nested_wrappers_are_the_same() -> None:
 
 def test_one_agent_sees_what_a_single_environment_under_the_same_draws_would_show() -> None:
     """The stack of an agent is that of a single environment: replayed through one, with the agent's seed."""
-    from adv_wrappers.wrappers.agents_of_parallel_env import seed_of_agent
+    from adv_wrappers.wrappers.single_agent_env import seed_of_agent
 
     victim = linear_victim(Trio())
     threats = ["sensor-drift:eps=0.1,steps=4", adv.threat("max-diff", victim, eps=0.1), "action-noise:eps=0.3"]

@@ -13,15 +13,14 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 import adv_wrappers as adv
+from adv_wrappers.environments.snapshot import Snapshot
 from adv_wrappers.errors import SpaceError, VictimError
-from adv_wrappers.snapshots import Snapshot
 
 pytest.importorskip("pettingzoo")
 
 from adv_wrappers.victims.runner import PolicyRunner
-from adv_wrappers.wrappers.agents_of_parallel_env import seed_of_agent
 from adv_wrappers.wrappers.perturb_agents import PerturbAgents
-from adv_wrappers.wrappers.single_agent_env import SingleAgentEnv, make_parallel_env
+from adv_wrappers.wrappers.single_agent_env import SingleAgentEnv, make_parallel_env, seed_of_agent
 from tests.wrappers.parallel_envs import AGENTS, STEPS, Trio
 
 RANDOM = {"right": "random", "keeper": "random"}

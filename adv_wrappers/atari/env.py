@@ -1,0 +1,292 @@
+"""Keyword arguments of games and of environment ids: those that cannot be given, and the errors that say so."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from ale_py.env import AtariEnv
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from numpy.typing import NDArray
+
+from adv_wrappers.atari.games import AtariGame, PressFire, is_atari, make_game, not_a_game, spec_of
+from adv_wrappers.atari.raw_screen import RawFrames, ShrinkFrames
+from adv_wrappers.core.frame_stack import Newest
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.errors import OrderError, SpaceError, ThreatError, VictimError, each_entry
+from adv_wrappers.threats.presets import as_threat
+from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.layer import AnyVectorEnv
+from adv_wrappers.wrappers.wrap import wrap
+
+
+class FixedArgument(NamedTuple):
+    """An argument that the preprocessing fixes: its value, what that means, and what to wrap for another value."""
+
+    value: int | str | bool
+    meaning: str
+    instead: str
+
+
+_CLASSIC = "AtariPreprocessing(gymnasium.make(id, frameskip=1)"
+_GREY = "makes grey pictures (raw= reaches the colour screens)"
+_FIXED = {
+    "frameskip": FixedArgument(4, "skips 4 frames a step itself", _CLASSIC + ", frame_skip={value!r})"),
+    "obs_type": FixedArgument("grayscale", _GREY, "gymnasium.make(id, obs_type={value!r})"),
+    "grayscale": FixedArgument(True, _GREY, _CLASSIC + ", grayscale_obs={value!r})"),
+    "img_height": FixedArgument(84, "makes pictures of 84x84", _CLASSIC + ", screen_size={value!r})"),
+    "img_width": FixedArgument(84, "makes pictures of 84x84", _CLASSIC + ", screen_size={value!r})"),
+    "stack_num": FixedArgument(4, "stacks 4 frames", f"FrameStackObservation({_CLASSIC}), {{value!r}})"),
+    "maxpool": FixedArgument(True, "takes the maximum of two screens", "gymnasium.make(id, frameskip=4)"),
+}
+_PLACES = ("raw", "frame", "stack", "victim")
+_GYMNASIUM = ("max_episode_steps", "disable_env_checker")  # of gymnasium.make
+_NEVER = {"self", "game", "num_envs", "sound_obs"}  # the id says which game; pictures cannot be heard
+_FRAMESKIP = "frameskip"
+
+
+def single_game_arguments() -> set[str]:
+    """Names of the arguments that a single game takes."""
+    return {*inspect.signature(AtariEnv).parameters, *_GYMNASIUM} - _NEVER
+
+
+def vector_game_arguments() -> set[str]:
+    """Names of the arguments that ALE's vector environment takes."""
+    return set(inspect.signature(AtariVectorEnv).parameters) - _NEVER
+
+
+def without_fixed(function: str, id: str, kwargs: Mapping[str, Any], accepted: set[str]) -> dict[str, Any]:
+    """The arguments without those that the preprocessing fixes, once they are checked.
+
+    Args:
+        function: ``atari`` or ``atari_vec``, for messages.
+        id: of the game; an id that is registered for a game under another name may take any other arguments.
+        kwargs: the arguments as they were given.
+        accepted: names that the game takes.
+
+    Raises:
+        SpaceError: for an argument that contradicts the preprocessing, which would ignore it, and for an unknown one.
+    """
+    for name, value in kwargs.items():
+        if name in _FIXED:
+            if value != _FIXED[name].value:
+                raise _contradiction(function, name, name, value)
+        elif name not in accepted and is_atari(id):
+            raise _unknown(function, name, value, accepted - set(_FIXED))
+    return {name: value for name, value in kwargs.items() if name not in _FIXED}
+
+
+def _contradiction(function: str, name: str, fixed: str, value: object) -> SpaceError:
+    how = _FIXED[fixed].instead.format(value=value)
+    if function == "atari_vec":
+        option = f"{fixed}={value!r}" if fixed in vector_game_arguments() else "grayscale=False"
+        how = f"gymnasium.make_vec('ALE/...-v5', num_envs, {option})"
+    return SpaceError(
+        f"{function}() {_FIXED[fixed].meaning} and cannot take {name}={value!r}: leave it away, or wrap an environment "
+        f"of your own, wrap({how}, threat)"
+    )
+
+
+def _unknown(function: str, name: str, value: object, accepted: set[str]) -> SpaceError:
+    known = [*_PLACES, *sorted(accepted)]
+    close = difflib.get_close_matches(name, [*known, *_FIXED], n=1, cutoff=0.7)
+    if close and close[0] in _FIXED:
+        return _contradiction(function, name, close[0], value)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return SpaceError(f"{function}() takes no argument {name}{hint}, but {', '.join(known)}")
+
+
+class ArgumentError(ThreatError, TypeError):
+    """An argument that an id does not take, worded as Python words it.
+
+    TorchRL's ``GymEnv`` passes a ``frameskip`` to every environment, and leaves it away where it gets this answer.
+    """
+
+
+def unknown_arguments(accepts: str, arguments: Iterable[str]) -> ThreatError:
+    """The error for arguments that an id does not take.
+
+    Args:
+        accepts: a clause that says what the id takes.
+        arguments: names of those that were given and that it does not take.
+    """
+    names = sorted(arguments)
+    message = f"{accepts}, not {', '.join(names)}"
+    if _FRAMESKIP not in names:
+        return ThreatError(message)
+    return ArgumentError(
+        f"{message}: got an unexpected keyword argument {_FRAMESKIP!r} (for the environment beneath it goes into "
+        f"env_kwargs)"
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Atari games as agents of the DQN lineage see them, with three places for threats.
+#
+# .. code-block:: text
+#
+#    emulator --> two screens --> grey, maximum, 84x84 --> stack of four --> agent
+#                    raw                   frame               stack
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+ThreatLike = ThreatModel | Perturbation | str | Mapping[str, Any]
+Threats = ThreatLike | Sequence[ThreatLike]
+Frames = NDArray[np.uint8]
+_STACK = (4, 84, 84)
+_FROM_ID = (
+    "repeat_action_probability",
+    "full_action_space",
+    "max_num_frames_per_episode",
+)  # of an id
+
+
+def atari(
+    id: str,
+    *,
+    raw: Threats = (),
+    frame: Threats = (),
+    stack: Threats = (),
+    victim: Victim | str | None = None,
+    **kwargs: Any,
+) -> AtariGame:
+    """An Atari game as agents of the DQN lineage see it: uint8 ``[4, 84, 84]``, the oldest frame first.
+
+    4 skipped frames and the maximum of the last two, grey, 84x84 by area, up to 30 no-ops after a reset, FIRE after a
+    reset and after a lost life; rewards are not clipped and a lost life does not end the episode.
+
+    A threat acts at one of three places. All of them count the same steps, which are the agent's: FIRE is pressed
+    beneath.
+
+    Args:
+        id: the game, such as ``"PongNoFrameskip-v4"`` or ``"ALE/Pong-v5"`` (which keeps its sticky actions unless
+            ``repeat_action_probability=0`` is given).
+        raw: threats to the last two screens, uint8 ``[2, 210, 160, 3]``, before they are grey.
+        frame: threats to the new frame, uint8 ``[84, 84]``; the stack holds it as it was perturbed.
+        stack: threats to the stack that the agent receives. These may change old frames again, unless their budget is
+            :class:`adv_wrappers.Newest` (``newest=true`` in a text). Attacks that use a victim belong here.
+        victim: the victim of threats that have none, or a reference to it such as ``"card:FOLDER"``.
+        **kwargs: arguments of ``gymnasium.make`` other than ``frameskip`` and ``obs_type``, which are fixed here.
+
+    Raises:
+        SpaceError: if the id is unknown, or no Atari game; for an argument that is unknown or fixed here.
+        VictimError: for a threat at ``raw`` or ``frame`` whose victim sees stacks.
+        OrderError: for a ``Newest`` budget where there is no stack.
+
+    >>> from adv_wrappers.atari import atari
+    >>> env = atari("PongNoFrameskip-v4", raw="jpeg:quality=10", stack=["brightness:newest=true", "action-noise:p=0.1"])
+    >>> env.observation_space.shape
+    (4, 84, 84)
+    """
+    victim = None if victim is None else load_victim(victim)
+    inside: dict[str, Any] = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
+    outside = _threats_at("stack", stack, victim)
+    kwargs = without_fixed("atari", id, kwargs, single_game_arguments())
+    base = make_game(id, {"obs_type": "grayscale", **kwargs, "frameskip": 1})
+    if inside["raw"]:
+        env: Any = ShrinkFrames(wrap(PressFire(RawFrames(base, noop_max=30, frame_skip=4)), *inside["raw"]))
+    else:
+        env = PressFire(AtariPreprocessing(base, noop_max=30, frame_skip=4))
+    env = FrameStackObservation(wrap(env, *inside["frame"]), 4)
+    return wrap(env, *outside)  # type: ignore[no-any-return]
+
+
+def atari_vec(
+    id: str,
+    num_envs: int,
+    *,
+    raw: Threats = (),
+    frame: Threats = (),
+    stack: Threats = (),
+    victim: Victim | str | None = None,
+    **kwargs: Any,
+) -> AnyVectorEnv:
+    """``num_envs`` Atari games side by side: the pictures of :func:`atari`, uint8 ``[num_envs, 4, 84, 84]``.
+
+    They are ALE's own vector environment under one batched wrapper a threat. It makes its stacks itself, so a threat at
+    ``frame`` may change the newest frame of a stack alone (:class:`adv_wrappers.Newest`), which has the same effect. It
+    draws other no-ops than :func:`atari` and presses FIRE after a reset only. Rewards are not clipped unless
+    ``reward_clipping=True`` is given.
+
+    With threats at ``raw`` they are a ``SyncVectorEnv`` of :func:`atari`, row by row to the byte, and only ``stack`` is
+    batched: ALE's vector environment takes the maximum of two screens colour by colour before it returns them, which is
+    not the maximum of greys, and whole stacks of screens are slow.
+
+    Args:
+        id: the game, as for :func:`atari`, with its sticky actions.
+        num_envs: number of rows, at least 1.
+        raw, frame, stack, victim: as for :func:`atari`.
+        **kwargs: ``autoreset_mode``, and others of ``AtariVectorEnv`` such as ``num_threads``, ``noop_max`` or
+            ``reward_clipping``; with ``raw`` those of ``gymnasium.make``. Those of the preprocessing are fixed.
+
+    Raises:
+        ValueRangeError: if ``num_envs`` is not an integer of at least 1.
+        SpaceError: if the id is unknown or no Atari game, or an argument does not suit the environment.
+        AdvWrappersError: one of its kinds, as for :func:`atari`.
+
+    >>> from adv_wrappers.atari import atari_vec
+    >>> atari_vec("PongNoFrameskip-v4", 2, stack="rotation:degrees=3,newest=true").observation_space.shape
+    (2, 4, 84, 84)
+    """
+    check_integer("num_envs", num_envs, 1)  # ALE would crash
+    victim = None if victim is None else load_victim(victim)
+    inside: dict[str, Any] = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
+    outside = _threats_at("stack", stack, victim)
+    if not is_atari(id):
+        raise not_a_game(spec_of(id).id)
+    defaults = spec_of(id).kwargs
+    accepted = vector_game_arguments() | (single_game_arguments() if inside["raw"] else set())
+    kwargs = without_fixed("atari_vec", id, kwargs, accepted)
+    if inside["raw"]:
+        try:
+            mode = AutoresetMode(kwargs.pop("autoreset_mode", AutoresetMode.NEXT_STEP))
+        except ValueError as error:
+            raise SpaceError(f"autoreset_mode must be one of Gymnasium's: {error}") from error
+        vector_only = sorted(set(kwargs) & vector_game_arguments() - {*_FROM_ID})
+        if vector_only:
+            raise SpaceError(
+                f"{', '.join(vector_only)} of AtariVectorEnv cannot be given with raw=, whose rows are atari()"
+            )
+        rows = SyncVectorEnv([lambda: atari(id, **inside, **kwargs)] * num_envs, autoreset_mode=mode)
+        return wrap(rows, *outside)  # type: ignore[no-any-return]
+    name = str(defaults["game"]).title().replace("_", "")
+    settings = {**{key: defaults[key] for key in _FROM_ID if key in defaults}, "reward_clipping": False, **kwargs}
+    try:
+        env: Any = gym.make_vec(f"ALE/{name}-v5", num_envs, "vector_entry_point", **settings)
+    except Exception as error:  # whatever the environment's own constructor may raise
+        raise SpaceError(f"cannot make {num_envs} rows of {id!r} with {settings}: {error}") from error
+    return wrap(env, *map(_newest, inside["frame"]), *outside)  # type: ignore[no-any-return]
+
+
+def _newest(threat: ThreatModel) -> ThreatModel:
+    return replace(threat, within=Newest(threat.budget)) if threat.on == "observation" else threat
+
+
+def _threats_at(place: str, threats: Threats, victim: Victim | None) -> list[ThreatModel]:
+    """The threats for a place, checked as far as they can be before the emulator starts."""
+    if isinstance(threats, (str, Mapping, ThreatModel, Perturbation)) or not isinstance(threats, Sequence):
+        threats = [threats]
+    made = each_entry(as_threat, threats)
+    made = made if victim is None else [threat.against(victim) for threat in made]
+    for threat in made if place != "stack" else ():
+        open_victim = getattr(threat.how, "needs_victim", False) and not threat.victims
+        if open_victim or any(v.observation_space.shape == _STACK for v in threat.victims):
+            raise VictimError(
+                f"{threat.label} looks at a victim, which sees stacks of frames; at {place}= there is no stack yet: "
+                f"give it as stack= (with newest=true it changes new frames alone)"
+            )
+        if isinstance(threat.budget, Newest):
+            raise OrderError(
+                f"newest=true is for stacks, and at {place}= {threat.label} sees new frames only: leave it away, or "
+                f"give it as stack="
+            )
+    return made

@@ -1,0 +1,743 @@
+"""Searches over boxes of states: certified returns of CartPole, MountainCar and Pendulum, for all starts at once.
+
+What an adversary can make of an episode after some steps is a set of states. The search follows a set of boxes that
+holds it: at every step the possible actions in each box are computed, by bounds on the victim's network over the box of
+everything it may be shown there, and the box is stepped with each of them by interval arithmetic
+(:mod:`adv_wrappers.certification.interval_dynamics`). The boxes that come out are cut along a grid of cells, and of
+those within a cell the hull is kept. Cells are small at first, and larger ones are taken whenever there are more boxes
+than are followed at once, so that the few sets of states of the first steps are held closely. Hulls hold every state;
+to keep one of several neighbouring states for all would not.
+
+A cell's possible actions are computed once. Where several are possible the cell is split, until the parts are small
+beside the budget; an action then is taken from the hull of those parts in which it is possible.
+
+The smallest reward so far is kept for every box. The search stops at any time: what the boxes have earned then, and
+what every rest of an episode earns at least, is certified. It starts with few boxes at once, and goes on with more, as
+many as what is left of the time, or of the number of boxes, seems to allow.
+
+Bounds on the network that are tighter than CROWN's take longer, so that fewer boxes are followed in the same time. They
+pay where more boxes certify no more, since CROWN's allow actions that nothing brings about however small the boxes are.
+So searches for agents with discrete actions begin with CROWN's bounds for ``"full-crown"``, ``"refined"`` and
+``"bisect"`` too, and a round that certifies no more than those before is followed by one with the next tighter bounds,
+and as many boxes as the best round so far had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from adv_wrappers.certification.interval_dynamics import LARGEST_STATE, IntervalDynamics, dynamics_of
+from adv_wrappers.certification.possible_actions import ObservationBoxes
+from adv_wrappers.core.arrays import Scale
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.threat import needed_budget
+from adv_wrappers.core.types import Floats, Integers
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.networks.graph import GraphNetwork, Node
+from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.utils.deadline import Deadline, OutOfTime, TimedBatches
+from adv_wrappers.utils.precision import full_precision
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import Victim, from_module, load_victim
+from adv_wrappers.victims.possible_actions import Method, action_bounds, params_network, possible_actions
+from adv_wrappers.wrappers.layer import AnyEnv
+
+_BOXES = 300_000  # that a search without seconds steps by default
+# boxes that the first round follows at once: so many, or these shares of the limits where they are less
+_FIRST, _OF_SECONDS, _OF_BOXES = 1000, 200, 0.01
+_POWER = 1.15  # the number of boxes that a round steps grows by about this power of how many it follows at once
+_FASTER = 2.0  # more boxes are stepped a second where there are more of them
+_LEAST_MORE, _MOST_MORE = 2.0, 32.0  # by how much their number grows from one round to the next
+# where tighter bounds may follow and there is time to grow by more than the first, by the second, which leaves time for
+# another round
+_FOR_TWO_ROUNDS, _OF_TWO_ROUNDS = 12.0, 4.0
+_FROM_CROWN: tuple[Method, ...] = ("crown", "full-crown", "refined", "bisect")
+# the scale of the first cells, by how much that of the next ones is larger, and that of the last
+_FINEST, _COARSER, _COARSEST = 1 / 512, 1.5, 16.0
+_CUTS = 32  # into how many pieces boxes are cut at most, for each that is followed at once
+# of a search from a set of states: the scale of the cells of its first round, and that below which it has no more
+_OF_MANY, _FINEST_OF_MANY = 2.0, 1 / 16
+_SLOPE_RADIUS = 1e-3  # of the boxes in whose middles the slopes of the victim's choice are taken
+_PIECES = 8  # of the box of starts along every axis
+_SPLITS = 1  # how often a cell is halved at most
+_SMALL_SHARE = 0.5  # of the budget's effect on the victim's choice, below which that of a cell's size is small enough
+_CUT_AT_ONCE = 2**18  # pieces of boxes
+_ROWS = 1024  # boxes whose bounds are computed at once
+_ROUNDING = 2.0**-20  # relatively, more than float32 is off when it changes coordinates
+
+
+@dataclass(frozen=True)
+class StateBoxCertificate:
+    """A certified return for a box of start states.
+
+    Attributes:
+        lower: no episode that starts in the box returns less, whatever an attack within the budget does.
+        steps: for how many steps all episodes were followed in the round that certified it.
+        boxes: how many boxes were stepped, in all rounds.
+        rounds: how many rounds there were, each with more boxes at once.
+        finished: whether episodes were followed to their ends in that round. CartPole's search stops where an episode
+            may end early, so that a finished one certifies the largest return.
+        start_low, start_high: the box of start states; float64 ``[D]``.
+    """
+
+    lower: float
+    steps: int
+    boxes: int
+    rounds: int
+    finished: bool
+    start_low: Floats
+    start_high: Floats
+
+
+def certify_all_starts(
+    victim: Victim | str,
+    env: AnyEnv,
+    eps: float | None = None,
+    *,
+    scale: Scale = None,
+    within: Budget | None = None,
+    method: Method = "crown",
+    budget_s: float | None = None,
+    max_boxes: int | None = None,
+    most_at_once: int = 100_000,
+) -> StateBoxCertificate:
+    """Bound from below the return of every episode, whatever its start and whatever is done to observations.
+
+    Args:
+        victim: the agent, or its reference: feed-forward, playing its mode.
+        env: CartPole, MountainCar or Pendulum as ``gymnasium.make`` makes them, with a limit of steps. Its constants
+            (``g=``, ``sutton_barto_reward=``, ...) are read from it. It is not stepped.
+        eps, scale, within: the budget, as for :func:`adv_wrappers.certify`.
+        method: how the outputs of the network are bounded, as for :func:`adv_wrappers.certify`.
+        budget_s: seconds, of the monotonic clock; None for no limit: then results are those of every machine, up to
+            rounding. At least one step is followed.
+        max_boxes: how many boxes are stepped at most, in all rounds; None is 300 000, or any number within
+            ``budget_s``.
+        most_at_once: how many boxes are followed at once at most, some hundred bytes each.
+
+    Raises:
+        ValueRangeError: for other environments, and limits that are none.
+        VictimError: for a victim that samples, has a hidden state or no bounds.
+        ThreatError: for no budget, and for ``within`` beside ``eps`` or ``scale``.
+        BudgetError: for a budget that is no box.
+
+    >>> import gymnasium as gym
+    >>> from adv_wrappers.certification.all_starts import certify_all_starts
+    >>> found = certify_all_starts("zoo:cartpole-dqn", gym.make("CartPole-v1"), 0.001, budget_s=None, max_boxes=5000)
+    >>> 5 < found.lower < 500, found.finished
+    (True, False)
+    """
+    search = StateBoxSearch(victim, env, eps, scale=scale, within=within, method=method, most_at_once=most_at_once)
+    dynamics = search.dynamics
+    return search.run(dynamics.start_low, dynamics.start_high, budget_s, max_boxes)
+
+
+class StateBoxSearch:
+    """Certifies the return from any box of start states.
+
+    Args:
+        victim, env, eps, scale, within, method, most_at_once: as for :func:`certify_all_starts`.
+
+    Raises:
+        AdvWrappersError: one of its kinds, as :func:`certify_all_starts`.
+    """
+
+    @full_precision()
+    def __init__(
+        self,
+        victim: Victim | str,
+        env: AnyEnv,
+        eps: float | None = None,
+        *,
+        scale: Scale = None,
+        within: Budget | None = None,
+        method: Method = "crown",
+        most_at_once: int = 100_000,
+    ) -> None:
+        budget = needed_budget("a certificate", eps, scale, within, zero=True)
+        victim = load_victim(victim)
+        if victim.select != "mode" or victim.recurrent:
+            raise VictimError(
+                f"a search over boxes of states needs a victim that plays its mode, without a hidden state, got "
+                f"{victim!r}"
+            )
+        self.dynamics = dynamics_of(env)
+        self.box_actions = BoxActions(victim, env, budget.resolve(victim), self.dynamics, method)
+        stepwise = method in _FROM_CROWN and self.box_actions.count > 0
+        self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if stepwise else (method,)
+        self.box_actions.method = self._methods[0]
+        self._most = integer("most_at_once", most_at_once, 1)
+        self.slopes = self._slopes()
+
+    def _slopes(self) -> Floats:
+        """How much the difference of the victim's largest outputs changes along every axis, the mean around starts."""
+        dynamics = self.dynamics
+        if not self.box_actions.count:
+            return np.ones(len(dynamics.coordinates))
+        low, high = _start_boxes(dynamics, dynamics.start_low, dynamics.start_high)
+        middle = (low + high) / 2
+        self.box_actions.possible(middle[:1], middle[:1])  # which refuses weights that are not finite
+        moved, _ = self.box_actions.effects(middle - _SLOPE_RADIUS, middle + _SLOPE_RADIUS)
+        found: Floats = moved.mean(0) / _SLOPE_RADIUS
+        return found
+
+    @full_precision()
+    def run(
+        self, start_low: Floats, start_high: Floats, budget_s: float | None = None, max_boxes: int | None = None
+    ) -> StateBoxCertificate:
+        """The certified return of all episodes from the states between ``start_low`` and ``start_high``.
+
+        Args:
+            start_low, start_high: states of the environment ``[D]`` (its ``unwrapped.state``), not observations.
+            budget_s, max_boxes: as for :func:`certify_all_starts`.
+
+        Raises:
+            ValueRangeError: for boxes that are none.
+        """
+        low, high = (np.asarray(end, np.float64) for end in (start_low, start_high))
+        shape = (len(self.dynamics.coordinates),)
+        if (
+            low.shape != shape
+            or high.shape != shape
+            or not (np.abs([low, high]) <= LARGEST_STATE).all()
+            or (low > high).any()
+        ):
+            raise ValueRangeError(f"expected two states {shape} with low <= high, got {start_low!r} and {start_high!r}")
+        if budget_s is not None:
+            check_number("budget_s", budget_s, 0)
+        elif max_boxes is None:
+            max_boxes = _BOXES
+        deadline = Deadline(budget_s)
+        # without a limit: the first step of the first round is always followed
+        self.box_actions.method, self.box_actions.batches = self._methods[0], TimedBatches(Deadline(None), _ROWS)
+        left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
+        first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
+        few = RoundSettings(self._methods[0], max(int(first), 1), None)
+        gained = RoundSettings(few.method, self._most, _OF_MANY) if (low < high).any() else few
+        settings: RoundSettings | None = gained
+        best, boxes, rounds = StateBoxCertificate(-math.inf, 0, 0, 0, False, low, high), 0, 0
+        with one_thread():
+            while settings is not None:
+                if self.box_actions.method != settings.method:  # with which a box takes another time
+                    self.box_actions.method = settings.method
+                    self.box_actions.batches = TimedBatches(deadline, _ROWS)
+                before, room = deadline.left, None if left is None else left - boxes
+                found = SearchRound(self, settings, low, high, deadline, room)
+                found.run()
+                boxes, rounds = boxes + found.stepped, rounds + 1
+                raised = found.lower > best.lower
+                if raised:
+                    best = StateBoxCertificate(found.lower, found.steps, 0, 0, found.finished, low, high)
+                    gained = settings  # of the last round that raised the return
+                if found.crowded and rounds == 1:  # even the largest cells are too many
+                    settings = gained = few
+                    continue
+                used_up = (found.stopped and not found.crowded) or (left is not None and boxes >= left)
+                if used_up or best.lower >= self.dynamics.most:
+                    break
+                spent = before - deadline.left if budget_s is not None else 0.0
+                affordable = _FASTER * deadline.left * found.stepped / max(spent, 1e-9)
+                affordable = min(affordable, math.inf if left is None else left - boxes)
+                more, tighter = self._more(found, settings, affordable), self._tighter(settings.method)
+                settings = replace(gained, method=tighter) if tighter and not (more and raised) else more
+        return StateBoxCertificate(best.lower, best.steps, boxes, rounds, best.finished, low, high)
+
+    def _tighter(self, method: Method) -> Method | None:
+        """The next tighter bounds; None where there are none."""
+        later = self._methods[self._methods.index(method) + 1 :]
+        return later[0] if later else None
+
+    def _more(self, found: SearchRound, last: RoundSettings, affordable: float) -> RoundSettings | None:
+        """A round with the same bounds and more boxes, or smaller cells, than the last one; None where there is none.
+
+        Args:
+            found: the last round.
+            last: its settings.
+            affordable: how many boxes may still be stepped.
+        """
+        if last.scale is not None:
+            half = last.scale / 2
+            return None if found.crowded or half < _FINEST_OF_MANY else replace(last, scale=half)
+        if not found.coarsened:
+            return None
+        tightest = self._tighter(last.method) is None
+        more = _next_at_once(last.at_once, found.stepped, affordable, self._most, tightest)
+        return None if more is None else replace(last, at_once=more)
+
+
+def _next_at_once(at_once: int, stepped: int, affordable: float, most: int, tightest: bool = True) -> int | None:
+    """How many boxes the next round follows at once, so that it steps about those that may still be; None for none.
+
+    Args:
+        at_once: how many the last round followed.
+        stepped: how many it stepped.
+        affordable: how many may still be stepped.
+        most: at once.
+        tightest: whether no tighter bounds may follow, for which boxes are left otherwise where there are enough.
+    """
+    factor = min((max(affordable, 0) / stepped) ** (1 / _POWER), _MOST_MORE, most / at_once)
+    if not tightest and factor > _FOR_TWO_ROUNDS:
+        factor = _OF_TWO_ROUNDS
+    return None if factor < _LEAST_MORE else int(at_once * factor)
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """What a round of a search is made with.
+
+    Attributes:
+        method: how the outputs of the network are bounded.
+        at_once: above how many boxes larger cells are taken; with cells of one size, above which the round stops.
+        scale: of the cells, where they keep their size; else None.
+    """
+
+    method: Method
+    at_once: int
+    scale: float | None
+
+
+class SearchRound:
+    """The search with so many boxes at once, or with cells of one size.
+
+    From one state cells begin small and become larger when there are too many boxes. Sets of states are followed for
+    longer with cells of one size: to join boxes again and again costs them more than it does a single path's.
+
+    Args:
+        search: what is searched; its bounds are those of ``settings`` already.
+        settings: how many boxes at once, and which cells.
+        start_low, start_high: the box of start states.
+        deadline: when it stops.
+        max_boxes: how many boxes are stepped at most; None for any number.
+
+    Attributes:
+        lower: the certified return so far.
+        steps: for how many steps all episodes were followed.
+        stepped: how many boxes were stepped.
+        finished: whether episodes were followed to their ends.
+        stopped: whether a limit stopped it.
+        crowded: whether that was the limit on boxes at once.
+        low, high: the boxes around all states after ``steps`` steps, ``[N, D]``; axes are those of the dynamics.
+        values: the least reward so far in each; ``[N]``.
+    """
+
+    def __init__(
+        self,
+        search: StateBoxSearch,
+        settings: RoundSettings,
+        start_low: Floats,
+        start_high: Floats,
+        deadline: Deadline,
+        max_boxes: int | None,
+    ) -> None:
+        self.search, self.dynamics = search, search.dynamics
+        self._deadline, self._max, self._most = deadline, max_boxes, settings.at_once
+        self._fixed = settings.scale is not None
+        low, high = _start_boxes(self.dynamics, start_low, start_high)
+        self._middle = (low.min(0) + high.max(0)) / 2
+        self.steps, self.stepped, self.finished, self.stopped, self.crowded = 0, 0, False, False, False
+        self._ended, self._dropped = math.inf, False
+        self._take_cells(_FINEST if settings.scale is None else settings.scale)
+        self._keep(low, high, np.zeros(len(low)))
+
+    @property
+    def lower(self) -> float:
+        """The certified return so far."""
+        rest = self.dynamics.least_rest(self.dynamics.limit - self.steps)
+        return min(self._ended, float(self.values.min(initial=math.inf)) + rest)
+
+    @property
+    def coarsened(self) -> bool:
+        """Whether it took larger cells than the first."""
+        return self._scale > _FINEST
+
+    def run(self) -> None:
+        """Follow the boxes to the end of the episode, or to a limit."""
+        most = self._max or math.inf
+        while self.steps < self.dynamics.limit and len(self.values):
+            crowded = self._fixed and len(self.values) > self._most
+            if self.steps and (self._deadline.passed or self.stepped >= most or crowded):
+                self.stopped, self.crowded = True, crowded
+                return
+            try:
+                self.step()
+            except OutOfTime:
+                self.stopped = True
+                return
+            if self.search.box_actions.batches.deadline is not self._deadline:
+                self.search.box_actions.batches = TimedBatches(self._deadline, _ROWS)
+        self.finished = self.steps == self.dynamics.limit or not self._dropped
+
+    def step(self) -> None:
+        """Follow all boxes for one step, or none where the time is over before: :class:`OutOfTime`."""
+        low, high, values, ended = list[Floats](), list[Floats](), list[Floats](), self._ended
+        for rows, first, last, action in self.actions.of(self.cells, self.low, self.high):
+            after = self.dynamics.step(first, last, action)
+            on, over = ~after.surely_ends, after.may_end
+            before = self.values[rows]
+            ended = min(ended, float((before + after.last_reward)[over].min(initial=math.inf)))
+            low.append(after.low[on])
+            high.append(after.high[on])
+            values.append((before + after.reward)[on])
+        self.steps, self.stepped, self._ended = self.steps + 1, self.stepped + len(self.values), ended
+        self._keep(np.concatenate(low), np.concatenate(high), np.concatenate(values))
+
+    def _keep(self, low: Floats, high: Floats, values: Floats) -> None:
+        """Hold these boxes as hulls within cells, but for those that cannot lower what is certified."""
+        kept = values + self.dynamics.least_rest(self.dynamics.limit - self.steps) < self._ended
+        self._dropped |= not kept.all()
+        low, high, values = low[kept], high[kept], values[kept]
+        coarsest = self._scale if self._fixed else _COARSEST
+        while self._scale < coarsest and self.grid.pieces(low, high) > _CUTS * self._most:
+            self._take_cells(self._scale * _COARSER)
+        self.cells, self.low, self.high, self.values = self.grid.hulls(low, high, values)
+        while len(self.values) > self._most and self._scale < coarsest:
+            self._take_cells(self._scale * _COARSER)
+            self.cells, self.low, self.high, self.values = self.grid.hulls(self.low, self.high, self.values)
+
+    def _take_cells(self, scale: float) -> None:
+        """Go on with the cells of this scale."""
+        sides = self.dynamics.cells(scale, None if self._fixed else self.search.slopes)
+        periods = self.dynamics.periods
+        self._scale = scale
+        self.grid = CellGrid(np.where(np.isinf(periods), self._middle - sides / 2, -np.pi), sides, periods)
+        self.actions = CellActions(self.search.box_actions, self.grid)
+
+
+def _start_boxes(dynamics: IntervalDynamics, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """A box of states in pieces, in the axes of the dynamics, ``[N, D]``."""
+    pieces = [
+        np.linspace(first, last, _PIECES + 1 if last > first else 2) for first, last in zip(low, high, strict=True)
+    ]
+    first = np.stack(np.meshgrid(*(ends[:-1] for ends in pieces), indexing="ij"), -1).reshape(-1, len(low))
+    last = np.stack(np.meshgrid(*(ends[1:] for ends in pieces), indexing="ij"), -1).reshape(-1, len(low))
+    turned = dynamics.coordinates
+    middle, radius = (first + last) / 2 @ turned.T, (last - first) / 2 @ np.abs(turned).T
+    room = 1e-12 * (1 + np.abs(middle) + radius)
+    return middle - radius - room, middle + radius + room
+
+
+class CellGrid:
+    """A grid of cells, by which boxes are cut and _hulls_of.
+
+    Args:
+        origin: a corner of the grid, ``[D]``.
+        sides: the sides of a cell, ``[D]``.
+        periods: after how much an axis repeats, a whole number of cells; infinity for those that do not. ``[D]``.
+    """
+
+    def __init__(self, origin: Floats, sides: Floats, periods: Floats) -> None:
+        self.origin, self.sides, self.periods = origin, sides, periods
+        self._bits = 62 // len(sides)
+
+    def hulls(self, low: Floats, high: Floats, values: Floats) -> tuple[Integers, Floats, Floats, Floats]:
+        """Boxes ``[N, D]`` cut along the grid, and the hull of what falls within each cell.
+
+        Returns:
+            Numbers of cells ``[M]``, hulls ``[M, D]`` twice, and the least of the ``values`` in each, ``[M]``.
+        """
+        first, last = self._places(low, high)
+        found = np.empty(0, np.int64), low[:0], high[:0], values[:0]
+        ends = np.cumsum((last - first + 1).prod(1))
+        row = 0
+        while row < len(low):
+            before = ends[row - 1] if row else 0
+            until = max(int(np.searchsorted(ends, before + _CUT_AT_ONCE)), row + 1)
+            part = slice(row, until)
+            cut = self._cut(first[part], last[part], low[part], high[part], values[part])
+            found = _hulls_of(*(np.concatenate(pair) for pair in zip(found, cut, strict=True)))
+            row = until
+        return found
+
+    def pieces(self, low: Floats, high: Floats) -> float:
+        """Into how many pieces :meth:`hulls` cuts boxes ``[N, D]``, all together; infinity where it would raise."""
+        first, last = self._places(low, high)
+        once = np.isinf(self.periods)
+        if not (self._numbered(first) & self._numbered(last))[:, once].all():
+            return math.inf
+        return float((last - first + 1.0).prod(1).sum())
+
+    def _places(self, low: Floats, high: Floats) -> tuple[Integers, Integers]:
+        """The indices of the first and the last cell of boxes along every axis, ``[N, D]`` twice."""
+        first = np.floor((low - self.origin) / self.sides).astype(np.int64)
+        return first, np.maximum(np.ceil((high - self.origin) / self.sides).astype(np.int64) - 1, first)
+
+    def _cut(
+        self, first: Integers, last: Integers, low: Floats, high: Floats, values: Floats
+    ) -> tuple[Integers, Floats, Floats, Floats]:
+        """The pieces of boxes that lie in the cells from ``first`` to ``last``."""
+        for axis, (origin, side) in enumerate(zip(self.origin, self.sides, strict=True)):
+            counts = last[:, axis] - first[:, axis] + 1
+            if counts.max() == 1:
+                continue
+            rows = np.repeat(np.arange(len(counts)), counts)
+            place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+            first, last, low, high, values = first[rows], last[rows], low[rows], high[rows], values[rows]
+            index = first[:, axis] + place
+            # the outermost pieces keep the ends of their boxes, whatever dividing has rounded
+            low[:, axis] = np.where(place == 0, low[:, axis], origin + index * side)
+            high[:, axis] = np.where(index == last[:, axis], high[:, axis], origin + (index + 1) * side)
+            first[:, axis] = index
+            last[:, axis] = index
+        for axis, period in enumerate(self.periods):
+            if np.isfinite(period):
+                count = round(period / self.sides[axis])
+                turns = first[:, axis] // count
+                first[:, axis] -= turns * count
+                room = np.where(turns == 0, 0.0, 1e-12 * (1 + np.abs(turns)))
+                low[:, axis] -= turns * period + room
+                high[:, axis] -= turns * period - room
+        return self._number(first), low, high, values
+
+    def _numbered(self, index: Integers) -> NDArray[np.bool_]:
+        """Where indices are within those that a cell's number has room for."""
+        half = 1 << (self._bits - 1)
+        return (index >= -half) & (index < half)
+
+    def _number(self, index: Integers) -> Integers:
+        half = 1 << (self._bits - 1)
+        if not self._numbered(index).all():
+            raise ValueRangeError(f"expected states within {half} cells of sides {self.sides} around {self.origin}")
+        number = np.zeros(len(index), np.int64)
+        for axis in range(index.shape[1]):
+            number = (number << self._bits) | (index[:, axis] + half)
+        return number
+
+    def cells(self, numbers: Integers) -> tuple[Floats, Floats]:
+        """The cells of these numbers, as boxes ``[N, D]`` that hold whatever is cut to lie in them."""
+        size, half = len(self.sides), 1 << (self._bits - 1)
+        shifts = self._bits * np.arange(size - 1, -1, -1)
+        index = (numbers[:, None] >> shifts & (1 << self._bits) - 1) - half
+        room = 1e-9 * (self.sides + np.abs(self.origin) + np.abs(index * self.sides))
+        return self.origin + index * self.sides - room, self.origin + (index + 1) * self.sides + room
+
+
+def _hulls_of(numbers: Integers, low: Floats, high: Floats, values: Floats) -> tuple[Integers, Floats, Floats, Floats]:
+    """Hulls of the boxes of one number, and the least of their values."""
+    found, place = np.unique(numbers, return_inverse=True)
+    return (
+        found,
+        _least_of(place, len(found), low),
+        -_least_of(place, len(found), -high),
+        _least_of(place, len(found), values),
+    )
+
+
+def _least_of(place: Integers, count: int, rows: Floats) -> Floats:
+    """The least of the rows ``[N, ...]`` of every place, elementwise; infinity where there are none."""
+    index = torch.from_numpy(place).view(-1, *[1] * (rows.ndim - 1)).expand(rows.shape)
+    out = torch.full((count, *rows.shape[1:]), math.inf, dtype=torch.float64)
+    return out.scatter_reduce_(0, index, torch.from_numpy(np.ascontiguousarray(rows)), "amin").numpy()
+
+
+class CellActions:
+    """What a victim may do in the cells of a grid; computed once for each cell, when it is first asked for.
+
+    Args:
+        victim: what it may do in boxes, under its budget.
+        grid: the grid.
+    """
+
+    def __init__(self, victim: BoxActions, grid: CellGrid) -> None:
+        self._victim, self._grid = victim, grid
+        size = len(grid.sides)
+        self._numbers = np.empty(0, np.int64)
+        # of a discrete action the hull of the parts of a cell in which it is possible; of others their bounds
+        shape = (0, victim.count, size) if victim.count else (0, 1)
+        self._low, self._high = np.empty(shape), np.empty(shape)
+
+    def of(self, numbers: Integers, low: Floats, high: Floats) -> Iterator[tuple[Integers, Floats, Floats, Floats]]:
+        """For every action the rows in which it is possible, the boxes in which it is, and the action.
+
+        Args:
+            numbers: cells, ``[N]``.
+            low, high: boxes in these cells, ``[N, D]``.
+
+        Yields:
+            Rows ``[M]``, boxes ``[M, D]`` twice, and what :meth:`IntervalDynamics.step` takes as actions.
+        """
+        place = np.searchsorted(self._numbers, numbers)
+        place[place == len(self._numbers)] = 0
+        known = self._numbers[place] == numbers if len(self._numbers) else np.zeros(len(numbers), bool)
+        if not known.all():
+            self._add(numbers[~known])
+        place = np.searchsorted(self._numbers, numbers)
+        if not self._victim.count:
+            yield np.arange(len(numbers)), low, high, np.stack([self._low[place], self._high[place]], 1)
+            return
+        for action in range(self._victim.count):
+            first, last = np.maximum(low, self._low[place, action]), np.minimum(high, self._high[place, action])
+            rows = np.flatnonzero((first <= last).all(1))
+            yield rows, first[rows], last[rows], np.full(len(rows), self._victim.start + action, np.float64)
+
+    def _add(self, numbers: Integers) -> None:
+        low, high = self._grid.cells(numbers)
+        found = self._split(low, high) if self._victim.count else self._victim.bounds(low, high)
+        numbers = np.concatenate([self._numbers, numbers])
+        order = np.argsort(numbers)
+        self._numbers = numbers[order]
+        self._low, self._high = (
+            np.concatenate([known, new])[order] for known, new in zip((self._low, self._high), found, strict=True)
+        )
+
+    def _split(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """For every box and action the hull of the parts in which it is possible, ``[N, A, D]``."""
+        count, actions, size = len(low), self._victim.count, low.shape[1]
+        least, most = np.full((count * actions, size), np.inf), np.full((count * actions, size), -np.inf)
+        cell = np.arange(count)
+        effect, budget = np.zeros((count, size)), np.zeros(count)
+        for splits in range(_SPLITS + 1):
+            possible = self._victim.possible(low, high)
+            open_ = possible.sum(1) > 1
+            if splits == 0 and open_.any():  # a part is taken to have the slopes of its cell
+                effect[open_], budget[open_] = self._victim.effects(low[open_], high[open_])
+            done = ~open_ | (effect.sum(1) <= _SMALL_SHARE * budget) | (splits == _SPLITS)
+            rows, action = np.nonzero(possible & done[:, None])
+            place = cell[rows] * actions + action
+            np.minimum(least, _least_of(place, len(least), low[rows]), out=least)
+            np.maximum(most, -_least_of(place, len(least), -high[rows]), out=most)
+            low, high, cell, effect, budget = low[~done], high[~done], cell[~done], effect[~done], budget[~done]
+            if not len(low):
+                break
+            row, axis, first, last = np.arange(len(low)), effect.argmax(1), low.copy(), high.copy()
+            first[row, axis] = last[row, axis] = (low[row, axis] + high[row, axis]) / 2
+            effect[row, axis] /= 2
+            low, high = np.concatenate([low, first]), np.concatenate([last, high])
+            cell, effect, budget = np.tile(cell, 2), np.tile(effect, (2, 1)), np.tile(budget, 2)
+        return least.reshape(count, actions, size), most.reshape(count, actions, size)
+
+
+class BoxActions:
+    """What a victim may do where states are anywhere in boxes, and observations are perturbed within a budget.
+
+    Where the boxes' axes are not those of observations, the victim's network is asked for them as they are: a linear
+    layer in front of it adds perturbations to states. Their hull would be larger.
+
+    Args:
+        victim: the agent, which plays its mode.
+        env: the environment.
+        budget: ``Linf`` or ``Valid``.
+        dynamics: of the environment.
+        method: as for :func:`adv_wrappers.victims.possible_actions.possible_actions`.
+
+    Attributes:
+        method: the same, which may be changed.
+        batches: of how many boxes :meth:`possible` computes at once, and when it stops.
+        count: the number of actions; 0 for continuous ones.
+        start: the first action.
+    """
+
+    def __init__(self, victim: Victim, env: AnyEnv, budget: Budget, dynamics: IntervalDynamics, method: Method) -> None:
+        space, actions = env.observation_space, env.action_space
+        if victim.observation_space.shape != space.shape or type(victim.action_space) is not type(actions):
+            raise VictimError(f"expected a victim for {space} -> {actions}, got {victim!r}")
+        self.count = int(actions.n) if isinstance(actions, spaces.Discrete) else 0
+        self.start = int(actions.start) if isinstance(actions, spaces.Discrete) else 0
+        self.method: Method = method
+        self._boxes, self._dynamics, self._victim = ObservationBoxes(space, budget), dynamics, victim
+        self.batches = TimedBatches(Deadline(None), _ROWS)
+        self._eps: Floats | None = None
+        net = params_network(victim)  # before anything is computed
+        if isinstance(budget, Linf) and not (dynamics.coordinates == np.eye(len(dynamics.coordinates))).all():
+            scale = np.asarray(1.0 if budget.scale is None else budget.scale, np.float64)
+            self._eps = budget.eps * scale * np.ones(len(dynamics.coordinates))
+            self._victim = _with_axes(victim, net, np.linalg.inv(dynamics.coordinates).astype(np.float64))
+
+    def possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
+        """Which actions are possible in boxes ``[N, D]``, ``[N, A]``; raises :class:`OutOfTime`."""
+        parts, start = list[NDArray[np.bool_]](), 0
+        while start < len(low):
+            rows = self.batches.next(len(low) - start)
+            if not rows:
+                raise OutOfTime
+            parts.append(self._possible(low[start : start + rows], high[start : start + rows]))
+            self.batches.done(rows)
+            start += rows
+        return np.concatenate(parts)
+
+    def _possible(self, low: Floats, high: Floats) -> NDArray[np.bool_]:
+        parts = list[Tensor]()
+        for first, last in self._inputs(low, high):
+            hull = first.amin(0, keepdim=True), last.amax(0, keepdim=True)
+            found = possible_actions(self._victim, first, last, "interval", hull)
+            unsure = found.sum(1) > 1  # the rest is decided by the cheapest bounds
+            if self.method != "interval" and unsure.any():
+                found[unsure] &= possible_actions(self._victim, first[unsure], last[unsure], self.method, hull)
+            parts.append(found)
+        return torch.cat(parts).cpu().numpy()
+
+    def bounds(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """Bounds on continuous actions in boxes ``[N, D]``, ``[N, 1]`` twice."""
+        parts = [action_bounds(self._victim, *box, self.method) for box in self._inputs(low, high)]
+        least, most = (torch.cat(ends).double().cpu().numpy() for ends in zip(*parts, strict=True))
+        return least, most
+
+    def effects(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """How far boxes, and the budget, move the difference of the two largest outputs, by their gradient.
+
+        Returns:
+            Of half of every side of the boxes, ``[N, D]``, and of the budget, ``[N]``.
+        """
+        sides, budgets = list[Floats](), list[Floats]()
+        size = low.shape[1]
+        for first, last in self._inputs(low, high):
+            middle = ((first + last) / 2).requires_grad_()
+            with torch.enable_grad():
+                best = self._victim.params(middle).topk(2, -1).values
+                (slopes,) = torch.autograd.grad((best[:, 0] - best[:, 1]).sum(), middle)
+            moved = (slopes.abs() * (last - first) / 2).double().cpu().numpy()
+            if self._eps is None:  # the sides of observations are those of boxes and the budget together
+                rows = slice(len(sides) * _ROWS, len(sides) * _ROWS + len(first))
+                own = slopes.abs().double().cpu().numpy() * (high[rows] - low[rows]) / 2
+                sides.append(own)
+                budgets.append((moved - own).sum(1))
+            else:
+                sides.append(moved[:, :size])
+                budgets.append(moved[:, size:].sum(1))
+        return np.concatenate(sides), np.concatenate(budgets)
+
+    def _inputs(self, low: Floats, high: Floats) -> Iterator[tuple[Tensor, Tensor]]:
+        """What the victim takes, for the boxes in parts."""
+        victim = self._victim
+        for start in range(0, len(low), _ROWS):
+            first, last = low[start : start + _ROWS], high[start : start + _ROWS]
+            if self._eps is None:
+                seen = [end.astype(np.float32) for end in self._dynamics.observe(first, last)]  # as the environment
+                ends = self._boxes(seen[0])[0], self._boxes(seen[1])[1]
+            else:
+                states = self._dynamics.observe(first, last)
+                room = self._eps + _ROUNDING * (1 + np.maximum(*np.abs(states)) + self._eps)
+                ends = (
+                    torch.from_numpy(np.concatenate([first, -room], 1)),
+                    torch.from_numpy(np.concatenate([last, room], 1)),
+                )
+            least, most = (end.to(victim.device, victim.dtype) for end in ends)
+            yield least, most
+
+
+def _with_axes(victim: Victim, net: GraphNetwork, back: Floats) -> Victim:
+    """The victim on points in other axes and perturbations beside them: on ``back @ point + perturbation``."""
+    size, nodes = len(back), net.nodes
+    mix = torch.from_numpy(np.concatenate([back, np.eye(size)], 1))
+    first = nn.Linear(2 * size, size, bias=False, dtype=torch.float64)
+    takers = [node for node in nodes if 0 in node.inputs]
+    inner = takers[0].layer if len(takers) == 1 else None
+    if isinstance(inner, nn.Linear) and type(inner) is nn.Linear:  # one layer of both has tighter interval bounds
+        first = nn.Linear(2 * size, inner.out_features, inner.bias is not None, dtype=torch.float64)
+        mix = inner.weight.detach().cpu().double() @ mix
+        if inner.bias is not None:
+            first.bias.data = inner.bias.detach().cpu().double()
+        nodes = [Node(first, (0,)) if node is takers[0] else node for node in nodes]
+    else:
+        nodes = [Node(first, (0,)), *(Node(node.layer, tuple(i + 1 for i in node.inputs)) for node in nodes)]
+    first.weight.data = mix
+    space = spaces.Box(-np.inf, np.inf, (2 * size,), np.float32)
+    kind = victim.kind
+    return from_module(GraphNetwork(nodes), space, victim.action_space, kind, dtype=victim.dtype, device=victim.device)

@@ -1,0 +1,135 @@
+"""Episodes along one way through what is possible: the victim's own, and the worst of every step.
+
+Oikarinen et al. 2020, Algorithm 2: at every step the possible actions are computed, those that the victim may take at
+some observation within the budget, and of these the one of the smallest clean output is played (Q-values; of a policy
+its logits, which have the order of the probabilities). The return is the greedy worst-case reward, GWC. It is an
+estimate of the worst case, and no bound: what looks worst to the victim need not be. Whether a bound on outputs is
+tight decides it too: with looser bounds more actions seem possible.
+
+The action certification rate, ACR, is the share of steps with one possible action: whatever is done to the observation,
+the victim acts as it would. It says nothing about how well that is, so it belongs beside the clean return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adv_wrappers.certification.possible_actions import PossibleActions
+from adv_wrappers.core.types import Floats, Integers
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.environments import EnvFactory
+from adv_wrappers.utils.deadline import Deadline
+
+Choose = Callable[[NDArray[np.bool_], Tensor], Tensor]
+
+
+def own_action(possible: NDArray[np.bool_], outputs: Tensor) -> Tensor:
+    """The action that the victim takes where nothing is perturbed, int64 ``[B]``."""
+    return outputs.argmax(-1)
+
+
+def worst_possible_action(possible: NDArray[np.bool_], outputs: Tensor) -> Tensor:
+    """The possible action of the smallest clean output, int64 ``[B]`` (Algorithm 2, step 3)."""
+    return outputs.masked_fill(~torch.as_tensor(possible, device=outputs.device), torch.inf).argmin(-1)
+
+
+@dataclass(frozen=True)
+class PlayedEpisodes:
+    """What some episodes earned, one entry an episode.
+
+    Attributes:
+        returns: the returns; float64 ``[E]``, NaN where the time did not suffice.
+        lengths: the numbers of steps that were played; int64 ``[E]``.
+        acr: the action certification rates, shares of the steps; float64 ``[E]``, NaN where the time did not suffice.
+    """
+
+    returns: Floats
+    lengths: Integers
+    acr: Floats
+
+
+class PathDeadlines(NamedTuple):
+    """Limits of time of some episodes.
+
+    Attributes:
+        bounds: until when it is looked at what is possible; then everything is taken to be possible.
+        steps: until when episodes are played, all but one step of each.
+    """
+
+    bounds: Deadline
+    steps: Deadline
+
+
+def play_choices(
+    make_env: EnvFactory,
+    reachable: PossibleActions,
+    seeds: Sequence[int],
+    choose: Choose,
+    num_envs: int,
+    on_episode: Callable[[int], None] | None = None,
+    until: PathDeadlines | None = None,
+) -> PlayedEpisodes:
+    """Play one episode for each seed, and look at every step at what is possible.
+
+    Args:
+        make_env: makes one environment.
+        reachable: what the agent may do under the budget.
+        seeds: the seeds that the environment is reset with.
+        choose: which action is played, of the possible ones ``[B, A]`` and the victim's outputs ``[B, A]``: as
+            :func:`own_action` or :func:`worst_possible_action`.
+        num_envs: how many environments are stepped side by side.
+        on_episode: called with the number of finished episodes, whenever one finishes.
+        until: limits of time; None for none.
+
+    Raises:
+        ValueRangeError: for observations or rewards that are not finite.
+    """
+    until, episodes = until or PathDeadlines(Deadline(None), Deadline(None)), len(seeds)
+    returns, lengths, certified = np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes)
+    finished = np.zeros(episodes, bool)
+    envs = [make_env() for _ in range(min(num_envs, episodes))]
+    start = int(reachable.victim.action_space.start)  # type: ignore[attr-defined]  # one discrete action
+    try:
+        playing: dict[int, tuple[int, Any]] = {}  # by the number of the environment, what it shows
+        for i, env in enumerate(envs):
+            playing[i] = i, np.array(env.reset(seed=seeds[i])[0])
+        begun = len(envs)
+        while playing and not until.steps.passed:
+            rows, now = list(playing), [episode for episode, _ in playing.values()]
+            space = envs[0].observation_space
+            seen = np.stack([observation for _, observation in playing.values()]).astype(space.dtype, copy=False)
+            if until.bounds.passed:
+                outputs = reachable.outputs(seen)
+                possible, certified[now] = np.ones(tuple(outputs.shape), bool), np.nan
+            else:
+                possible, outputs = reachable.at(seen)
+                certified[now] += possible.sum(1) == 1
+            actions = (choose(possible, outputs) + start).cpu().numpy()
+            for row, episode, action in zip(rows, now, actions, strict=True):
+                observation, reward, terminated, truncated, _ = envs[row].step(action)
+                returns[episode] += float(reward)
+                lengths[episode] += 1
+                if not np.isfinite(returns[episode]):
+                    raise ValueRangeError(f"the environment returned a reward that is not finite: {reward}")
+                finished[episode] = terminated or truncated
+                if not finished[episode]:
+                    playing[row] = episode, np.array(observation)
+                elif begun < episodes:
+                    playing[row] = begun, np.array(envs[row].reset(seed=seeds[begun])[0])
+                    begun += 1
+                else:
+                    del playing[row]
+                if finished[episode] and on_episode is not None:
+                    on_episode(begun - len(playing))
+    finally:
+        for env in envs:
+            env.close()
+    returns[~finished] = certified[~finished] = np.nan
+    return PlayedEpisodes(returns, lengths, certified / np.maximum(lengths, 1))

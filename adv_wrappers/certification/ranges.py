@@ -1,0 +1,541 @@
+"""Certified ranges: the worst case over several radii, between certificates from below and attacks from above.
+
+Attacks bound from above what an agent keeps in the worst case, certificates from below. The paper of the certificates
+here (Oikarinen et al. 2020) shows both, but no lower bound that holds for all attacks; GWC is an estimate, and in its
+Table 1 an attack falls below it. Here every episode is certified and attacked from the same start. An attacked episode
+below its own certificate would mean that one of the two is wrong, and stops everything. What is found is a table, a
+figure and a file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from adv_wrappers.certification.certificate import certify, check_budget_s, cut_text
+from adv_wrappers.core.arrays import Scale
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.types import Floats
+from adv_wrappers.errors import Argument, CertificateError, Message, ThreatError, ValueRangeError
+from adv_wrappers.evaluation.applicable_attacks import (
+    BEAM,
+    UNTRAINED,
+    check_no_budget,
+    untrained_threat,
+    why_no_beam,
+    why_untrained_excluded,
+)
+from adv_wrappers.evaluation.beam import WIDTH, beam_search
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
+from adv_wrappers.evaluation.provenance import versions
+from adv_wrappers.evaluation.report import number_text as number_text
+from adv_wrappers.rendering.plots import RangePoint, plot_certified_ranges
+from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.threats.presets import parse_threat, threat
+from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.precision import full_precision
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.possible_actions import Method
+from adv_wrappers.wrappers.layer import as_float
+
+_ROUNDING = 1e-9  # of sums of rewards in another order, relatively
+_FILE, _COUNTEREXAMPLE = "ranges.json", "counterexample.json"
+_AWC = (
+    "AWC is the lowest return of all sequences of actions that the bounds ({}) do not exclude: the worst case itself "
+    "where these are by bisect, else at most that"
+)
+
+
+@dataclass(frozen=True)
+class CertifiedRange:
+    """What is known of the worst case within one budget.
+
+    Attributes:
+        eps: the radius.
+        certificate: the :class:`adv_wrappers.certification.certificate.Certificate`, as its dictionary, with lower
+            bounds that are at least those of larger radii, which hold for smaller ones.
+        attacks: returns of every episode, by the name of the attack; float ``[E]``.
+        left_out: by the name of an attack that was not run, the reason.
+    """
+
+    eps: float
+    certificate: Mapping[str, Any]
+    attacks: Mapping[str, Sequence[float]]
+    left_out: Mapping[str, str]
+
+    @property
+    def lower_returns(self) -> Floats:
+        """The certified returns, ``[E]``; NaN where nothing was searched."""
+        return np.array([np.nan if value is None else value for value in self.certificate["lower_returns"]])
+
+    @property
+    def upper_returns(self) -> Floats:
+        """What the strongest of the attacks, or none, leaves of every episode, ``[E]``: the worst case is no higher."""
+        clean = self.certificate["clean_returns"]
+        found: Floats = np.fmin.reduce(np.array([clean, *self.attacks.values()], np.float64))  # clean may be cut
+        return found
+
+    @property
+    def strongest(self) -> str:
+        """The name of the attack with the lowest mean return; "" where none is below the clean one."""
+        means = {name: float(np.mean(returns)) for name, returns in self.attacks.items()}
+        lowest = min(means, key=means.__getitem__, default="")
+        return lowest if means.get(lowest, np.inf) < _number(self.certificate["clean"], np.inf) else ""
+
+    def point(self) -> RangePoint:
+        """The mean returns, as a figure has them."""
+        gwc, clean = (_number(self.certificate[name], np.nan) for name in ("gwc", "clean"))
+        return RangePoint(self.eps, clean, float(self.lower_returns.mean()), float(self.upper_returns.mean()), gwc)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as values that JSON knows, the means included."""
+        point = self.point()
+        return {
+            "eps": self.eps,
+            "lower": _known(point.lower),
+            "upper": _known(point.upper),
+            "strongest": self.strongest,
+            "certificate": dict(self.certificate),
+            "attacks": dict(self.attacks),
+            "left_out": dict(self.left_out),
+        }
+
+
+@dataclass(frozen=True)
+class CertifiedRanges:
+    """Certificates beside attacks over several radii.
+
+    Attributes:
+        settings: what was asked for: ``victim``, ``env``, ``scale``, ``episodes``, ``seed``, ``method``, ``budget_s``,
+            ``max_nodes``, ``max_boxes``, ``width``, ``quantize`` and ``versions``.
+        ranges: one a radius, in the order in which they were asked for.
+    """
+
+    settings: Mapping[str, Any]
+    ranges: tuple[CertifiedRange, ...]
+
+    @property
+    def title(self) -> str:
+        """What was measured, in one line."""
+        about = self.settings
+        unit = "" if about["scale"] is None else f" in units of {_unit_text(about['scale'])}"
+        return (
+            f"{about['victim']['ref'] or 'victim'} on {about['env']['id']}{unit}, {about['episodes']} episodes, seed "
+            f"{about['seed']}"
+        )
+
+    def rows(self) -> list[dict[str, str]]:
+        """The cells of the table, by the names of the columns."""
+        found = list[dict[str, str]]()
+        for one in self.ranges:
+            about, point = one.certificate, one.point()
+            found.append(
+                {
+                    "eps": f"{one.eps:g}",
+                    "clean": number_text(_known(point.clean)),
+                    "certified": number_text(_known(point.lower)),
+                    "attacked": number_text(_known(point.upper)),
+                    "strongest": one.strongest or "-",
+                    "GWC": number_text(_known(point.gwc)),
+                    "ACR": "-" if about["acr"] is None else f"{about['acr']:.2f}",
+                    "AWC": number_text(about["awc"]),
+                    "searches finished": f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
+                }
+            )
+        return found
+
+    def attack_rows(self) -> list[dict[str, str]]:
+        """Mean returns under every attack, one row an attack and one column a radius."""
+        names = dict.fromkeys(name for one in self.ranges for name in one.attacks)
+        means = {(one.eps, name): float(np.mean(one.attacks[name])) for one in self.ranges for name in one.attacks}
+        return [
+            {"attack": name, **{f"{one.eps:g}": number_text(means.get((one.eps, name))) for one in self.ranges}}
+            for name in names
+        ]
+
+    def table(self) -> Table:
+        """A rich table, one row a radius."""
+        table = PrintedTable(title=escape(self.title), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
+        rows = self.rows()
+        for column in rows[0]:
+            table.add_column(column, justify="left" if column == "strongest" else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*(escape(cell) for cell in row.values()))
+        return table
+
+    def notes(self) -> list[str]:
+        """What the columns mean, and what was left out."""
+        left_out = {name: reason for one in self.ranges for name, reason in one.left_out.items()}
+        return [
+            "certified: no attack within eps leaves a lower mean on these episodes; attacked: the mean over episodes "
+            "of what the strongest of these attacks leaves of each, and others may leave less",
+            "GWC is an estimate and no bound; ACR is the share of steps with one possible action",
+            _AWC.format(self.settings["method"]),
+            *(f"eps {one.eps:g}: {text}" for one in self.ranges if (text := cut_text(one.certificate.get("cut", ())))),
+            *(f"{name}: left out: {reason}" for name, reason in left_out.items()),
+        ]
+
+    def markdown(self) -> str:
+        """The table, and that of all attacks, as Markdown."""
+        tables = [_markdown(rows) for rows in (self.rows(), self.attack_rows()) if rows]
+        return "\n\n".join([*tables, *self.notes()]) + "\n"
+
+    def __str__(self) -> str:
+        """The table and the notes as plain text."""
+        text = io.StringIO()
+        Console(file=text, width=140, color_system=None).print(self.table())
+        return "\n".join([*(line.rstrip() for line in text.getvalue().splitlines()), *self.notes()])
+
+    def plot(self, path: str | Path) -> None:
+        """Write the figure (:func:`adv_wrappers.rendering.plots.plot_certified_ranges`)."""
+        scale = self.settings["scale"]
+        unit = "eps" if scale is None else f"eps, in units of {_unit_text(scale)}"
+        points = sorted((one.point() for one in self.ranges), key=lambda point: point.eps)
+        plot_certified_ranges(points, path, self.title, unit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as values that JSON knows."""
+        return {"settings": dict(self.settings), "ranges": [one.to_dict() for one in self.ranges]}
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON: all of it, or nothing."""
+        write(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
+
+
+@dataclass
+class _Runner:
+    """What does not change from radius to radius."""
+
+    victim: Victim
+    environment: Environment
+    episodes: int
+    seed: int
+    attacks: Sequence[str | ThreatModel] | None
+    width: int
+    quantize: bool
+    num_envs: int | None
+    progress: EvaluationProgress | None
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def threats(self, budget: Budget, folder: Path | None) -> dict[str, ThreatModel]:
+        """The attacks within a budget by their names; those of the default that do not apply are left out."""
+        chosen: Sequence[str | ThreatModel] = self.attacks if self.attacks is not None else (*UNTRAINED, BEAM)
+        seen, acted = self.environment.spaces_for(self.victim)
+        seen = seen if self.quantize else as_float(seen, threat("noise", within=budget))
+        found, self.left_out = dict[str, ThreatModel](), {}
+        for item in chosen:
+            name = item if isinstance(item, str) else item.label
+            reason = None
+            if self.attacks is None and name in UNTRAINED:
+                reason = why_untrained_excluded(name, self.victim, budget, seen, acted)
+            elif self.attacks is None:
+                reason = why_no_beam(self.victim, self.environment, budget)
+            if reason is not None:
+                self.left_out[name] = reason
+            elif name == BEAM:
+                found[name] = beam_search(
+                    self.victim,
+                    self.environment,
+                    None,
+                    self.episodes,
+                    self.seed,
+                    self.width,
+                    within=budget,
+                    quantize=self.quantize,
+                    progress=self.progress,
+                    out=None if folder is None else folder / BEAM,
+                ).threat
+            else:
+                found[name] = self.threat(item, budget)
+        return found
+
+    def threat(self, item: str | ThreatModel, budget: Budget) -> ThreatModel:
+        """A given attack within a budget.
+
+        Raises:
+            ThreatError: for what cannot be understood, and for an attack on actions.
+            BudgetError: for a text with a budget.
+        """
+        if isinstance(item, ThreatModel):
+            found = item
+        else:
+            check_no_budget(item)
+            found = untrained_threat(item, budget) if item in UNTRAINED else parse_threat(item, within=budget)
+        if found.on != "observation":
+            raise ThreatError(f"these certificates are for perturbed observations, and {item} perturbs the action")
+        return found
+
+    def returns(self, threats: Mapping[str, ThreatModel], folder: Path | None) -> dict[str, list[float]]:
+        """The returns of the same episodes under each attack, and under ``none``."""
+        report = evaluate(
+            self.victim,
+            self.environment,
+            [*threats.values()],
+            self.episodes,
+            self.seed,
+            self.num_envs,
+            distances=(),
+            quantize=self.quantize,
+            progress=self.progress,
+            out=None if folder is None else folder / "attacks",
+            resume=folder is not None,
+        )
+        return {name: row["returns"] for name, row in zip(("none", *threats), report.threats, strict=True)}
+
+
+@holding
+@full_precision()  # of attacks too: they are played by the agent that is certified
+def certified_ranges(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    eps: Sequence[float],
+    episodes: int = 10,
+    seed: int = 0,
+    method: Method = "crown",
+    budget_s: float | None = None,
+    *,
+    scale: Scale = None,
+    attacks: Sequence[str | ThreatModel] | None = None,
+    least_reward: float | None = None,
+    least_return: float | None = None,
+    max_nodes: int | None = None,
+    max_boxes: int | None = None,
+    width: int = WIDTH,
+    num_envs: int | None = None,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+    quantize: bool = True,
+    out: str | Path | None = None,
+    progress: EvaluationProgress | None = None,
+) -> CertifiedRanges:
+    """Certify and attack the same episodes, at every radius of an l-infinity ball around the observations.
+
+    Args:
+        victim, env, episodes, seed, num_envs, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
+        eps: the radii, in the units of the observation or of ``scale``.
+        method, budget_s, least_reward, least_return, max_nodes, max_boxes: as for :func:`adv_wrappers.certify`, for the
+            certificate of each radius. Attacks take their time besides.
+        scale: of :class:`adv_wrappers.Linf`.
+        attacks: names of the attacks without training (those of :func:`adv_wrappers.campaign.standard`), ``"beam"``,
+            and any other threat as a text without a budget, such as ``"pgd:steps=50"`` or ``"learned:card=FOLDER"``;
+            also threats with budgets of their own, which are then at most the radii. None takes all attacks without
+            training that apply.
+        width: of the beam (:func:`adv_wrappers.evaluation.beam.beam_search`).
+        out: a folder for ``ranges.json``, what is found as it comes, and everything that was played. The same call goes
+            on after an interruption; radii and attacks may be added. No other process gets it meanwhile.
+        progress: called as ``progress(what, done, of how many)``.
+
+    Raises:
+        CertificateError: for an attacked episode below its own certificate. ``counterexample.json`` in ``out`` then
+            holds the seed, the radius, the threat and both returns, as the error itself does.
+        AdvWrappersError: as :func:`adv_wrappers.certify` and :func:`adv_wrappers.evaluate`.
+        ValueRangeError: without a radius, for one twice, and for a folder of other settings.
+
+    >>> from adv_wrappers.certification.ranges import certified_ranges
+    >>> found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.02], 2, attacks=["pgd"], max_nodes=500)
+    >>> one = found.ranges[0]
+    >>> bool((one.lower_returns <= one.upper_returns).all())
+    True
+    """
+    radii = [number("eps", value, 0) for value in eps]
+    if not radii or len(set(radii)) < len(radii):
+        raise ValueRangeError(
+            Message(Argument("eps"), f" must be different radii, at least one, got {list(eps)!r:.80}")
+        )
+    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
+    width = integer("width", width, 1)
+    check_budget_s(budget_s)
+    if attacks is not None and (isinstance(attacks, str) or not attacks):
+        expected = f" must be a list of names or texts, at least one, got {attacks!r:.80}"
+        raise ThreatError(Message(Argument("attacks"), expected))
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    settings: dict[str, Any] = json.loads(
+        json.dumps(
+            {
+                "victim": victim.described(),
+                "env": json_value(environment.described),
+                "scale": scale,
+                "episodes": episodes,
+                "seed": seed,
+                "method": method,
+                "budget_s": budget_s,
+                "max_nodes": max_nodes,
+                "max_boxes": max_boxes,
+                "width": width,
+                "quantize": bool(quantize),
+                "versions": versions(),
+            }
+        )
+    )
+    folder = None if out is None else Path(out)
+    is_known = victim.is_known and environment.is_known
+    known = _read(folder, settings) if folder is not None and is_known else {}
+    runner = _Runner(victim, environment, episodes, seed, attacks, width, quantize, num_envs, progress)
+    for item in attacks or ():
+        if item != BEAM:
+            runner.threat(item, Linf(radii[0], scale).resolve(victim))  # raises before anything is computed
+    done = dict(known)
+    for radius in radii:
+        budget, place = Linf(radius, scale).resolve(victim), None if folder is None else folder / f"eps-{radius:g}"
+        one = known.get(radius)
+        if one is None:
+            found = certify(
+                victim,
+                environment,
+                None,
+                episodes,
+                seed,
+                method,
+                budget_s,
+                within=budget,
+                least_reward=least_reward,
+                least_return=least_return,
+                max_nodes=max_nodes,
+                max_boxes=max_boxes,
+                num_envs=num_envs,
+                quantize=quantize,
+                progress=progress,
+            )
+            one = CertifiedRange(radius, json.loads(json.dumps(found.to_dict())), {}, {})
+            _write(folder, settings, done | {radius: one})
+        threats = runner.threats(budget, place)
+        played = runner.returns(threats, place)
+        for attack, returns in played.items():
+            _check(one, attack, threats.get(attack), returns, draw_seeds(seed, episodes), settings, folder)
+        played.pop("none")
+        done[radius] = CertifiedRange(
+            radius, one.certificate, {**one.attacks, **played}, {**one.left_out, **runner.left_out}
+        )
+        _write(folder, settings, done)
+    done = _with_larger_radii(done)
+    for one in done.values():
+        for attack, earned in one.attacks.items():
+            _check(one, attack, None, earned, draw_seeds(seed, episodes), settings, folder)
+    _write(folder, settings, done)
+    return CertifiedRanges(settings, tuple(done[radius] for radius in radii))
+
+
+def _with_larger_radii(done: Mapping[float, CertifiedRange]) -> dict[float, CertifiedRange]:
+    """The same with lower bounds as good as those at larger radii: what no attack of these does, no smaller one does.
+
+    A search at a larger radius may find more, where it has less to follow: the worst sequence comes to its end sooner.
+    """
+    found, best = dict(done), None
+    for radius in sorted(done, reverse=True):
+        one = done[radius]
+        best = one.lower_returns if best is None else np.fmax(best, one.lower_returns)
+        if not np.array_equal(best, one.lower_returns, equal_nan=True):
+            returns = [None if np.isnan(value) else value for value in best.tolist()]
+            mean = None if None in returns else float(best.mean())
+            found[radius] = replace(one, certificate={**one.certificate, "lower_returns": returns, "lower": mean})
+    return found
+
+
+def _check(
+    one: CertifiedRange,
+    attack: str,
+    threat: ThreatModel | None,
+    returns: Sequence[float],
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    folder: Path | None,
+) -> None:
+    """Raise :class:`CertificateError`, after writing down the first of them, for an episode below its certificate."""
+    lower = one.lower_returns
+    below = np.asarray(returns) < lower - _ROUNDING * np.maximum(1.0, np.abs(lower))  # False where it is NaN
+    if not below.any():
+        return
+    episode = int(np.flatnonzero(below)[0])
+    try:
+        form = None if threat is None else threat.to_dict()
+    except ThreatError:
+        form = None
+    example: dict[str, Any] = {
+        "seed": int(seeds[episode]),
+        "episode": episode,
+        "eps": one.eps,
+        "attack": attack,
+        "threat": form,
+        "attacked_return": float(returns[episode]),
+        "certified_return": float(lower[episode]),
+        "episodes_below": int(below.sum()),
+        "settings": dict(settings),
+    }
+    where = ""
+    if folder is not None:
+        path = folder / _COUNTEREXAMPLE
+        write(path, (json.dumps(example, indent=1) + "\n").encode())
+        where = f"; {path} holds the counterexample"
+    error = CertificateError(
+        Message(
+            f"{attack} at ",
+            Argument("eps", one.eps),
+            f" leaves {returns[episode]:g} in the episode with seed {seeds[episode]}, below its certified return of "
+            f"{lower[episode]:g}: the certificate does not hold, or more was attacked than it is for{where}",
+        )
+    )
+    error.counterexample = example
+    raise error
+
+
+def _write(folder: Path | None, settings: Mapping[str, Any], done: Mapping[float, CertifiedRange]) -> None:
+    if folder is not None:
+        CertifiedRanges(settings, tuple(done[radius] for radius in sorted(done))).to_json(folder / _FILE)
+
+
+def _read(folder: Path, settings: Mapping[str, Any]) -> dict[float, CertifiedRange]:
+    """What a folder holds of a call with the same settings, by radius.
+
+    Raises:
+        ValueRangeError: for a folder of other settings, and for a file of another form.
+    """
+    path = folder / _FILE
+    if not path.exists():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        theirs = data["settings"]
+        ranges = [
+            CertifiedRange(float(one["eps"]), one["certificate"], one["attacks"], one["left_out"])
+            for one in data["ranges"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueRangeError(f"cannot read certified ranges from {path}: {error}") from error
+    apart = sorted(key for key in {*theirs, *settings} if theirs.get(key) != settings.get(key))
+    if apart:
+        said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {settings.get(key)!r:.60}" for key in apart)
+        raise ValueRangeError(f"{folder} holds certified ranges with {said}: give another folder, or what it has")
+    return {one.eps: one for one in ranges}
+
+
+def _unit_text(scale: Any) -> str:
+    return "the victim" if scale == "victim" else f"{scale}"
+
+
+def _number(value: Any, missing: float) -> float:
+    return missing if value is None else float(value)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _markdown(rows: Sequence[Mapping[str, str]]) -> str:
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,108 @@
+"""What commands print on standard output: a table that fits the console, or with ``--json`` its rows and nothing else.
+
+``--wide`` prints every column, however wide the table becomes. Sentences around a table are said by :func:`say`, on
+standard error where standard output is for JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adv_wrappers.cli.main import make_console
+from adv_wrappers.cli.options import Command
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_KEY = "adv_wrappers.cli.output."  # of what a command was asked for, in the meta data of its context
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[f"{_KEY}{param.name}"] = value
+
+
+_WIDE = click.option("--wide", is_flag=True, expose_value=False, callback=_keep, help="print every column of the table")
+_JSON = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_keep,
+    help="print the rows of the table as JSON, and nothing else on standard output",
+)  # fmt: skip
+
+
+def table_options(command: Command) -> Command:
+    """``--wide`` and ``--json``, which :func:`print_table` and :func:`say` ask for."""
+    return _WIDE(_JSON(command))
+
+
+def _asked(name: str) -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(f"{_KEY}{name}"))
+
+
+def json_asked() -> bool:
+    """Whether the present command has ``--json``."""
+    return _asked("json")
+
+
+def say(line: str, err: bool = False) -> None:
+    """Print a sentence: on standard error with ``err``, and where ``--json`` keeps standard output for rows."""
+    click.echo(line, err=err or json_asked())
+
+
+def print_table(
+    table: Table,
+    rows: Iterable[Mapping[str, object]],
+    by_importance: Sequence[str] = (),
+    notes: Iterable[str] = (),
+    report_warnings: Iterable[str] = (),
+) -> None:
+    """Print a table as wide as the console, or its rows as JSON.
+
+    Args:
+        table: the table, with all columns; its caption is not printed.
+        rows: what the table says, one object a row, with values that JSON or numpy knows.
+        by_importance: as for :func:`adv_wrappers.rendering.table_width.fit_table`.
+        notes: sentences to print below the table.
+        report_warnings: those of a report, printed below that.
+    """
+    from adv_wrappers.rendering.table_width import fit_table, full_width
+
+    if json_asked():
+        print_rows(rows)
+    else:
+        console, table.caption = make_console(), None  # a caption is as narrow as its table: notes have their own lines
+        if _asked("wide"):
+            console.width = max(console.width, full_width(table))
+            console.print(table)
+        else:
+            left_out = fit_table(table, console.width, by_importance)
+            console.print(table)
+            if left_out:
+                console.print(f"not shown: {', '.join(left_out)} (--wide shows all)", markup=False, soft_wrap=True)
+    console = make_console(stderr=json_asked())
+    for note in notes:
+        console.print(note, markup=False, soft_wrap=True)
+    for warning in report_warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+def print_rows(rows: Iterable[Mapping[str, object]]) -> None:
+    """Print rows as a list in JSON; what is not a number, or not finite, is null."""
+    click.echo(json.dumps([_plain(row) for row in rows], indent=1, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON knows it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, range)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # an array or a number of numpy
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

@@ -1,0 +1,171 @@
+"""``resilience`` and ``robustness``: how few perturbations break an agent, and what a budget of them costs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adv_wrappers.cli.completion import complete_victim
+from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.main import main
+from adv_wrappers.cli.options import (
+    FOLDER,
+    POSITIVE,
+    SEED,
+    SELECT,
+    Command,
+    environment_options,
+    load_agent,
+    victim_options,
+)
+from adv_wrappers.cli.output import print_table, say, table_options
+from adv_wrappers.cli.progress import show_progress
+from adv_wrappers.utils.files import write
+
+if TYPE_CHECKING:
+    from adv_wrappers.evaluation.environments import Environment
+    from adv_wrappers.evaluation.optimal_timing import ResilienceProfile
+    from adv_wrappers.training.resilience.result import Resilience
+    from adv_wrappers.victims.victim import Victim
+
+BUDGETS = range(1, 11)  # of a profile
+_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option("--cost", default=1.0, show_default=True, type=float, help="of a perturbation, in units of a reward"),
+    click.option("--r-max", type=float, help="return that regret is counted from  [default: the highest clean return]"),
+    click.option("--steps", default=60_000, show_default=True, type=POSITIVE, help="of the adversary's training"),
+    click.option("--episodes", default=100, show_default=True, type=POSITIVE, help="of the test"),
+    SEED,
+    click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="ppo, a2c, or dqn, the paper's"),
+    click.option("--how", metavar="THREAT", help="what a perturbation does, e.g. max-diff:eps=0.1  [default: the "
+                 "action that the victim values least]"),
+    click.option("--any-action", is_flag=True, help="the adversary names the action, instead of the worst one"),
+    click.option("--by", metavar="NAME", help="q, successor or policy: how the worst action is found"),
+    click.option("--terminal", is_flag=True, help="the paper's reward, at the end of an episode  [default: dense]"),
+    click.option("--stop", is_flag=True, help="end the training by the paper's rule"),
+    click.option("--transfer", multiple=True, metavar="REF", help="another victim to test on; again for more",
+                 shell_complete=complete_victim("card", "sb3")),
+    click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints that are compared"),
+    click.option("--num-envs", type=POSITIVE, help="attacked as one batch  [default: 32, or 8 for images]"),
+    SELECT,
+    click.option("--profile", type=POSITIVE, metavar="STARTS", help="draw the exact regret of 1 to 10 perturbations, "
+                 "over so many of the test's episodes: seconds to a minute each"),
+    click.option("--lowest-reward", type=float, help="that a step can bring, for --profile  [default: 0]"),
+    click.option("--out", required=True, type=FOLDER, help="for results and figures; the same call goes on from there"),
+    table_options,
+)  # fmt: skip
+
+
+def _measurement(command: Command) -> Command:
+    """The options that both commands have."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@main.command("resilience")
+@environment_options
+@victim_options
+@_measurement
+def resilience_(**options: object) -> None:
+    """How few perturbations break an agent in ENV: train an adversary that decides when to perturb, and test it."""
+    _run("resilience", **options)
+
+
+@main.command("robustness")
+@environment_options
+@victim_options
+@click.option("--budget", required=True, type=POSITIVE, help="perturbations of an episode")
+@click.option("--hard", is_flag=True, help="no more than the budget  [default: each beyond it costs as much again]")
+@_measurement
+def robustness_(**options: object) -> None:
+    """What a budget of perturbations costs an agent in ENV: train an adversary that decides when to perturb."""
+    _run("robustness", **options)
+
+
+def _run(name: str, **options: object) -> None:
+    if options["lowest_reward"] is not None and options["profile"] is None:
+        raise click.UsageError("--lowest-reward is for --profile, which is not given")
+    if options["profile"] is not None and (options["any_action"] or options["how"] is not None):
+        raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
+    from adv_wrappers.campaign.suite_attacks_that_train import import_train_adversary
+
+    import_train_adversary()  # says what is missing where Stable-Baselines3 is
+    from adv_wrappers.evaluation.environments import Environment
+    from adv_wrappers.training.resilience.resilience import resilience, robustness
+    from adv_wrappers.victims import load_victim
+
+    given: dict[str, Any] = dict(options)
+    victim, trust, stats, select = (given.pop(key) for key in ("victim", "trust", "stats", "select"))
+    agent = load_agent(victim, trust, stats, select)
+    environment = Environment.of(given.pop("env"), agent, given.pop("env_kwargs"), given.pop("make"))
+    others = [load_victim(ref, trust=trust) for ref in given.pop("transfer")]
+    measures: dict[str, Callable[..., Resilience]] = {"resilience": resilience, "robustness": robustness}
+    _measure(measures[name], agent, environment, others, **given)
+
+
+def _measure(
+    measure: Callable[..., Resilience],
+    agent: Victim,
+    environment: Environment,
+    others: Sequence[Victim],
+    *,
+    any_action: bool,
+    profile: int | None,
+    lowest_reward: float | None,
+    steps: int,
+    out: Path,
+    by: str | None,
+    **options: object,
+) -> None:
+    from adv_wrappers.evaluation.optimal_timing import TimingRules, TimingSearch, resilience_profile
+    from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
+
+    if profile is not None:  # which raises for what cannot be searched, before the training
+        with closing(DeterministicEpisodes(agent, environment)) as tree:
+            TimingSearch(tree, TimingRules(by, horizon=1, lowest_reward=lowest_reward or 0.0))
+    with show_progress() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
+        found = measure(
+            agent,
+            environment,
+            induce="any" if any_action else "worst",
+            by=by,
+            transfer=others,
+            steps=steps,
+            out=out,
+            progress=move,
+            **options,
+        )
+    print_table(found.table(), found.figures(), ("victim", "regret", "perturbations", "return + cost"))
+    pictures = out / "training.png", out / "histogram.png"
+    found.plot_training(pictures[0])
+    found.plot_histogram(pictures[1])
+    files = [out / f"{found.kind}.json", out / "training.csv", *pictures]
+    if profile is not None:
+        exact = resilience_profile(
+            agent,
+            environment,
+            found.episode_seeds[:profile],
+            BUDGETS,
+            by=by,
+            lowest_reward=lowest_reward or 0.0,
+        )
+        files += _profile(exact, out)
+    say(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))
+    say(f"wrote {', '.join(map(str, files))}, and the adversary in {out / 'adversary'}")
+
+
+def _profile(exact: ResilienceProfile, out: Path) -> list[Path]:
+    """The files of the exact regret by budget, over the first episodes of the test."""
+    from adv_wrappers.rendering.plots import plot_profile
+
+    data, picture = out / "profile.json", out / "profile.png"
+    write(data, (json.dumps(exact.to_dict(), indent=1) + "\n").encode())
+    whole = "" if exact.finished.all() else ", not all timings considered"
+    title = f"highest regret by budget, {exact.victim} on {exact.env}, {len(exact.seeds)} starts{whole}"
+    plot_profile({exact.victim: exact.regret.T.tolist()}, exact.budgets, picture, title)
+    return [data, picture]

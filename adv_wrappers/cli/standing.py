@@ -1,0 +1,150 @@
+"""``standing``: measure an agent at the budget of its environment, and make the table of all that were measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from adv_wrappers.cli.completion import complete_victim
+from adv_wrappers.cli.interruption import resumable
+from adv_wrappers.cli.main import main
+from adv_wrappers.cli.options import ENV_KWARGS, FOLDER, SCALE, SEED, TRUST_MODULES, EnvArguments, parse_scale
+from adv_wrappers.cli.output import print_table
+from adv_wrappers.errors import ThreatError
+from adv_wrappers.utils.object_by_name import object_by_name
+
+
+def _read_perturbation(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+    """What ``module:name`` names; of a class what it makes without arguments."""
+    if text is None:
+        return None
+    try:
+        found = object_by_name(text, ThreatError)
+        return found() if isinstance(found, type) else found
+    except Exception as error:  # whatever the user's code may raise
+        raise click.BadParameter(" ".join(str(error).split()), ctx, param) from error
+
+
+@main.group("standing")
+def standing_() -> None:
+    """Agents under the strongest attack, at one budget an environment."""
+
+
+@standing_.command("add")
+@click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
+@click.option("--store", required=True, type=FOLDER, help="of the standing; the agent gets a folder in it")
+@click.option("--name", help="of the agent  [default: of its card's folder, or in the zoo]")
+@click.option("--licence", help="of its weights  [default: as its card says]")
+@click.option("--claim", default="", help="what its authors say of it, in their words")
+@click.option("--env", help="the id of its environment  [default: as its card says]")
+@ENV_KWARGS
+@click.option("--eps", type=float, help="for an environment that the table of budgets does not have")
+@SCALE
+@click.option(
+    "--minutes", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
+)
+@SEED
+@TRUST_MODULES
+@click.option("--dry-run", is_flag=True, help="play the clean run and time each attack, and say what all would take")
+def add_(
+    victim: str,
+    store: Path,
+    name: str | None,
+    licence: str | None,
+    claim: str,
+    env: str | None,
+    env_kwargs: EnvArguments | None,
+    eps: float | None,
+    scale: str | None,
+    minutes: float,
+    seed: int,
+    trust: bool,
+    dry_run: bool,
+) -> None:
+    """Measure the agent of a card, or go on with it; the table counts the lowest mean of all its attacks."""
+    from adv_wrappers.standing.measure_submission import Submission, add_submission
+    from adv_wrappers.standing.submission_cost import submission_cost
+
+    name = name or Path(victim.partition(":")[2]).name
+    given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs, trust)
+    if dry_run:
+        cost = submission_cost(given, store / name, minutes)
+        print_table(cost.table(minutes), (), notes=cost.notes())
+        return
+    with resumable(store / name):
+        entry = add_submission(given, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))
+    clean, worst = entry.clean, entry.strongest
+    assert clean is not None
+    left = f"{worst[0]} leaves {worst[1].mean:.4g}" if worst else "no attack fitted into the time"
+    click.echo(f"{name}: {clean.mean:.4g} without an attack, {left}")
+
+
+@standing_.command("attack")
+@click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
+@click.option("--store", required=True, type=FOLDER, help="of the standing, which has the agent")
+@click.option("--name", help="of the agent in the standing  [default: as for add]")
+@click.option("--threat", metavar="TEXT", help="without a budget: max-diff:steps=100 or learned:card=FOLDER")
+@click.option(
+    "--perturbation",
+    callback=_read_perturbation,
+    metavar="MODULE:NAME",
+    help="of your own code instead: a class, an instance or a function; found in the current directory too",
+)
+@click.option("--label", help="of the attack in the table  [default: the text]")
+@click.option(
+    "--minutes", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
+)
+@TRUST_MODULES
+def attack_(
+    victim: str,
+    store: Path,
+    name: str | None,
+    threat: str | None,
+    perturbation: Any,
+    label: str | None,
+    minutes: float,
+    trust: bool,
+) -> None:
+    """Attack an agent of the standing in a way of your own, on its episodes: it can only be lowered."""
+    from adv_wrappers.standing.measure_submission import add_attack, called
+
+    if (threat is None) == (perturbation is None):
+        raise click.UsageError("give an attack, either --threat or --perturbation")
+    attack = perturbation if threat is None else threat
+    label = label or called(attack)
+    name = name or Path(victim.partition(":")[2]).name
+    entry = add_attack(
+        victim,
+        store / name,
+        attack,
+        label=label,
+        minutes=minutes,
+        tell=lambda sentence: click.echo(f"  {sentence}", err=True),
+        trust=trust,
+    )
+    found, worst = entry.attacks[label], entry.strongest
+    assert worst is not None
+    click.echo(f"{name}: {label} leaves {found.mean:.4g}; the strongest, {worst[0]}, {worst[1].mean:.4g}")
+
+
+@standing_.command("build")
+@click.argument("store", type=FOLDER)
+@click.option("--out", required=True, type=FOLDER, help="for standing.html and standing.md, and the pages of agents")
+def build_(store: Path, out: Path) -> None:
+    """Make the table of all agents of STORE, as a page and in Markdown, and the report's page of each."""
+    from adv_wrappers.agent_report.html_page import check_target, write_page
+    from adv_wrappers.standing.standing_entry import read_entries
+    from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
+    from adv_wrappers.standing.standing_table import standing_table
+    from adv_wrappers.utils.files import write
+
+    entries, page = read_entries(store), out / STANDING_PAGE
+    check_target(page)
+    pages = {entry.name: f"agents/{entry.name}.html" for entry in entries}
+    for name, path in pages.items():
+        write_page(store / name, out / path)
+    write(page, standing_page(entries, pages))
+    write(out / "standing.md", ("\n\n".join(["# Standing", *standing_table(entries)]) + "\n").encode())
+    click.echo(f"wrote {page}, {out / 'standing.md'} and {len(entries)} pages in {out / 'agents'}")

@@ -1,0 +1,506 @@
+"""Says which call of an environment has not answered for a while.
+
+A thread looks at the stacks of the others every few seconds, and finds the frames of the calls there. So nothing is
+noted when a call begins or ends, and a step costs what it cost.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FrameType
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from adv_wrappers.core.types import Info, Space
+from adv_wrappers.environments.object_state import KeepsItself, Walk
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError
+
+HANGING_SECONDS = 30.0  # without an answer, after which it is said which call waits
+_LOOKS = 6  # in that time
+
+Key = tuple[object, ...]
+Describe = Callable[[FrameType], tuple[str, Key]]
+
+
+class Watchdog:
+    """Looks for calls that do not end.
+
+    Args:
+        calls: by the code of a function that is watched, what describes a frame of it: a text, and what differs between
+            one call and the next.
+        wanted: whether there is anything to watch beside calls that are under way; the thread ends where there is not.
+        seconds: after which a call is told of.
+        tell: is given the sentence.
+    """
+
+    def __init__(
+        self,
+        calls: Mapping[CodeType, Describe],
+        wanted: Callable[[], bool],
+        seconds: float = HANGING_SECONDS,
+        tell: Callable[[str], object] | None = None,
+    ) -> None:
+        self._calls, self._wanted, self._seconds = calls, wanted, seconds
+        self._tell = tell or (lambda sentence: print(sentence, file=sys.stderr, flush=True))
+        self._since: dict[int, tuple[Key, float, bool]] = {}  # by thread: its call, from when on, whether it was told
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look, unless that is under way."""
+        if self._thread is None or not self._thread.is_alive():  # it does not live on in a forked process
+            self._thread = threading.Thread(target=self._run, name="adv_wrappers-watchdog", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self._seconds / _LOOKS)
+            if not self.look(time.monotonic()) and not self._wanted():
+                return
+
+    def look(self, now: float) -> bool:
+        """Look at all threads at a time in seconds, and tell of calls that last too long; whether any is under way."""
+        found: dict[int, tuple[Key, float, bool]] = {}
+        for thread, top in sys._current_frames().items():
+            frame: FrameType | None = top
+            while frame is not None and frame.f_code not in self._calls:
+                frame = frame.f_back
+            if frame is None:
+                continue
+            text, key = self._calls[frame.f_code](frame)
+            key = (id(frame), *key)
+            before = self._since.get(thread)
+            since, told = (now, False) if before is None or before[0] != key else before[1:]
+            if not told and now - since >= self._seconds:
+                where = f"{os.path.basename(top.f_code.co_filename)}, line {top.f_lineno}"
+                self._tell(f"{text} has not answered for {now - since:.0f} s (it is in {where})")
+                told = True
+            found[thread] = key, since, told
+        self._since = found
+        return bool(found)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What an environment returns, checked: sentences instead of tracebacks from inside Gymnasium's vectors.
+#
+# People's environments run in other libraries, or in a loop of their own, that ask for less than Gymnasium does:
+# ``reset`` without a seed, ``step`` with four values, a reward in an array of one. :class:`CheckedEnv` is around every
+# environment that :class:`.Environment` makes, and looks at all that comes out of it; layers around an environment of a
+# user's own look at every reset and at the first steps. Neither changes anything; a list for a tuple is taken.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits
+CHECKED_STEPS = 3  # of the environment beneath the innermost layer
+LIMIT = Argument("env_kwargs", {"max_episode_steps": 1000})  # which helps there
+_RESET = "def reset(self, *, seed=None, options=None): super().reset(seed=seed); ...; return observation, {}"
+_STEP = "return observation, float(reward), terminated, truncated, {}"
+_REWARDS = frozenset((float, int, np.float64, np.float32, np.int64))
+_FLAGS = frozenset((bool, np.bool_))
+
+Env = gym.Env[Any, Any]
+
+
+class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
+    """Looks at all that an environment returns, and passes it on. Specs and texts of environments do not name it.
+
+    An episode that does not end is an error after ``MOST_STEPS`` steps, unless a
+    :class:`gymnasium.wrappers.TimeLimit`, or the environment's spec, says how long it may be.
+
+    Args:
+        env: the environment.
+
+    Raises:
+        SpaceError: at ``reset`` and ``step``, for answers that are not those of a ``gymnasium.Env``, for an episode
+            that does not end, and for whatever the environment itself raises.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        box = isinstance(space, spaces.Box)
+        self._shape = space.shape if box else None  # None is no array's shape
+        self._dtype = np.dtype(space.dtype) if box else None
+        self._steps, self._episodes, self._notice = 0, 0, math.inf if is_limited(env) else NOTICED_STEPS
+        _ALIVE.add(self)
+
+    def __str__(self) -> str:
+        return str(self.env)
+
+    def __repr__(self) -> str:
+        return repr(self.env)
+
+    def __getattr__(self, name: str) -> object:
+        """What is looked for in the environment that was made."""
+        if name == "env" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The spec of the environment."""
+        return self.env.spec
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset the environment."""
+        self._steps, self._episodes = 0, self._episodes + 1
+        try:
+            answer = checked_reset(self.env, seed, options)
+        except Exception as error:
+            raise _raised(self.env, "reset", error)  # noqa: B904  # it has its cause
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """One step; what is as usual passes a few comparisons."""
+        try:
+            answer = self.env.step(action)
+        except Exception as error:
+            raise _raised(self.env, "step", error)  # noqa: B904
+        if type(answer) is not tuple or len(answer) != 5:
+            check_step(self.env, answer)
+            answer = tuple(answer)
+        obs, reward, terminated, truncated, info = answer
+        if not (
+            type(obs) is np.ndarray
+            and obs.shape == self._shape
+            and obs.dtype is self._dtype
+            and type(reward) in _REWARDS
+            and type(terminated) in _FLAGS
+            and type(truncated) in _FLAGS
+            and type(info) is dict
+        ):
+            check_step(self.env, answer)
+            if type(obs) is np.ndarray and self._shape is not None:
+                self._dtype = obs.dtype  # such as float64 where float32 is declared: as usual from now on
+        self._steps += 1
+        if self._steps >= self._notice:
+            self._goes_on()
+        return answer
+
+    def close(self) -> None:
+        """Close the environment; what it raises there is a warning, since what was played is worth no less."""
+        _ALIVE.discard(self)
+        try:
+            super().close()
+        except Exception as error:
+            found = _raised(self.env, "close", error)
+            if found is error:
+                raise
+            warnings.warn(str(found), stacklevel=2)
+
+    def keep(self, walk: Walk) -> None:
+        """Keep the contents of the environment in a snapshot, and the number of steps."""
+        walk.visit(self.env)
+        walk.kept.append((_put_steps, self, self._steps))
+
+    def _goes_on(self) -> None:
+        """Say that an episode does not end, and end it at last."""
+        if self._steps == NOTICED_STEPS:
+            warnings.warn(
+                f"an episode of {_name(self.env)} has not ended after {NOTICED_STEPS} steps, and nothing says when it "
+                f"will: {LIMIT} would end it",
+                stacklevel=3,
+            )
+        if self._steps >= MOST_STEPS:
+            raise SpaceError(
+                Message(
+                    f"an episode of {_name(self.env)} has not ended after {MOST_STEPS} steps, and nothing says when it "
+                    f"will: ",
+                    LIMIT,
+                    " ends it (gymnasium.wrappers.TimeLimit), with whatever number an episode may have",
+                )
+            )
+
+
+def _put_steps(env: CheckedEnv, steps: int) -> None:
+    env._steps = steps
+
+
+def made_by(make: Callable[[], object]) -> CheckedEnv:
+    """The environment that a function makes, checked; calls that do not answer are told of from now on.
+
+    Raises:
+        SpaceError: for what is no single environment.
+    """
+    _WATCHDOG.start()
+    return CheckedEnv(check_one(make()))
+
+
+_ALIVE: weakref.WeakSet[CheckedEnv] = weakref.WeakSet()
+
+
+def _call_of(frame: FrameType) -> tuple[str, Key]:
+    env = frame.f_locals["self"]
+    return f"{frame.f_code.co_name} of {_name(env.env)}", (id(env), env._steps, env._episodes)
+
+
+def _making(frame: FrameType) -> tuple[str, Key]:
+    return f"the function that makes the environment, {frame.f_locals['make']!r:.60},", (len(_ALIVE),)
+
+
+_WATCHDOG = Watchdog(
+    {CheckedEnv.step.__code__: _call_of, CheckedEnv.reset.__code__: _call_of, made_by.__code__: _making},
+    lambda: len(_ALIVE) > 0,
+)
+
+
+def is_limited(env: Env) -> bool:
+    """Whether an environment says after how many steps its episodes end."""
+    if env.spec is not None and env.spec.max_episode_steps is not None:
+        return True
+    game: Any = getattr(env.unwrapped, "ale", None)  # of the Arcade Learning Environment, which counts frames
+    if hasattr(game, "getInt") and game.getInt("max_num_frames_per_episode") > 0:
+        return True
+    return any(isinstance(one, TimeLimit) or hasattr(one, "_max_episode_steps") for one in _inside(env))
+
+
+def _inside(env: Any) -> Iterator[Any]:
+    """An environment and what its wrappers are around, from the outermost in."""
+    while env is not None:
+        yield env
+        env = env.__dict__.get("env")
+
+
+def _raised(env: Env, call: str, error: Exception) -> Exception:
+    """What is raised for what a call of an environment raised: a sentence with its place, caused by it."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, AdvWrappersError) or (at.filename, at.name) in _signal_handlers():
+        return error  # an interruption is none of the environment's
+    found = SpaceError(f"{call} of {_name(env)} raised {with_place(error)}")
+    found.__cause__ = error
+    return found
+
+
+def with_place(error: Exception) -> str:
+    """An error of code that is not ours, in words: its kind, its text, and the line that raised it."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"{what} ({os.path.basename(at.filename)}, line {at.lineno})"
+
+
+def _signal_handlers() -> set[tuple[str, str]]:
+    """Files and names of the functions that signals call."""
+    found = (getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals())
+    return {(code.co_filename, code.co_name) for code in found if code is not None}
+
+
+def check_one(made: object) -> Env:
+    """What a function made, if it is one environment with its spaces.
+
+    Raises:
+        SpaceError: for vectors of environments, environments of other libraries, and anything else.
+    """
+    if not isinstance(made, gym.Env):
+        raise SpaceError(f"expected one gymnasium.Env, the function made {_kind(made)}")
+    for name in ("observation_space", "action_space"):
+        space = getattr(made, name, None)
+        if not isinstance(space, spaces.Space):
+            raise SpaceError(
+                f"expected {name} of {_name(made)} to be a gymnasium space, got {space!r:.60}: set self.{name} = "
+                f"gymnasium.spaces... in its __init__"
+            )
+    for name, head in (("reset", _RESET), ("step", f"def step(self, action): ...; {_STEP}")):
+        if not callable(getattr(made, name, None)):
+            raise SpaceError(
+                f"expected {name} of {_name(made)} to be a method, got {getattr(made, name)!r:.60}: {head}"
+            )
+    return made
+
+
+def _kind(made: object) -> str:
+    """What is no environment, and what helps."""
+    of = f"{type(made).__module__}.{type(made).__qualname__}"
+    if isinstance(made, VectorEnv) or hasattr(made, "step_async"):
+        return (
+            f"a vector of {getattr(made, 'num_envs', 'several')} ({of}): give a function that makes one, lambda: "
+            f"gymnasium.make(...); num_envs= plays several of them side by side"
+        )
+    if hasattr(made, "possible_agents"):
+        return f"one of several agents ({of}): adv_wrappers.SingleAgentEnv(function, agent, others) is one agent's side"
+    if made is None:
+        return "None: does it return the environment?"
+    if isinstance(made, type) or (callable(made) and not hasattr(made, "step")):
+        return f"a function or class ({made!r:.60}): give that itself, or call it"
+    if any(kind.__module__.partition(".")[0] == "gym" for kind in type(made).__mro__):
+        return f"one of the old gym ({of}): shimmy.GymV21CompatibilityV0(env=...) makes a gymnasium.Env of it"
+    return f"{of}: derive its class from gymnasium.Env, or wrap it in one that does"
+
+
+def checked_reset(env: Env, seed: int | None, options: Info | None) -> tuple[Any, Info]:
+    """``env.reset(seed=seed, options=options)``, whose answer is looked at.
+
+    Raises:
+        SpaceError: for one that does not take these arguments, or returns something else than an observation of its
+            space and a dictionary.
+    """
+    answer = _reset(env, seed, options)
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+        raise SpaceError(
+            f"reset of {_name(env)} must return two values, an observation and a dictionary, got {_short(answer)}: "
+            f"return observation, {{}}"
+        )
+    _check_observation(env, "reset", answer[0])
+    found: tuple[Any, Info] = tuple(answer)
+    return found
+
+
+def _reset(env: Any, seed: Any, options: Info | None) -> Any:
+    """What a reset returns, of an environment or a vector; where it takes other arguments, whose does is said."""
+    try:
+        return env.reset(seed=seed, options=options)
+    except TypeError as error:
+        inside = [*_inside(env)]
+        inside += [one for each in getattr(inside[-1], "envs", ()) for one in _inside(each)]
+        for one in inside:
+            if lacking := [name for name in ("seed", "options") if not takes(one.reset, name)]:
+                raise SpaceError(
+                    f"reset of {type(one).__name__} takes no {' and no '.join(lacking)}: expected {_RESET}"
+                ) from error
+        raise
+
+
+def checked_reset_of_vector(env: VectorEnv[Any, Any, Any], seed: Any, options: Info | None) -> tuple[Any, Info]:
+    """``env.reset(seed=seed, options=options)`` of a vector, whose answer is looked at as :func:`checked_reset` does.
+
+    What its observations must be, layers check themselves, on any device.
+    """
+    answer = _reset(env, seed, options)
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+        raise SpaceError(
+            f"reset of {_name(env)} must return two values, observations and a dictionary, got {_short(answer)}: "
+            f"return observations, {{}}"
+        )
+    found: tuple[Any, Info] = tuple(answer)
+    return found
+
+
+def check_step_of_vector(env: VectorEnv[Any, Any, Any], answer: Any) -> None:
+    """Raise :class:`SpaceError` unless this is what ``step`` of a vector returns, with one reward and flag a row."""
+    of, rows = f"step of {_name(env)}", (env.num_envs,)
+    helps = "return observations, rewards, terminated, truncated, {}"
+    if not isinstance(answer, (tuple, list)) or len(answer) != 5 or not isinstance(answer[4], Mapping):
+        raise SpaceError(f"{of} must return five values, the last a dictionary, got {_short(answer)}: {helps}")
+    for name, values in zip(("rewards", "terminated", "truncated"), answer[1:4], strict=True):
+        if tuple(getattr(values, "shape", ())) != rows:
+            raise SpaceError(f"{of} must return {name} as an array of shape {rows}, got {_short(values)}: {helps}")
+
+
+def check_step(env: Env, answer: Any) -> None:
+    """Raise :class:`SpaceError` unless this is what ``step`` returns: observation, reward, two flags, a dictionary."""
+    of = f"step of {_name(env)}"
+    if not isinstance(answer, (tuple, list)) or len(answer) != 5:
+        old = ""
+        if isinstance(answer, (tuple, list)) and len(answer) == 4:
+            old = ", with what was done split into terminated (the game is over) and truncated (time is)"
+        raise SpaceError(
+            f"{of} must return five values, observation, reward, terminated, truncated and info, got {_short(answer)}: "
+            f"{_STEP}{old}"
+        )
+    observation, reward, terminated, truncated, info = answer
+    if not _is_number(reward):
+        raise SpaceError(f"{of} must return a number as its reward, got {reward!r:.60}{_shape(reward)}: {_STEP}")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not _is_number(flag) or float(flag) not in (0.0, 1.0):
+            raise SpaceError(f"{of} must return True or False as {name}, got {flag!r:.60}{_shape(flag)}: bool({name})")
+    if not isinstance(info, Mapping):
+        raise SpaceError(f"{of} must return a dictionary as its info, got {info!r:.60}: {_STEP}")
+    _check_observation(env, "step", observation)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is one real number, no text and no array of one."""
+    if type(value) in _REWARDS or type(value) in _FLAGS:
+        return True
+    if isinstance(value, (str, bytes, complex, np.complexfloating)) or getattr(value, "shape", ()) not in ((), None):
+        return False
+    return isinstance(value, SupportsFloat) and getattr(getattr(value, "dtype", None), "kind", "f") in "biuf"
+
+
+def _check_observation(env: Env, call: str, value: Any) -> None:
+    try:
+        wrong = _misfit(env.observation_space, value, "observation")
+    except (TypeError, ValueError) as error:
+        wrong = f"an observation of {env.observation_space}, got {value!r:.60} ({error})"
+    if wrong:
+        raise SpaceError(f"{call} of {_name(env)} must return {wrong}: it is what observation_space declares")
+
+
+def _misfit(space: Space, value: Any, path: str) -> str | None:
+    """What was expected of a leaf of an observation and what came; None where it can be one of its space."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, Mapping):
+            return f"a dictionary as {path}, got {_short(value)}"
+        missing = [key for key in space.spaces if key not in value]
+        if missing:
+            return f"the key {missing[0]!r} in {path}, got {', '.join(map(repr, value))}"
+        return next(filter(None, (_misfit(s, value[k], f"{path}[{k!r}]") for k, s in space.spaces.items())), None)
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+            return f"{len(space.spaces)} values as {path}, got {_short(value)}"
+        return next(filter(None, (_misfit(s, value[i], f"{path}[{i}]") for i, s in enumerate(space.spaces))), None)
+    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return None  # nothing is stacked of a text or a graph
+    dtype = np.dtype(space.dtype)
+    array: Any = value if isinstance(getattr(value, "dtype", None), np.dtype) else _array(value)
+    if array is None or array.dtype.kind not in "biuf":
+        return f"numbers of {dtype} and shape {space.shape} as {path}, got {_short(value)}"
+    if tuple(array.shape) != tuple(space.shape or ()):
+        return f"the shape {space.shape} as {path}, got {tuple(array.shape)}"
+    if not np.can_cast(array.dtype, dtype, "same_kind") and not (dtype.kind in "iu" and array.dtype.kind in "biu"):
+        return f"{dtype} as {path}, got {array.dtype}"
+    if isinstance(space, spaces.Discrete) and not any(0 <= int(array) - first < space.n for first in (0, space.start)):
+        return f"a value of {space} as {path}, got {int(array)}"  # and SB3's agents count from 0, whatever start is
+    return None
+
+
+def _array(value: Any) -> Any:
+    """Lists, numbers and tensors as an array; None for what makes none."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def takes(function: Callable[..., object], name: str) -> bool:
+    """Whether a function takes a keyword argument."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _name(env: Any) -> str:
+    """The class of an environment, with its id."""
+    spec = getattr(env, "spec", None)
+    base = type(getattr(env, "unwrapped", env) if isinstance(env, (gym.Env, VectorEnv)) and spec else env).__name__
+    return f"{base} ({spec.id})" if spec is not None else base
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        kind = "" if isinstance(value, tuple) else "a list of "
+        return f"{kind}{len(value)} ({', '.join(type(part).__name__ for part in value[:6])})"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} and shape {value.shape}"
+    return f"{value!r:.60}"
+
+
+def _shape(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f" of shape {tuple(shape)}" if shape else ""

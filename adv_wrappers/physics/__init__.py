@@ -1,1 +1,0 @@
-"""The physical parameters of simulators, as numbers that can be read, written and restored."""

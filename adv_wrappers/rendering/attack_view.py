@@ -1,0 +1,539 @@
+"""Pictures drawn with OpenCV: captions above panels, and vectors as a line a feature or as curves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsFloat
+
+import cv2
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+from numpy.typing import ArrayLike, NDArray
+
+from adv_wrappers.atari.raw_screen import shrinking_of
+from adv_wrappers.core.spaces import Path, leaf_at
+from adv_wrappers.core.types import Array, Info, Space
+from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
+from adv_wrappers.rendering.pixels import (
+    ATTACKED,
+    CLEAN,
+    GRID,
+    IDLE,
+    INK,
+    MUTED,
+    FrameReader,
+    GreyOrFloat,
+    Pixels,
+    amplified_difference,
+    enlarge,
+    factor_for,
+    gain_for,
+    is_image,
+    largest_change,
+    rgb,
+    to_numpy,
+    to_pixels,
+)
+from adv_wrappers.threats.text import caption
+from adv_wrappers.utils import trees
+from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
+from adv_wrappers.wrappers.record_actions import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
+
+MARGIN, LINE, NARROWEST = 8, 20, 176  # pixels: around panels, a line of text, the narrowest panel
+MAX_FEATURES = 24  # that get a line each; a longer vector is drawn as curves
+_FONT, _FONT_SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.43
+_WIDTH, _HEIGHT = 460, 336  # pixels of a chart
+_AXIS, _HALF = 350, 100  # column of no change, and columns to either side
+_EDGE = 80  # columns from no change to the edge of the budget
+FloatVector = NDArray[np.float64]
+
+
+def blank(height: int, width: int) -> Pixels:
+    """A white image."""
+    return np.full((height, width, 3), 255, np.uint8)
+
+
+def draw_text(image: Pixels, text: str, x: int, y: int, colour: str = INK, width: int | None = None) -> None:
+    """Draw a line of text whose baseline is at ``y``, in place; what is wider than ``width`` is cut."""
+    text = text.encode("ascii", "replace").decode()
+    room = image.shape[1] - x if width is None else width
+    if text_width(text) > room:
+        while text and text_width(text + "...") > room:
+            text = text[:-1]
+        text += "..."
+    cv2.putText(image, text, (x, y), _FONT, _FONT_SCALE, rgb(colour), 1, cv2.LINE_AA)
+
+
+def text_width(text: str) -> int:
+    """Pixels that a line of text takes."""
+    return int(cv2.getTextSize(text, _FONT, _FONT_SCALE, 1)[0][0])
+
+
+def compose_panels(
+    header: Sequence[tuple[str | None, str]], panels: Sequence[tuple[str, Pixels]], vertical: bool
+) -> Pixels:
+    """Captions above panels.
+
+    Args:
+        header: a colour and a text for each line; a colour draws a dot before the line, None draws none.
+        panels: title and picture of each panel.
+        vertical: whether panels lie one below the other instead of side by side.
+
+    Returns:
+        A picture with an even number of rows and columns, as video codecs want it. The first panel begins at row
+        ``MARGIN + LINE * (len(header) + 1)`` and column ``MARGIN``.
+    """
+    widths = [max(image.shape[1], NARROWEST) for _, image in panels]
+    heights = [image.shape[0] + LINE for _, image in panels]
+    if vertical:
+        width, height = max(widths), sum(heights) + MARGIN * (len(panels) - 1)
+    else:
+        width, height = sum(widths) + MARGIN * (len(panels) - 1), max(heights)
+    top = MARGIN + LINE * len(header)
+    height, width = top + height + MARGIN, width + 2 * MARGIN
+    out = blank(height + height % 2, width + width % 2)
+    for i, (colour, text) in enumerate(header):
+        baseline, x = MARGIN + LINE * i + 13, MARGIN
+        if colour is not None:
+            cv2.circle(out, (x + 5, baseline - 4), 5, rgb(colour), -1, cv2.LINE_AA)
+            x += 18
+        draw_text(out, text, x, baseline, width=out.shape[1] - x - MARGIN)
+    x, y = MARGIN, top
+    for (title, image), wide, high in zip(panels, widths, heights, strict=True):
+        draw_text(out, title, x, y + 13, MUTED, wide)
+        out[y + LINE : y + high, x : x + image.shape[1]] = image
+        x, y = (x, y + high + MARGIN) if vertical else (x + wide + MARGIN, y)
+    return out
+
+
+class VectorChart:
+    """Draws vectors: true values, perturbed values, and the change on the width of the budget.
+
+    Ranges grow with what was drawn before, so that axes stand still in a video.
+    """
+
+    def __init__(self) -> None:
+        self._largest_change = 1e-12  # the axis of features without a budget
+        self._largest_value = 1e-12
+
+    def draw(self, true: ArrayLike, perturbed: ArrayLike | None, radius: FloatVector | None) -> Pixels:
+        """The picture of one observation, uint8 ``[H, W, 3]``.
+
+        Args:
+            true, perturbed: ``[n]``; without ``perturbed`` the true values alone are drawn.
+            radius: how far the budget lets every feature move, infinite where it sets no limit; None if not known.
+        """
+        before = np.nan_to_num(np.array(true, np.float64))
+        after = before if perturbed is None else np.nan_to_num(np.array(perturbed, np.float64))
+        self._largest_change = max(self._largest_change, float(np.abs(after - before).max(initial=0)))
+        peak = max(float(np.abs(before).max(initial=0)), float(np.abs(after).max(initial=0)))
+        self._largest_value = max(self._largest_value, peak)
+        if len(before) > MAX_FEATURES:
+            return self._curves(before, after, perturbed is not None)
+        out = blank(LINE * (len(before) + 1), _WIDTH)
+        for text, x in (("true", 62), ("perturbed", 142), ("change", _AXIS - 22)):
+            if perturbed is not None or text == "true":
+                draw_text(out, text, x, 14, MUTED)
+        for i, value in enumerate(before):
+            middle = LINE * (i + 1) + LINE // 2
+            draw_text(out, str(i), 20 - text_width(str(i)), middle + 5, MUTED)
+            draw_text(out, f"{value:+.4g}", 40, middle + 5)
+            if perturbed is None:
+                continue
+            moved = after[i] != value
+            draw_text(out, f"{after[i]:+.4g}", 142, middle + 5, ATTACKED if moved else INK)
+            self._axis(out, middle, after[i] - value, None if radius is None else float(radius[i]))
+        return out
+
+    def _axis(self, out: Pixels, middle: int, change: float, radius: float | None) -> None:
+        unit = self._largest_change
+        if radius is not None and 0 < radius < np.inf:
+            unit = radius
+            cv2.rectangle(out, (_AXIS - _EDGE, middle - 6), (_AXIS + _EDGE, middle + 6), rgb(GRID), -1)
+        cv2.line(out, (_AXIS - _HALF, middle), (_AXIS + _HALF, middle), rgb(GRID), 1)
+        cv2.line(out, (_AXIS, middle - 8), (_AXIS, middle + 8), rgb(MUTED), 1)
+        place = _AXIS + int(np.clip(round(_EDGE * change / unit), -_HALF, _HALF))
+        colour = rgb(ATTACKED if change else MUTED)
+        cv2.line(out, (_AXIS, middle), (place, middle), colour, 3)
+        cv2.circle(out, (place, middle), 4, colour, -1, cv2.LINE_AA)
+
+    def _curves(self, before: FloatVector, after: FloatVector, both: bool) -> Pixels:
+        """Values by feature, and below them the change."""
+        out = blank(_HEIGHT, _WIDTH)
+        x = np.linspace(8, _WIDTH - 8, len(before))
+
+        def curve(values: FloatVector, middle: int, half: int, peak: float, colour: str, thickness: int) -> None:
+            points = np.stack([x, middle - half * np.clip(values / peak, -1, 1)], 1)
+            cv2.polylines(out, [np.rint(points).astype(np.int32)], False, rgb(colour), thickness, cv2.LINE_AA)
+
+        for title, middle, half, peak in (
+            ("values", 128, 100, self._largest_value),
+            ("change", 282, 44, self._largest_change),
+        ):
+            cv2.line(out, (8, middle), (_WIDTH - 8, middle), rgb(GRID), 1)
+            if title == "values" or both:
+                draw_text(out, f"{title}, up to {peak:.3g}", 8, middle - half - 6, MUTED)
+        curve(before, 128, 100, self._largest_value, CLEAN, 3)
+        if both:
+            curve(after, 128, 100, self._largest_value, ATTACKED, 1)
+            curve(after - before, 282, 44, self._largest_change, ATTACKED, 1)
+        draw_text(out, "true", _WIDTH - 150, 14, CLEAN)
+        if both:
+            draw_text(out, "perturbed", _WIDTH - 100, 14, ATTACKED)
+        return out
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# AttackView: the true observation beside the one that the agent receives, as the rendering of an environment.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+ResetOptions = dict[str, object] | None
+Caption = tuple[str | None, str]  # the colour of its dot, and the text
+
+
+class RowRenderer:
+    """Draws one row of a stack of wrappers.
+
+    Args:
+        env: the outermost of the wrappers.
+        wrappers: those that perturb, innermost first.
+        space: of the observations that come out of the stack, of one row.
+        frames, size, gain, layout: as for :class:`AttackView`.
+
+    Raises:
+        ValueRangeError: for arguments out of range.
+        SpaceError: for a layout that does not fit the space.
+    """
+
+    def __init__(
+        self,
+        env: AnyEnv | AnyVectorEnv,
+        wrappers: Sequence[Layer],
+        space: Space,
+        frames: str,
+        size: int,
+        gain: float | None,
+        layout: str | None,
+    ) -> None:
+        if frames not in ("newest", "all"):
+            raise ValueRangeError(f"frames must be newest or all, got {frames!r}")
+        if gain is not None:
+            check_number("gain", gain, 0, 1e9, above=True)
+        self._wrappers, self._all_frames, self._gain = wrappers, frames == "all", gain
+        self._size = integer("size", size, 1, 4096)
+        self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
+        innermost = self._on_observations[0] if self._on_observations else None
+        inner: Space = space if innermost is None else innermost.engine.observation_space
+        paths = None if innermost is None else innermost.engine.field.paths
+        if paths is None and isinstance(space, spaces.Dict):
+            paths = tuple((key,) for key in space.spaces)
+        if paths is not None:  # the image, where there is one among several
+            paths = next(((path,) for path in paths if is_image(_leaf_space(inner, (path,)), layout)), paths)
+        self._paths = paths
+        # screens that were perturbed are shrunk before they are stacked: so is the true one
+        outside_in = wrappers_of(env)
+        beyond = outside_in[: outside_in.index(innermost)] if innermost is not None else []
+        inner, self._shrink = shrinking_of(beyond, inner)
+        if layout is None and innermost is not None:
+            layout = getattr(innermost.threat.how, "layout", None)
+        self._true_frames = self._shown_frames = None
+        inner, outer = _leaf_space(inner, paths), _leaf_space(space, paths)
+        single = paths is None or len(paths) == 1
+        if single and (layout is not None or (is_image(inner) and is_image(outer))):
+            self._true_frames, self._shown_frames = _frame_reader(inner, layout), _frame_reader(outer, layout)
+        self._chart, self._largest_change = VectorChart(), 0.0
+
+    def draw(self, row: int | None, shown: object, rendering: object, actions: tuple[object, object] | None) -> Pixels:
+        """The picture of a row, uint8 ``[H, W, 3]``.
+
+        Args:
+            row: its number, or None for a single environment.
+            shown: the observation that came out of the stack.
+            rendering: what the environment itself renders, or None.
+            actions: the agent's last action and the one that the environment received, or None where there was none.
+        """
+        perturbed, true = _leaf(shown, self._paths), None
+        if self._on_observations:
+            tree = self._on_observations[0].engine.true
+            true = self._shrink(_leaf(tree if row is None else trees.row(tree, row), self._paths))
+        header = self._header(row, actions)
+        if self._true_frames is not None and self._shown_frames is not None:
+            panels = self._image_panels(self._true_frames, self._shown_frames, true, perturbed)
+            return compose_panels(header, panels, self._all_frames)
+        panels = [("observation", self._vector_panel(true, perturbed))]
+        if isinstance(rendering, np.ndarray) and rendering.ndim == 3:
+            high, wide = self._size, max(1, round(rendering.shape[1] * self._size / rendering.shape[0]))
+            resized = cv2.resize(rendering, (wide, high), interpolation=cv2.INTER_AREA)
+            panels.insert(0, ("environment", to_pixels(resized)))
+        return compose_panels(header, panels, False)
+
+    def _header(self, row: int | None, actions: tuple[object, object] | None) -> list[Caption]:
+        t = self._wrappers[0].engine.t
+        lines: list[Caption] = [(None, f"t = {int(_at(t, row))}")]
+        for wrapper in self._wrappers:
+            attacked = bool(_at(wrapper.engine.attacked, row))
+            if wrapper.on == "action" and actions is None:
+                attacked = False
+            text = f"{caption(wrapper.threat)}   {'attacked' if attacked else 'not attacked'}"
+            lines.append((ATTACKED if attacked else IDLE, text))
+        if any(wrapper.on == "action" for wrapper in self._wrappers):
+            chosen, received = ("-", "-") if actions is None else map(_action_text, actions)
+            colour = ATTACKED if chosen != received else IDLE
+            lines.append((colour, f"the agent's action {chosen}, the environment received {received}"))
+        return lines
+
+    def _image_panels(
+        self, true_frames: FrameReader, shown_frames: FrameReader, true: Array | None, shown: Array
+    ) -> list[tuple[str, Pixels]]:
+        after = shown_frames.levels(shown)
+        if true is None:
+            return [("seen by the agent", self._frame_row(after))]
+        before = true_frames.levels(true)
+        if not self._all_frames or len(before) != len(after):
+            before, after = before[-1:], after[-1:]
+        panels = [("true", self._frame_row(before)), ("seen by the agent", self._frame_row(after))]
+        if before[0].shape != after[0].shape:
+            return panels
+        self._largest_change = max(self._largest_change, *map(largest_change, before, after))
+        gain = gain_for(self._largest_change) if self._gain is None else self._gain
+        differences = [amplified_difference(x, y, gain) for x, y in zip(before, after, strict=True)]
+        return [*panels, (f"difference x {gain:g}", self._frame_row(differences))]
+
+    def _frame_row(self, frames: Sequence[GreyOrFloat]) -> Pixels:
+        factor = factor_for(frames[0], self._size if len(frames) == 1 else self._size // 2)
+        shown = [enlarge(to_pixels(frame), factor) for frame in frames]
+        gap = np.full((shown[0].shape[0], MARGIN // 2, 3), 255, np.uint8)
+        return np.concatenate([part for frame in shown for part in (gap, frame)][1:], 1)
+
+    def _vector_panel(self, true: Array | None, shown: Array) -> Pixels:
+        shown = shown.reshape(-1)
+        if true is None or true.size != shown.size:
+            return self._chart.draw(shown, None, None)
+        return self._chart.draw(true.reshape(-1), shown, self._radius(true))
+
+    def _radius(self, true: Array) -> NDArray[np.float64] | None:
+        """How far all wrappers together may move every feature, ``[n]``; None where that is not known."""
+        total = np.zeros(true.size)
+        for wrapper in self._on_observations:
+            field = wrapper.engine.field
+            if field.low.size != true.size or wrapper.engine.device not in (None, torch.device("cpu")):
+                return None
+            x = torch.as_tensor(np.asarray(true, np.float64)).reshape(1, *field.shape)
+            unbounded = torch.full_like(x, torch.inf)
+            low, high = wrapper.engine.budget.box(x, -unbounded, unbounded)
+            total = total + ((high - low) / 2).numpy().reshape(-1)
+        return total
+
+
+def _leaf(tree: object, paths: tuple[Path, ...] | None) -> Array:
+    """The perturbed part of one observation: itself, a leaf of a dictionary, or several leaves in a row."""
+    if paths is None or not isinstance(tree, (dict, tuple)):
+        return to_numpy(tree)
+    leaves = [to_numpy(leaf_at(tree, path)) for path in paths]
+    return leaves[0] if len(leaves) == 1 else np.concatenate([leaf.reshape(-1) for leaf in leaves])
+
+
+def _leaf_space(space: Space, paths: tuple[Path, ...] | None) -> Space:
+    return leaf_at(space, paths[0]) if paths and isinstance(space, (spaces.Dict, spaces.Tuple)) else space
+
+
+def _frame_reader(space: Space, layout: str | None) -> FrameReader:
+    try:
+        return FrameReader(space, layout)
+    except SpaceError:
+        if layout is None or not is_image(space):
+            raise
+        return FrameReader(space)  # a layout names the axes of one end of the stack, the other has its own
+
+
+def _at(value: Any, row: int | None) -> Any:
+    """One row of a value that may hold for all rows."""
+    if row is None or isinstance(value, (bool, int)) or not getattr(value, "shape", ()):
+        return value
+    return value[row]
+
+
+def _action_text(action: object) -> str:
+    if isinstance(action, dict):
+        return " ".join(f"{key}: {_action_text(value)}" for key, value in action.items())
+    flat = to_numpy(action).reshape(-1)
+    if flat.dtype.kind != "f":
+        return " ".join(str(value) for value in flat.tolist()[:12])
+    text = " ".join(f"{value:+.2f}" for value in flat[:8].tolist())
+    return f"[{text}{' ...' if len(flat) > 8 else ''}]"
+
+
+def _metadata(own: Mapping[str, object] | None) -> Info:
+    """The metadata of an environment, with the mode that is rendered here."""
+    known: Info = dict(own or {})
+    modes = [mode for mode in known.get("render_modes") or [] if mode != "rgb_array"]
+    return {**known, "render_modes": [*modes, "rgb_array"], "render_fps": known.get("render_fps") or 30}
+
+
+class VectorAttackView(VectorWrapper):
+    """:class:`AttackView` for a :class:`gymnasium.vector.VectorEnv`: one picture a row."""
+
+    def __init__(
+        self,
+        env: AnyVectorEnv,
+        frames: str = "newest",
+        size: int = 336,
+        gain: float | None = None,
+        layout: str | None = None,
+    ) -> None:
+        VectorWrapper.__init__(self, env)
+        wrappers, self._recorder = record_actions(env, VectorActionRecorder)
+        self._renderer = RowRenderer(env, wrappers, env.single_observation_space, frames, size, gain, layout)
+        self.metadata = _metadata(env.metadata)
+        self._obs: Any = None
+        self._action: Any = None
+        self._stepped = np.zeros(env.num_envs, bool)
+
+    @property
+    def render_mode(self) -> str:  # type: ignore[override]
+        """Always ``rgb_array``."""
+        return "rgb_array"
+
+    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Any, Info]:
+        """Reset, and remember the observation."""
+        mask = (options or {}).get("reset_mask")
+        self._stepped = np.zeros(self.num_envs, bool) if mask is None else self._stepped & ~to_numpy(mask).astype(bool)
+        self._obs, info = self.env.reset(seed=seed, options=options)
+        return self._obs, info
+
+    def step(self, actions: Any) -> Any:
+        """Step, and remember the observation."""
+        self._action, self._stepped = actions, np.ones(self.num_envs, bool)
+        out = self.env.step(actions)
+        self._obs = out[0]
+        return out
+
+    def render(self) -> tuple[Pixels, ...]:
+        """One picture a row, uint8 ``[H, W, 3]``.
+
+        Raises:
+            ResetNeeded: before the first reset.
+        """
+        if self._obs is None:
+            raise ResetNeeded("cannot render before the first reset")
+        rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
+        return tuple(
+            self._renderer.draw(
+                row,
+                trees.row(self._obs, row),
+                None if rendering is None else rendering[row],
+                (trees.row(self._action, row), trees.row(self._recorder.action, row))
+                if self._recorder is not None and self._stepped[row]
+                else None,
+            )
+            for row in range(self.num_envs)
+        )
+
+
+class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Renders the true observation beside the one that the agent receives.
+
+    ``render()`` returns the true observation (the one that the innermost wrapper on observations received), the
+    perturbed one (the one that comes out of this wrapper) and their amplified difference, grey where nothing changed.
+    Captions name the threats and say whether each attacked at this step. A vector gets a line a feature, scaled by the
+    budget where there is one, beside the environment's own rendering if its ``render_mode`` is ``rgb_array``. Under
+    wrappers on actions the caption has the agent's last action and the one that the environment received. Nothing is
+    drawn before ``render()`` is called, so ``gymnasium.wrappers.RecordVideo(AttackView(env), folder)`` films what an
+    agent saw.
+
+    It belongs right outside the wrappers that perturb: preprocessing that comes after them may lie outside the view.
+    Around :class:`adv_wrappers.atari.ShrinkFrames`, as in ``atari(raw=...)``, the true screens are made grey and small
+    as well; right around the wrappers at ``raw`` it shows them in colour.
+
+    Args:
+        env: the environment to wrap, a Gymnasium ``Env`` or ``VectorEnv`` (which renders one picture a row) that is
+            perturbed by at least one wrapper.
+        frames: of a stack of frames, ``newest``, or ``all`` in a row.
+        size: the number of pixels that the longer side of an image is enlarged to at least, every pixel to a square.
+        gain: the factor of the difference; None takes 1, 2, 5, 10, 20, 50 or 100, as much as the largest change so far
+            allows.
+        layout: which axis of an image is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
+
+    Raises:
+        OrderError: for an environment without a wrapper that perturbs, and for an SB3 ``VecEnv``.
+        ValueRangeError: for arguments out of range.
+        SpaceError: for something that is no environment, and a layout that does not fit.
+
+    >>> env = AttackView(PerturbObservation(gym.make("CartPole-v1"), "noise:eps=0.05"))
+    >>> obs, info = env.reset(seed=0)
+    >>> env.render().shape
+    (176, 476, 3)
+    """
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(env, VectorEnv):
+            return VectorAttackView(env, *args, **kwargs)
+        if is_vec_env(env):
+            raise OrderError(f"AttackView goes inside an SB3 VecEnv: {INSIDE}")
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        frames: str = "newest",
+        size: int = 336,
+        gain: float | None = None,
+        layout: str | None = None,
+    ) -> None:
+        if not isinstance(env, gym.Env):
+            raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
+        RecordConstructorArgs.__init__(self, frames=frames, size=size, gain=gain, layout=layout)
+        gym.Wrapper.__init__(self, env)
+        wrappers, self._recorder = record_actions(env, ActionRecorder)
+        self._renderer = RowRenderer(env, wrappers, env.observation_space, frames, size, gain, layout)
+        self.metadata = _metadata(env.metadata)
+        self.whole_spec = False
+        self._obs: Any = None
+        self._action: Any = None
+
+    __signature__ = inspect.Signature(list(inspect.signature(__init__).parameters.values())[1:])
+
+    @property
+    def render_mode(self) -> str:  # type: ignore[override]
+        """Always ``rgb_array``."""
+        return "rgb_array"
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment with this view added."""
+        self._cached_spec = None  # a layer's budget may have changed
+        return super().spec
+
+    def reset(self, *, seed: int | None = None, options: ResetOptions = None) -> tuple[Any, Info]:
+        """Reset, and remember the observation."""
+        self._action = None
+        self._obs, info = self.env.reset(seed=seed, options=options)
+        return self._obs, info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """Step, and remember the observation."""
+        self._action = action
+        self._obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._obs, reward, terminated, truncated, info
+
+    def render(self) -> Pixels:
+        """The picture, uint8 ``[H, W, 3]``, always of the same size.
+
+        Raises:
+            ResetNeeded: before the first reset.
+        """
+        if self._obs is None:
+            raise ResetNeeded("cannot render before the first reset")
+        rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
+        actions = None
+        if self._recorder is not None and self._action is not None:
+            actions = (self._action, self._recorder.action)
+        return self._renderer.draw(None, self._obs, rendering, actions)

@@ -1,0 +1,599 @@
+"""Figures of matplotlib without pyplot: no state is shared, no display is needed, and files are the same every time."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED, Pixels, enlarge
+from adv_wrappers.utils.files import write
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+FORMATS = ("png", "svg", "pdf")
+_UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+_DPI = 100
+_RARE = 0.002  # share of pixels whose colour may be exchanged for the nearest one of the palette
+
+
+def new_figure(width: float, height: float, dpi: int, layout: Literal["constrained"] | None = None) -> Figure:
+    """A white figure with a canvas.
+
+    Args:
+        width, height: in inches.
+        dpi: pixels an inch.
+        layout: matplotlib's layout engine; None leaves axes where they are put.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def bottom_spine_only(axes: Axes) -> None:
+    """Leave of the frame of axes its lower line, in the colour of the grid, and draw the grid below the data."""
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)
+
+
+def format_of(path: str | Path, formats: Sequence[str] = FORMATS) -> str:
+    """The format of a picture by the name of its file; raises :class:`ValueRangeError` for one that is not written."""
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    if suffix not in formats:
+        *most, last = (f".{one}" for one in formats)
+        known = f"{', '.join(most)} or {last}" if most else last
+        raise ValueRangeError(f"a picture is written as {known}, got {str(path)!r}")
+    return suffix
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as ``.png``, ``.svg`` or ``.pdf``; the same figure gives the same bytes.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    import matplotlib
+
+    kind, data = format_of(path), io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "adv_wrappers"}):
+        figure.savefig(data, format=kind, metadata=_UNDATED[kind])
+    write(Path(path), data.getvalue())
+
+
+def save_png(figure: Figure, path: str | Path) -> None:
+    """Write a figure as a compact PNG; its folder is made.
+
+    It gets a palette where 256 colours are all, or all but the shades on the edges of a few letters.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    from PIL import Image
+
+    format_of(path, ("png",))
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]  # of the Agg canvas
+    codes = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
+    found, index, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], 1)
+    order = np.argsort(-counts, kind="stable")
+    common, rare = order[:256], order[256:]
+    if counts[rare].sum() < _RARE * codes.size:
+        place = np.zeros(len(found), np.uint8)
+        place[common] = np.arange(len(common))
+        for one in rare:
+            place[one] = int(np.abs(colours[common] - colours[one]).sum(1).argmin())
+        image = Image.fromarray(place[index].reshape(codes.shape))
+        image = image.convert("P")
+        image.putpalette(colours[common].astype(np.uint8).tobytes())
+    else:
+        image = Image.fromarray(np.ascontiguousarray(pixels))
+    data = io.BytesIO()
+    image.save(data, format="PNG", optimize=True)
+    write(Path(path), data.getvalue())
+
+
+class PixelFigure:
+    """A white figure measured in pixels, on which images keep their pixels whole; the origin is the upper left corner.
+
+    Args:
+        width, height: in pixels.
+    """
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.figure = new_figure(width / _DPI, height / _DPI, _DPI)
+
+    def text(self, x: float, y: float, text: str, size: float, **style: str | float) -> None:
+        """Write a text.
+
+        Args:
+            x, y: in pixels, its upper left corner unless ``style`` says otherwise.
+            text: what is written.
+            size: of the letters, in pixels.
+            **style: of ``matplotlib.figure.Figure.text``, such as ``ha``, ``va``, ``color`` or ``rotation``.
+        """
+        style = {"ha": "left", "va": "top", "color": INK, **style}
+        self.figure.text(x / self.width, 1 - y / self.height, text, fontsize=size * 72 / _DPI, **style)  # type: ignore[arg-type]
+
+    def image(self, x: int, y: int, image: Pixels, factor: int = 1) -> None:
+        """Put an image ``[H, W, 3]`` with its corner at (x, y), every pixel a square of ``factor`` pixels."""
+        large = enlarge(image, factor)
+        self.figure.figimage(large, x, self.height - y - large.shape[0], origin="upper")
+
+    def colour_bar(self, x: int, y: int, size: tuple[int, int], colours: str) -> None:
+        """A strip of a colour map, width and height ``size``, from its low end on the left."""
+        width, height = size
+        self.image(x, y, np.repeat(colour_mapped(np.linspace(0, 1, width)[None], 0, 1, colours), height, 0))
+
+    def save(self, path: str | Path) -> None:
+        """Write a PNG; its folder is made."""
+        save_png(self.figure, path)
+
+
+def colour_mapped(values: NDArray[np.float64], low: float, high: float, colours: str) -> Pixels:
+    """Values as 64 colours of a colour map, uint8 ``[H, W, 3]``; equal limits are a range of one."""
+    from matplotlib import colormaps
+
+    share = np.rint(np.clip((values - low) / (high - low if high > low else 1.0), 0, 1) * 63) / 63
+    found: Pixels = colormaps[colours](share, bytes=True)[..., :3]
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The figure of a report: the returns of every run, one line a run.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReturnsRow:
+    """The returns of one run.
+
+    Attributes:
+        label: what stands beside the line.
+        mean: of the returns, with its interval ``low`` to ``high``.
+        returns: of every episode; may be empty.
+        clean: whether the run is without an attack.
+    """
+
+    label: str
+    mean: float
+    low: float
+    high: float
+    returns: Sequence[float]
+    clean: bool
+
+
+def plot_returns(rows: Sequence[ReturnsRow], path: str | Path, title: str, notes: Sequence[str]) -> None:
+    """Write a figure: one line a run in the order given, the mean return with its interval, and every episode.
+
+    Args:
+        rows: the runs; a dashed line goes through the mean of the first.
+        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
+        title: of the figure.
+        notes: lines below the axis, the first of which names it.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    format_of(path)
+    figure = new_figure(8.0, 1.5 + 0.5 * len(rows), 160, "constrained")
+    axes = figure.add_subplot()
+    for place, row in enumerate(rows):
+        colour = CLEAN if row.clean else ATTACKED
+        axes.plot(row.returns, [place] * len(row.returns), "|", color=colour, alpha=0.25, markersize=11, zorder=2)
+        axes.errorbar(
+            row.mean,
+            place,
+            xerr=[[max(row.mean - row.low, 0.0)], [max(row.high - row.mean, 0.0)]],
+            fmt="o",
+            color=colour,
+            markersize=7,
+            elinewidth=2.2,
+            capsize=4,
+            capthick=2.2,
+            zorder=3,
+        )
+    if rows:
+        axes.axvline(rows[0].mean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
+    labels = [textwrap.fill(row.label, 38, break_long_words=True) for row in rows]
+    axes.set_yticks(range(len(rows)), labels, fontsize=9)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel("\n".join(notes), color=MUTED, fontsize=9)
+    figure.suptitle(textwrap.fill(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.tick_params(colors=INK, length=0)
+    bottom_spine_only(axes)
+    save_figure(figure, path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Figures of lines with bands, in panels: returns over a budget, shares of runs over a score.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+FloatValues = Sequence[float] | NDArray[np.float64]
+# The palette of Okabe and Ito, which readers who are colour-blind tell apart, without its yellow, which is too light.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+_IN_A_ROW = 3  # panels
+_WIDEST = 34  # letters of a line of the legend
+
+
+@dataclass(frozen=True)
+class BandedLine:
+    """A line with its band.
+
+    Attributes:
+        label: its name in the legend; lines of one name look the same in all panels.
+        x, y: its points.
+        low, high: of its band, of which NaN has none.
+        open_points: which markers are not filled; empty for none.
+    """
+
+    label: str
+    x: FloatValues
+    y: FloatValues
+    low: FloatValues
+    high: FloatValues
+    open_points: Sequence[bool] = ()
+
+
+@dataclass(frozen=True)
+class LinesPanel:
+    """Some lines on common axes, and their title."""
+
+    title: str
+    lines: Sequence[BandedLine]
+
+
+def plot_lines(
+    panels: Sequence[LinesPanel],
+    path: str | Path,
+    title: str,
+    axes_labels: tuple[str, str],
+    notes: Sequence[str] = (),
+    steps: bool = False,
+) -> None:
+    """Write a figure of panels, with one legend beside them.
+
+    Args:
+        panels: at least one.
+        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
+        title: of the figure.
+        axes_labels: of the horizontal and of the vertical axis.
+        notes: lines below the horizontal one.
+        steps: whether a value holds up to the next point, rather than to change steadily; then no point has a marker.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    format_of(path)
+    labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
+    columns = min(len(panels), _IN_A_ROW)
+    rows = -(-len(panels) // columns)
+    wrapped = {label: _wrapped(label, _WIDEST) for label in labels}
+    below = [axes_labels[0], *(_wrapped(note, 110) for note in notes)]
+    legend = sum(0.25 + 0.17 * label.count("\n") for label in wrapped.values())  # inches
+    height = 1.0 + max(2.6 * rows, legend) + 0.17 * sum(1 + line.count("\n") for line in below)
+    figure = new_figure(5.6 + 2.2 * columns, height, 160, "constrained")
+    grid = [*figure.subplots(rows, columns, squeeze=False).flat]
+    handles = {}
+    for panel, axes in zip(panels, grid, strict=False):
+        for line in panel.lines:
+            handles[line.label] = _draw(axes, line, labels.index(line.label), steps)
+        axes.set_title(_wrapped(panel.title, 40), loc="left", fontsize=9, color=INK)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+        axes.tick_params(colors=INK, length=0, labelsize=9)
+        bottom_spine_only(axes)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    figure.supxlabel("\n".join(below), color=MUTED, size=9)
+    figure.supylabel(axes_labels[1], color=INK, size=9)
+    names = [wrapped[label] for label in handles]
+    figure.legend([*handles.values()], names, loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
+    figure.suptitle(_wrapped(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    save_figure(figure, path)
+
+
+def _wrapped(text: str, width: int) -> str:
+    """A text in lines of a width, in which dollars are no marks of formulas."""
+    lines = (textwrap.fill(line, width, break_long_words=True) for line in text.splitlines())
+    return "\n".join(lines).replace("$", r"\$")
+
+
+def _draw(axes: Axes, line: BandedLine, place: int, steps: bool) -> Artist:
+    """Draw the line that is ``place`` in the legend."""
+    colour = _COLOURS[place % len(_COLOURS)]
+    style: Any = _DASHES[place // len(_COLOURS) % len(_DASHES)]
+    axes.fill_between(
+        line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0, step="post" if steps else None
+    )
+    if len(line.x) == 1:
+        axes.vlines(line.x, line.low, line.high, color=colour, linewidth=2)
+    [drawn] = axes.plot(
+        line.x,
+        line.y,
+        color=colour,
+        linestyle=style,
+        linewidth=2,
+        drawstyle="steps-post" if steps else "default",
+        marker=None if steps else _MARKERS[place % len(_MARKERS)],
+        markersize=5,
+    )
+    for x, y, is_open in zip(line.x, line.y, line.open_points, strict=False):
+        if is_open:
+            axes.plot(x, y, marker=drawn.get_marker(), markersize=5, color=colour, markerfacecolor="white", zorder=3)
+    return drawn
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The figure of certified ranges: what no attack takes and what some attack leaves, over the radius of the budget.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+_CERTIFIED = "#059669"
+_ESTIMATE = "#d97706"
+
+
+@dataclass(frozen=True)
+class RangePoint:
+    """The mean returns at one radius; NaN where there is none.
+
+    Attributes:
+        eps: the radius.
+        clean: without an attack.
+        lower: the certified return.
+        upper: what the strongest of the attacks leaves of every episode.
+        gwc: the greedy worst-case reward, an estimate.
+    """
+
+    eps: float
+    clean: float
+    lower: float
+    upper: float
+    gwc: float
+
+
+def plot_certified_ranges(points: Sequence[RangePoint], path: str | Path, title: str, unit: str = "eps") -> None:
+    """Write a figure: a band from the certified return to the attacked one, and the estimate as a line apart.
+
+    Args:
+        points: the radii, in their order.
+        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
+        title: of the figure.
+        unit: what the radius is counted in, below the axis.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    format_of(path)
+    figure = new_figure(8.0, 4.0, 160, "constrained")
+    axes = figure.add_subplot()
+    eps = [point.eps for point in points]
+    lower, upper = [point.lower for point in points], [point.upper for point in points]
+    clean, gwc = [point.clean for point in points], [point.gwc for point in points]
+    axes.fill_between(eps, lower, upper, color=MUTED, alpha=0.18, linewidth=0, label="the worst case lies here")
+    axes.plot(eps, clean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), label="clean")
+    axes.plot(
+        eps, upper, "v-", color=ATTACKED, markersize=6, linewidth=2, label="strongest of the attacks in every episode"
+    )
+    axes.plot(eps, lower, "^-", color=_CERTIFIED, markersize=6, linewidth=2, label="certified: no attack is below")
+    axes.plot(
+        eps,
+        gwc,
+        "x",
+        color=_ESTIMATE,
+        markersize=7,
+        linewidth=1.5,
+        linestyle=(0, (1, 2)),
+        label="GWC, an estimate: no bound",
+    )
+    axes.set_xlabel(unit, color=MUTED, fontsize=9)
+    axes.set_ylabel("mean return", color=INK, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.tick_params(colors=INK, length=0, labelsize=9)
+    bottom_spine_only(axes)
+    figure.suptitle(textwrap.fill(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    save_figure(figure, path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Figures of a measured resilience: the training curve, perturbations by time step, and regret by budget.
+#
+# They draw what the figures of Behzadan and Hsu 2019 draw: Figures 1-3 and 7-12 the training, 4-6 the time steps.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+_OF_VICTIMS = (ATTACKED, CLEAN, "#059669", "#d97706", "#7c3aed", "#0891b2")  # of several victims
+_DOTS = 4000  # episodes that are drawn one by one
+
+
+class TrainingCurve(NamedTuple):
+    """The episodes of a training.
+
+    Attributes:
+        steps: environment steps at the end of every episode, ``[n]``.
+        regrets: adversarial regret of every episode, ``[n]``.
+        perturbations: attacked steps of every episode, ``[n]``.
+
+    An element may also stand for several episodes in a row: their means, and the steps at the end of the last.
+    """
+
+    steps: NDArray[np.int64]
+    regrets: NDArray[np.float64]
+    perturbations: NDArray[np.int64] | NDArray[np.float64]
+
+
+def moving_mean(values: NDArray[np.float64] | NDArray[np.int64], window: int) -> NDArray[np.float64]:
+    """The mean of every value and the ``window - 1`` before it, or all before it where they are fewer; ``[n]``.
+
+    >>> moving_mean(np.array([1.0, 3.0, 5.0]), 2).tolist()
+    [1.0, 2.0, 4.0]
+    """
+    total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    means: NDArray[np.float64] = (total[ends] - total[starts]) / (ends - starts)
+    return means
+
+
+def plot_training(curve: TrainingCurve, path: str | Path, title: str, window: int) -> None:
+    """Write the training curve: regret above, perturbations below, every episode and the mean of ``window`` of them.
+
+    Args:
+        curve: the episodes.
+        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
+        title: of the figure.
+        window: episodes of a mean.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    plot_trainings({"": curve}, path, title, window)
+
+
+def plot_trainings(
+    curves: Mapping[str, TrainingCurve], path: str | Path, title: str, window: int, together: int = 1
+) -> None:
+    """Write the training curves of several victims beside each other, on the same axes.
+
+    Args:
+        curves: the episodes by victim.
+        path, title, window: as for :func:`plot_training`.
+        together: how many episodes each element of the curves is the mean of.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    format_of(path)
+    figure = new_figure(8.0, 5.2 if len(curves) == 1 else 4.2, 160, "constrained")
+    panels = figure.subplots(2, len(curves), sharex=True, sharey="row", squeeze=False)
+    for (name, curve), above, below in zip(curves.items(), *panels, strict=True):
+        every = slice(None, None, max(1, -(-len(curve.steps) // _DOTS)))
+        for axes, values in ((above, curve.regrets), (below, curve.perturbations)):
+            axes.plot(curve.steps[every], values[every], ".", color=MUTED, alpha=0.2, markersize=3, rasterized=True)
+            line = moving_mean(values, max(window // together, 1))
+            axes.plot(curve.steps, line, color=ATTACKED, linewidth=2)
+            _plain(axes)
+        above.set_title(name, loc="left", fontsize=9, color=INK)
+    for axes, name in zip(panels[:, 0], ("regret", "perturbations"), strict=True):
+        axes.set_ylabel(name, color=INK, fontsize=9)
+    panels[1, 0].set_ylim(bottom=0)
+    dots = "episodes" if together == 1 else f"means of {together} episodes"
+    figure.supxlabel(f"environment steps of the training (dots: {dots}, line: mean of {window})", color=MUTED, size=9)
+    _headed(figure, title)
+    save_figure(figure, path)
+
+
+def plot_histogram(counts: NDArray[np.int64], episodes: int, path: str | Path, title: str) -> None:
+    """Write at which time steps a test was attacked: one bar a step, as high as episodes were attacked at it.
+
+    Args:
+        counts: attacked episodes by time step, ``[T]``.
+        episodes: the number of episodes of the test.
+        path, title: as for :func:`plot_training`.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    plot_histograms({"": counts}, episodes, path, title)
+
+
+def plot_histograms(counts: Mapping[str, NDArray[np.int64]], episodes: int, path: str | Path, title: str) -> None:
+    """Write at which time steps tests of several victims were attacked, beside each other, on the same axes.
+
+    Args:
+        counts: by victim, attacked episodes by time step, ``[T]``.
+        episodes: the number of episodes of each test.
+        path, title: as for :func:`plot_training`.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    format_of(path)
+    figure = new_figure(8.0, 3.2, 160, "constrained")
+    longest = max(max(map(len, counts.values())), 1)
+    for i, (name, values) in enumerate(counts.items()):
+        axes = figure.add_subplot(1, len(counts), i + 1)
+        axes.bar(np.arange(len(values)), values, width=0.8, color=ATTACKED)
+        axes.set_xlim(-0.7, longest - 0.3)
+        axes.set_ylim(0, max(episodes, 1))
+        _whole_numbers(axes)
+        if i == 0:
+            axes.set_ylabel("attacked episodes", color=INK, fontsize=9)
+        else:
+            axes.tick_params(labelleft=False)
+        axes.set_title(name, loc="left", fontsize=9, color=INK)
+        _plain(axes)
+    figure.supxlabel(f"time step of the episode ({episodes} episodes)", color=MUTED, size=9)
+    _headed(figure, title)
+    save_figure(figure, path)
+
+
+def plot_profile(
+    regrets: Mapping[str, Sequence[Sequence[float]]], budgets: Sequence[int], path: str | Path, title: str
+) -> None:
+    """Write the highest regret by the number of perturbations allowed: a line a victim, and the spread of its starts.
+
+    Args:
+        regrets: by victim, for every budget the regret of every start.
+        budgets: the largest number of perturbations.
+        path, title: as for :func:`plot_training`.
+
+    Raises:
+        ValueRangeError: for a file of another format.
+    """
+    format_of(path)
+    figure = new_figure(8.0, 3.6, 160, "constrained")
+    axes = figure.add_subplot()
+    for i, (name, values) in enumerate(regrets.items()):
+        colour = _OF_VICTIMS[i % len(_OF_VICTIMS)]
+        means = [float(np.mean(starts)) for starts in values]
+        low, high = ([float(np.quantile(starts, share)) for starts in values] for share in (0.1, 0.9))
+        axes.fill_between(budgets, low, high, color=colour, alpha=0.12, linewidth=0)
+        axes.plot(budgets, means, "o-", color=colour, markersize=4.5, linewidth=2, label=name)
+    _whole_numbers(axes)
+    axes.set_ylabel("highest regret", color=INK, fontsize=9)
+    axes.set_xlabel("perturbations allowed (line: mean, band: 10% to 90% of the starts)", color=MUTED, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    _plain(axes)
+    _headed(figure, title)
+    save_figure(figure, path)
+
+
+def _plain(axes: Axes) -> None:
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.tick_params(colors=INK, length=0, labelsize=9)
+    bottom_spine_only(axes)
+
+
+def _headed(figure: Figure, title: str) -> None:
+    figure.suptitle(textwrap.fill(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+
+
+def _whole_numbers(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,1 @@
+"""Presets: every attack by a name, and threats as texts."""

@@ -1,0 +1,634 @@
+"""The checkpoints of an adversary's training: which is the best, and from which the training resumes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from pickle import loads
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Discrete
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import VecNormalize
+
+from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.director import Director, stored
+from adv_wrappers.adversaries.hybrid import Hybrid
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.core.budgets import Budget, Valid
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.perturbation import When
+from adv_wrappers.core.threat import ThreatModel, needed_budget
+from adv_wrappers.core.types import Info
+from adv_wrappers.errors import (
+    ANOTHER_OUT,
+    Argument,
+    CardError,
+    Message,
+    SpaceError,
+    ThreatError,
+    ValueRangeError,
+    Words,
+)
+from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.registry import BOTH, FORMS
+from adv_wrappers.threats.presets import parse_when
+from adv_wrappers.training.checkpoints import restore_model, save_model
+from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
+from adv_wrappers.training.folder import (
+    TrainingFolder,
+    check_chosen_folder,
+    check_seed,
+    describe_settings,
+    described_victim,
+    later_seed,
+    warn_of_unknown,
+)
+from adv_wrappers.training.hyperparameters import adversary_settings
+from adv_wrappers.training.sb3_vec_env import EpisodicNormalize, Sb3Adapter
+from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup, log_point
+from adv_wrappers.training.settings import ALGORITHMS, Training, made_model
+from adv_wrappers.training.vector_env import make_vector
+from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.adversary_config import as_actor
+from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
+from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
+from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+
+AdversaryProgress = Callable[[int, float], None]
+OnTrainingEpisode = Callable[[int, float, int, int], "bool | None"]
+MODEL, NORMALISER = "model.zip", "normaliser.json"
+
+
+@dataclass(frozen=True)
+class AdversaryScore(CheckpointScore[Director, RunMeasurements]):
+    """What a director does to its victim.
+
+    Attributes:
+        victim: the victim under attack.
+        actor: turns the adversary's action into a perturbation.
+        budget, when: budget and timing of the attack.
+        observe: what the director observes, as for :class:`adv_wrappers.AdversaryEnv`.
+    """
+
+    victim: Victim
+    actor: Actor | Hybrid
+    budget: Budget
+    when: When | Callable[..., Any] | None
+    observe: str
+
+    def adversary(self, director: Director) -> Learned:
+        """The adversary of a director."""
+        return Learned(director, self.actor, observe=self.observe, within=self.budget, when=self.when)
+
+    def __call__(self, evaluator: CheckpointEvaluator, checkpoint: Director) -> RunMeasurements:
+        learned = self.adversary(checkpoint)
+        return evaluator.measure(self.victim, ThreatModel(learned.on, learned, self.budget, self.when))
+
+
+@dataclass(frozen=True)
+class AdversaryTask:
+    """What an adversary is trained for.
+
+    Attributes:
+        environment: how the environment is made.
+        score: what a checkpoint is compared by: victim, actor, budget, timing, and what the director observes.
+        reward: what the adversary earns; None is minus the victim's reward.
+        quantize: as for :class:`adv_wrappers.AdversaryEnv`.
+    """
+
+    environment: Environment
+    score: AdversaryScore
+    reward: Reward | None
+    quantize: bool
+
+
+def adversary_score(row: Info) -> float:
+    """What checkpoints of adversaries are compared by, lower is better: return of the victim, and cost of attacks."""
+    return float(row["score"] if "score" in row else row["mean_return"])
+
+
+@dataclass(frozen=True)
+class TakenCheckpoint:
+    """A checkpoint whose score is not known yet.
+
+    Attributes:
+        learned: the adversary as it was then.
+        row: its figures so far.
+        next: the steps of the following checkpoint.
+        part: the folder that holds the model of that moment, or None.
+    """
+
+    learned: Learned
+    row: Info
+    next: int
+    part: Path | None
+
+
+class AdversaryCheckpoints(BaseCallback):
+    """Evaluates the deterministic director every ``every`` steps, and keeps the best one and the last.
+
+    A checkpoint may be scored while the training goes on.
+
+    Args:
+        task: what the adversary is trained for.
+        scoring: plays the episodes that checkpoints are compared on.
+        every: steps between two checkpoints.
+        folder: what is kept.
+        progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``.
+        on_episode: called at the end of every training episode; it stops the training by returning False.
+    """
+
+    def __init__(
+        self,
+        task: AdversaryTask,
+        scoring: Scoring[Director, RunMeasurements],
+        every: int,
+        folder: TrainingFolder,
+        progress: AdversaryProgress | None,
+        on_episode: OnTrainingEpisode | None = None,
+    ) -> None:
+        super().__init__()
+        self.on_episode = on_episode
+        self.task, self.scoring, self.every, self.folder, self.progress = task, scoring, every, folder, progress
+        self.found: Learned | None = None  # the best so far
+        last = folder.record[-1] if folder.record else {"steps": 0, "seconds": 0.0}
+        try:
+            self.taken = int(last["steps"])  # of the last checkpoint, whose score may not be known yet
+            self.next = int(folder.result.get("next", every))  # follows from steps, which may be more by now
+            self.seconds = float(last["seconds"])  # of the processor, without the evaluations
+        except (KeyError, TypeError, ValueError) as error:
+            raise CardError(
+                Message(f"{folder.out} holds no training of an adversary ({error!r}): ", ANOTHER_OUT)
+            ) from error
+        self.since = time.process_time()
+
+    def resume(self, model: BaseAlgorithm) -> bool:
+        """Load the last checkpoint of the folder into a new model; False if there is none.
+
+        Raises:
+            CardError: for files that cannot be read.
+        """
+        checkpoint = self.folder.checkpoint
+        if checkpoint is None:
+            return False
+        restore_model(model, checkpoint / MODEL, checkpoint / NORMALISER)
+        return True
+
+    def finish(self) -> Learned:
+        """The strongest checkpoint, after evaluating the last steps too."""
+        if self.taken < self.model.num_timesteps:
+            self._count_seconds()
+            self._checkpoint()
+        self.scoring.deliver(0)
+        if self.folder.out is not None:
+            return Learned(card=str(self.folder.out), victim=self.task.score.actor.victim)
+        assert self.found is not None
+        return self.found
+
+    def _count_seconds(self) -> None:
+        self.seconds += time.process_time() - self.since
+
+    def _on_training_start(self) -> None:
+        self.since = time.process_time()
+
+    def _on_step(self) -> bool:
+        goes_on = True
+        for info in self.locals["infos"] if self.on_episode is not None else ():
+            if (episode := info.get("adversary_episode")) is not None:
+                assert self.on_episode is not None
+                done = self.num_timesteps, episode["victim_return"], episode["attacks"], episode["length"]
+                goes_on = self.on_episode(*done) is not False and goes_on
+        return goes_on
+
+    def _on_rollout_start(self) -> None:  # after the update that follows a rollout, so that a checkpoint is whole
+        due = self.num_timesteps >= self.next
+        if due or self.scoring.ready:
+            self._count_seconds()
+            self.scoring.deliver()
+            if due:
+                self._checkpoint()
+            self.since = time.process_time()
+
+    def _checkpoint(self) -> None:
+        model: Any = self.model
+        self.taken = int(model.num_timesteps)
+        self.next = (self.taken // self.every + 1) * self.every
+        recent = [-episode["r"] for episode in model.ep_info_buffer or ()]
+        row = {
+            "steps": self.taken,
+            "in_training": float(np.mean(recent)) if recent else None,
+            "seconds": round(self.seconds, 3),
+        }
+        part = self.folder.begin_checkpoint(self.taken)
+        if part is not None:
+            save_model(model, part / MODEL, part / NORMALISER)
+        director = director_of(model)
+        taken = TakenCheckpoint(self.task.score.adversary(director), row, self.next, part)
+        self.scoring.submit(director, functools.partial(self._add, taken))
+
+    def _add(self, taken: TakenCheckpoint, run: RunMeasurements) -> None:
+        """Add a checkpoint to the record, now that its score is known."""
+        returns, mean, steps = run.returns, float(run.returns.mean()), int(taken.row["steps"])
+        row = {
+            "steps": steps,
+            "mean_return": mean,
+            "std": float(returns.std()),
+            "median": float(np.median(returns)),
+            **{name: taken.row[name] for name in ("in_training", "seconds")},
+        }
+        total = getattr(self.task.reward, "total", None)
+        if total is not None:
+            row["attacks"] = float(run.attacked_steps.mean())
+            row["score"] = float(total(returns, run.attacked_steps).mean())
+        log_point(self.model, steps, {"adversary/victim_return": mean})
+        best = self.folder.best_row
+        is_best = best is None or adversary_score(row) < adversary_score(best)
+        if is_best:
+            self.found = taken.learned
+            taken.learned.director.record = {**self.folder.about, "checkpoints": [*self.folder.record, row]}
+            if taken.part is not None:
+                taken.learned.save(taken.part, self.task.score.budget, dict(taken.learned.director.record))
+        self.folder.add(row, taken.part, is_best, next=taken.next)
+        if self.progress is not None:
+            self.progress(steps, mean)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# train_adversary: SA-RL, PA-AD and other actors trained by PPO, A2C or DQN of Stable-Baselines3.
+#
+# The paper trains its directors with ACKTR (Atari) and PPO (MuJoCo). PPO's settings here: 32 environments attacked as
+# one batch, 64 steps each (32 suit short episodes), batches of 256, 10 epochs, learning rate 3e-4, gamma 0.99, lambda
+# 0.95, two layers of 64 with tanh, an initial standard deviation of 0.5, rewards and observations normalised; on
+# images 8 environments, 128 steps, 4 epochs and an entropy bonus of 0.01. The best checkpoint is chosen on seeds of
+# its own: the return in training is that of a policy that samples, which says little of the deterministic one that is
+# deployed. DQN is that of Behzadan and Hsu (2019), Table 5 (``resilience/dqn.py``): one environment, and
+# nothing is normalised.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+MOST_NUMBERS = 4096  # of an adversary's action
+
+
+def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
+    """The actor in one form, or in each of the two for ``"both"``.
+
+    Raises:
+        ThreatError: for an actor without forms, or with another form of its own.
+        ValueRangeError: for an unknown form, or one that the victim's actions do not allow.
+    """
+    if form not in (*FORMS, BOTH):
+        raise ValueRangeError(Message(Argument("form"), f" must be 'direction', 'target' or 'both', got {form!r}"))
+    if not hasattr(actor, "form"):
+        goes = f" goes with pa-ad and pa-ad-action, {actor.name} has none"
+        raise ThreatError(Message(Argument("form", ...), goes))
+    if actor.form not in (None, form):
+        beside = f" is given beside an actor with form={actor.form!r}"
+        raise ThreatError(Message(Argument("form", form), beside))
+    chosen = FORMS if form == BOTH else (str(form),)
+    return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
+
+
+def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
+    """The adversary whose best checkpoint has the lowest score (:func:`.adversary.adversary_score`).
+
+    Its card is copied into ``out`` itself, with the scores of all forms.
+
+    Args:
+        found: the best adversary of every form.
+        out: the folder, which holds those of earlier calls too; or None.
+    """
+    if out is None:
+        return min(found.values(), key=lambda learned: _best_score(learned.director.record))
+    cards = {form: json.loads((out / form / "card.json").read_text(encoding="utf-8")) for form in found}
+    lowest = {form: _best_score(card["training"]) for form, card in cards.items()}
+    best = min(lowest, key=lambda form: lowest[form])
+    card = cards[best]
+    write(out / "weights.safetensors", (out / best / "weights.safetensors").read_bytes())
+    write(out / "card.json", (json.dumps({**card, "forms": lowest}, indent=2) + "\n").encode())
+    return Learned(card=str(out), victim=found[best].victim)
+
+
+def _best_score(training: Mapping[str, Any]) -> float:
+    """The score of the best checkpoint of a training, which is the last of its record at that time."""
+    return adversary_score(training["checkpoints"][-1])
+
+
+@holding
+def train_adversary(
+    kind: str | Actor | Hybrid | Mapping[str, object],
+    env: AnyEnvironment,
+    victim: Victim | str,
+    eps: float | None = None,
+    steps: int = 100_000,
+    algorithm: str = "ppo",
+    num_envs: int | None = None,
+    seed: int = 0,
+    *,
+    scale: Any = None,
+    within: Budget | None = None,
+    when: Any = None,
+    form: str | None = None,
+    checks: int = 10,
+    episodes: int = 30,
+    out: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    progress: AdversaryProgress | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    observe: str = "state",
+    quantize: bool = True,
+    reward: Reward | None = None,
+    on_episode: OnTrainingEpisode | None = None,
+    device: str | torch.device | None = None,
+    workers: int = 1,
+    env_workers: int = 1,
+    **settings: Any,
+) -> Learned:
+    """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
+
+    Args:
+        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``; ``"forces"``, which push the bodies of the environment;
+            ``"timed:"`` and a perturbation, as in
+            ``"timed:max-diff"``, to learn when to attack with it, or ``"induce"``; an actor with other arguments, a
+            :class:`Hybrid`, or the dictionary of one.
+        env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
+            :func:`adv_wrappers.evaluate`.
+        victim: the victim or its reference.
+        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself. Discrete actions need none.
+        steps: environment steps, summed over all environments.
+        algorithm: ``"ppo"``, ``"a2c"``, or ``"dqn"`` for actors that choose among discrete actions, such as
+            ``"timed:max-diff"``.
+        num_envs: the number of environments attacked as one batch; None takes 32, or 8 for images, or 1 for DQN.
+        seed: seeds all randomness of the training.
+        when: the timing, as a value or a text; None attacks at every step.
+        form: form of PA-AD's actions, ``"direction"`` or ``"target"``; None takes the actor's own. Which is stronger
+            differs by a factor from victim to victim: ``"both"`` trains the two, ``steps`` each, and returns the best
+            checkpoint of either. It takes twice the time, unless there are ``workers``: then another process trains the
+            second form meanwhile.
+        checks: the number of checkpoints that are compared.
+        episodes: the number of episodes that each checkpoint's deterministic director is evaluated on, with seeds that
+            the training never sees; the checkpoint with the lowest mean return of the victim is returned.
+        out: a folder for the best adversary so far, the record of all checkpoints, and the state from which the same
+            call resumes an interrupted training, or continues a finished one with more ``steps``. Nothing in the folder
+            is unpickled, so resuming from somebody else's folder runs none of their code. DQN's replay buffer is not
+            kept: it plays ``learning_starts`` steps before it learns on. With ``form="both"`` each form has its record
+            and state in a folder of its own in this one.
+        tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is the victim's mean return at a checkpoint.
+        progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with
+            ``form="both"`` the steps of the second form come after ``steps``, and with several ``workers`` at the end.
+        observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
+        reward: as for :class:`adv_wrappers.AdversaryEnv`; None is minus the victim's reward. Where attacks cost
+            something, :class:`adv_wrappers.wrappers.adversary_rewards.PerturbationCost`, checkpoints are compared by
+            the victim's return and that cost.
+        on_episode: called as ``on_episode(steps done, return of the victim, attacks, length)`` at the end of every
+            training episode; it stops the training there by returning False.
+        device: the device that the director is trained on; None takes the CPU for flat observations, where that is
+            faster, and for images a CUDA device if there is one. The victim and the attack stay on the victim's device.
+        workers: the number of processes; 1 is this one alone. The others play the episodes of checkpoints while this
+            one trains on, which changes nothing in the result; two are enough unless a checkpoint's episodes take
+            longer than the training between two checkpoints. The processes are spawned (a script needs its
+            ``if __name__ == "__main__":``) and stay for the next call. A training that is killed loses the checkpoints
+            that have no score yet, at most ``workers`` of them.
+        env_workers: the number of processes that step the environments of the training, this one included, each some
+            of the ``num_envs`` rows. That changes nothing in the result, and pays where stepping is slow.
+        **settings: settings of the algorithm, instead of the defaults. With ``gamma=1`` an episode that a time limit
+            truncates is over: nothing is added for what might have followed.
+
+    Returns:
+        The adversary, which ``evaluate`` and every wrapper take; with ``out`` it has a JSON form.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is trained. With several ``workers`` or
+            ``env_workers`` :class:`WorkerError` for an environment or a victim that cannot be sent to another process,
+            and for a process that dies.
+    """
+    processes = check_processes(workers, env_workers)
+    check_algorithm(algorithm)
+    training = Training(
+        steps, algorithm, num_envs, checks, episodes, check_seed(seed), settings, device, tensorboard, *processes
+    )
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    actor = as_actor(kind, victim)
+    actors: Mapping[str, Actor | Hybrid] = {actor.name: actor} if form is None else actors_by_form(actor, form)
+    budget = adversary_budget(actor, victim, eps, scale, within)
+    when = parse_when(when) if isinstance(when, str) else when
+    if out is not None and when is not None and not isinstance(when, When):
+        raise ThreatError(f"a folder keeps timings such as Bernoulli(0.5), not the function {when!r:.60}")
+    if out is not None and reward is not None and not isinstance(reward, Value):
+        raise ThreatError(f"a folder keeps rewards such as PerturbationCost(1.0), not the function {reward!r:.60}")
+    warn_of_unknown(out, victim, environment)
+    tasks = {
+        name: AdversaryTask(environment, AdversaryScore(victim, one, budget, when, observe), reward, quantize)
+        for name, one in actors.items()
+    }
+    folder = None if out is None else Path(out)
+    if form == BOTH:
+        return _train_forms(tasks, training, folder, progress, on_episode)
+    [task] = tasks.values()
+    return train_director(task, training, folder, progress, on_episode)
+
+
+def adversary_budget(
+    actor: Actor | Hybrid, victim: Victim, eps: float | None, scale: Any, within: Budget | None
+) -> Budget:
+    """The budget of an adversary, resolved for its victim; the actor's own, or no limit on actions, if none is given.
+
+    Raises:
+        BudgetError: where there is none.
+    """
+    on_actions = actor.on == "action"
+    if within is None and eps is None:
+        within = getattr(actor, "within", None)
+        if within is None and on_actions and victim.discrete:
+            within = Valid()
+    return needed_budget(Words("train_adversary", "train-adversary"), eps, scale, within).resolve(
+        victim if actor.on == "observation" else None
+    )
+
+
+@holding
+def train_director(
+    task: AdversaryTask,
+    training: Training,
+    out: Path | None,
+    progress: AdversaryProgress | None,
+    on_episode: OnTrainingEpisode | None,
+) -> Learned:
+    """Train one adversary, as :func:`train_adversary` does.
+
+    Args:
+        task: what it is trained for.
+        training: how.
+        out, progress, on_episode: as for :func:`train_adversary`.
+    """
+    environment, victim, actor = task.environment, task.score.victim, task.score.actor
+    budget, when, algorithm, steps = task.score.budget, task.score.when, training.algorithm, training.steps
+    flat = len(victim.observation_space.shape or ()) == 1
+    rows = training.num_envs if training.num_envs is not None else 1 if algorithm == "dqn" else 32 if flat else 8
+    _check_learnable(algorithm, actor, victim)
+    setup = ScoringSetup(environment, training.episodes, training.seed, task.quantize, task.score)
+    with (
+        closing(make_vector(environment, rows, training.env_workers)) as vector,
+        one_thread(),
+        Scoring(setup, training.workers) as scoring,
+    ):
+        # float64: the adversary's reward is made of the victim's before that is rounded
+        adapter = Sb3Adapter(vector, np.float64)
+        game = VecAdversaryEnv(
+            adapter,
+            victim,
+            actor,
+            budget,
+            when,
+            reward=minus_reward if task.reward is None else task.reward,
+            observe=task.score.observe,
+            quantize=task.quantize,
+        )
+        end_diverged_episodes(game)
+        settings = adversary_settings(algorithm, rows, flat, training.settings)
+        own = policy_kwargs(game.observation_space, q=algorithm == "dqn")
+        settings["policy_kwargs"] = {**own, **training.settings.get("policy_kwargs", {})}
+        about = {
+            "algorithm": algorithm,
+            "environment": environment.described,
+            "num_envs": rows,
+            "seed": training.seed,
+            "episodes": training.episodes,
+            "observe": task.score.observe,
+            "quantize": task.quantize,
+            "actor": actor.open().to_dict(),
+            "within": budget.to_dict(),
+            "when": when.to_dict() if isinstance(when, When) else repr(when),
+            "victim": described_victim(victim),
+            "actor_victim": None if actor.victim is None else actor.victim.fingerprint(),
+            "settings": describe_settings(settings),
+            **({"reward": task.reward.to_dict()} if isinstance(task.reward, Value) else {}),
+        }
+        kept = TrainingFolder(out, "adversary", about)
+        checkpoints = AdversaryCheckpoints(task, scoring, training.checkpoint_every, kept, progress, on_episode)
+        normaliser = EpisodicNormalize if settings["gamma"] == 1 else VecNormalize
+        scaled = algorithm != "dqn"
+        arguments = {
+            "policy": "MlpPolicy",
+            "env": normaliser(game, norm_obs=flat and scaled, norm_reward=scaled, gamma=settings["gamma"]),
+            "seed": training.seed,
+            "device": training.device or ("cpu" if flat else "auto"),
+            "tensorboard_log": training.logs,
+        }
+        model = made_model(ALGORITHMS[algorithm], arguments, settings)
+        if checkpoints.resume(model):  # other draws and episodes than at the beginning
+            later = later_seed(training.seed, model.num_timesteps)
+            set_random_seed(later)
+            game.seed(later)
+        director = director_of(model)
+        if out is not None:  # raises for a director that cannot be saved, before it is trained
+            stored(director)
+        checkpoints.init_callback(model)
+        if model.num_timesteps - rollout_of(model) >= steps:  # more than the last rollout of a training of steps
+            done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
+            warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=5)
+        try:
+            if steps > model.num_timesteps:
+                model.learn(steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)
+            found = checkpoints.finish()
+            if hasattr(model, "_logger"):  # else it has not learned in this call
+                model.logger.close()
+            return found
+        finally:
+            kept.remove_parts()
+
+
+def check_algorithm(algorithm: str) -> None:
+    """Raise :class:`ThreatError` unless an adversary can be trained by an algorithm of this name."""
+    if algorithm not in ALGORITHMS:
+        known = ", ".join(map(repr, ALGORITHMS))
+        others = f"must be one of {known}, got {algorithm!r}; AdversaryEnv is for every other library"
+        raise ThreatError(Message(Argument("algorithm"), f" {others}"))
+
+
+def _train_forms(
+    tasks: Mapping[str, AdversaryTask],
+    training: Training,
+    out: Path | None,
+    progress: AdversaryProgress | None,
+    on_episode: OnTrainingEpisode | None,
+) -> Learned:
+    """Train one adversary for every form; returns the strongest, and leaves the records of all in ``out``.
+
+    With several ``workers`` the second form is trained in another process, while this one trains the first.
+
+    Args:
+        tasks: what the adversary of every form is trained for.
+        training: how each of them is.
+        out, progress, on_episode: as for :func:`train_adversary`.
+    """
+    if out is not None:
+        check_chosen_folder(out, "forms", "a training of both forms")
+    first, second = tasks
+
+    def report(form: str, done: int, mean: float) -> None:
+        if progress is not None:
+            progress([*tasks].index(form) * training.steps + min(done, training.steps), mean)
+
+    def train(form: str, how: Training) -> Learned:
+        folder = None if out is None else out / form
+        return train_director(tasks[form], how, folder, partial(report, form), on_episode)
+
+    if training.workers == 1 or on_episode is not None:
+        return strongest_form({form: train(form, training) for form in tasks}, out)
+    task = tasks[second]
+    task.environment.pickled()
+    pickled("the victim", task.score.victim)
+    pickled("the timing", task.score.when)
+    aside = task, replace(training, workers=1), None if out is None else out / second
+    with warm_pool(ON_DEMAND) as pool:
+        future = pool.submit(call_in_worker, _train_aside, pickled("the training", aside))
+        found = {first: train(first, replace(training, workers=training.workers - 1))}
+        found[second], checked = future.result()
+    for done, mean in checked:
+        report(second, done, mean)
+    return strongest_form(found, out)
+
+
+def _train_aside(data: bytes) -> tuple[Learned, list[tuple[int, float]]]:
+    """Train one form in another process; returns it, with the steps and mean returns of its checkpoints."""
+    task, training, folder = loads(data)
+    checked: list[tuple[int, float]] = []
+    learned = train_director(task, training, folder, lambda done, mean: checked.append((done, mean)), None)
+    return learned, checked
+
+
+def _check_learnable(algorithm: str, actor: Actor | Hybrid, victim: Victim) -> None:
+    """Raise :class:`SpaceError` for actions that an algorithm cannot choose.
+
+    Those are other than discrete ones for DQN, and of so many numbers that PPO's ratio of probabilities overflows.
+    """
+    if actor.on == "dynamics" and algorithm != "dqn":
+        return  # of how many parameters there are the environment tells
+    space = actor.action_space(victim.observation_space.shape or ())
+    size = math.prod(space.shape or ())
+    if algorithm == "dqn" and not isinstance(space, Discrete):
+        raise SpaceError(f"dqn chooses among discrete actions, and {actor.name} takes {space}: use ppo or a2c")
+    if algorithm == "ppo" and size > MOST_NUMBERS:
+        raise SpaceError(
+            f"{actor.name} would choose {size} numbers a step, and PPO's ratio of their probabilities overflows beyond "
+            f"{MOST_NUMBERS}: pa-ad chooses as many as there are actions"
+        )

@@ -1,0 +1,1 @@
+"""Trainings that make an agent harder to attack, a paper a file."""

@@ -1,0 +1,23 @@
+"""The robust losses that ``train_agent(robust=...)`` knows by name."""
+
+from __future__ import annotations
+
+from adv_wrappers.training.defences.car import CarDQN
+from adv_wrappers.training.defences.dqn import SADQN, RadialDQN, RobustQMethod
+from adv_wrappers.training.defences.losses import Radial, RobustMethod, SARegularizer
+from adv_wrappers.training.defences.smoothed import SmoothedDQN, SmoothedPolicy
+from adv_wrappers.training.defences.td3 import SADDPG, RobustActorMethod
+from adv_wrappers.training.defences.wocar import Wocar
+
+POLICY_METHODS: dict[str, type[RobustMethod]] = {
+    "radial": Radial, "sa": SARegularizer, "wocar": Wocar, "smoothed": SmoothedPolicy,
+}  # fmt: skip
+"""Those of PPO and A2C."""
+
+Q_METHODS: dict[str, type[RobustQMethod]] = {
+    "radial": RadialDQN, "sa": SADQN, "car": CarDQN, "smoothed": SmoothedDQN,
+}  # fmt: skip
+"""Those of DQN."""
+
+ACTOR_METHODS: dict[str, type[RobustActorMethod]] = {"sa": SADDPG}
+"""Those of TD3 and DDPG."""

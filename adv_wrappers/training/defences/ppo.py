@@ -1,0 +1,133 @@
+"""PPO and A2C of Stable-Baselines3 with a policy loss of one's own.
+
+SB3 computes its loss inside of ``train``, so that is what these write anew: the same steps in the same order, with
+``robust`` between the log-probabilities and the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import RolloutBufferSamples
+from torch import nn
+from torch.nn import functional
+
+from adv_wrappers.bounds.interval_bounds import interval
+from adv_wrappers.training.defences.dqn import RobustDQN
+from adv_wrappers.training.defences.losses import PolicyBatch, RobustMethod
+from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
+from adv_wrappers.training.defences.td3 import RobustTD3
+from adv_wrappers.training.method import TrainingMethod
+from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+
+
+class RobustUpdates(OnPolicyAlgorithm):
+    """What the updates of both algorithms share.
+
+    Attributes:
+        method: makes the policy's loss.
+        bounds: what the policy can answer in boxes.
+        method_critic: a critic of the method's own, or None.
+    """
+
+    method: RobustMethod
+    bounds: BoundedPolicy
+    method_critic: nn.Module | None = None
+    normalize_advantage: bool
+
+    def learn_by(self, method: TrainingMethod, bounds: BoundedPolicy) -> None:
+        """Learn by a method from now on; raises :class:`ThreatError` for one that needs what is not there."""
+        assert isinstance(method, RobustMethod)
+        method.check(bounds)
+        self.method, self.bounds, bounds.critic = method, bounds, self.method_critic
+        if not method.bounded:
+            env = bounds.normal.venv
+            assert isinstance(env, AgentVecEnv)
+            env.add_noise = lambda obs: bounds.noisy(obs, method.noise_share(1 - self._current_progress_remaining))
+
+    def _update(self, data: RolloutBufferSamples, clip: float | None) -> dict[str, float]:
+        """One step of the optimizer on a minibatch; what is logged of it."""
+        actions = data.actions.long().flatten() if self.bounds.count else data.actions
+        values, log_prob, entropy = self.policy.evaluate_actions(data.observations, actions)
+        advantages = data.advantages
+        if self.normalize_advantage and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        batch = PolicyBatch(data.observations, actions, advantages, log_prob, data.old_log_prob, clip)
+        policy_loss = self.method.policy_loss(self.bounds, batch, 1 - self._current_progress_remaining)
+        value_loss = functional.mse_loss(data.returns, values.flatten())
+        entropy_loss = (log_prob if entropy is None else -entropy).mean()
+        loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
+        self.policy.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
+        self.policy.optimizer.step()
+        with torch.no_grad():
+            log_ratio = log_prob - data.old_log_prob
+            divergence = float((log_ratio.exp() - 1 - log_ratio).mean())
+        return {
+            "policy_loss": policy_loss.item(),
+            "standard_policy_loss": batch.surrogate(log_prob).mean().item(),
+            "value_loss": value_loss.item(),
+            "entropy_loss": entropy_loss.item(),
+            "approx_kl": divergence,
+        }
+
+    def _train(
+        self, batches: Iterator[RolloutBufferSamples], clip: float | None, most_divergence: float | None = None
+    ) -> None:
+        self.method.learn_from_rollout(self, self.bounds)
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        rows = []
+        for data in batches:
+            rows.append(self._update(data, clip))
+            if most_divergence is not None and rows[-1]["approx_kl"] > 1.5 * most_divergence:
+                break
+        for name in rows[0]:
+            self.logger.record(f"train/{name}", sum(row[name] for row in rows) / len(rows))
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        states, tensors = super()._get_torch_save_params()
+        own = [] if self.method_critic is None else ["method_critic", "method_critic.optimizer"]
+        return [*states, *own], tensors
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "method", "bounds", "method_critic"]
+
+
+class RobustPPO(RobustUpdates, PPO):
+    """PPO with a robust loss of the policy."""
+
+    def train(self) -> None:
+        assert callable(self.clip_range)  # the model has made a schedule of a number
+        epochs = (batch for _ in range(self.n_epochs) for batch in self.rollout_buffer.get(self.batch_size))
+        self._train(epochs, self.clip_range(self._current_progress_remaining), self.target_kl)
+        self._n_updates += self.n_epochs
+
+
+class RobustA2C(RobustUpdates, A2C):
+    """A2C with a robust loss of the policy."""
+
+    def train(self) -> None:
+        self._train(iter(self.rollout_buffer.get(batch_size=None)), None)
+        self._n_updates += 1
+
+
+def make_robust(model: BaseAlgorithm, method: TrainingMethod, bounds: BoundedPolicy) -> None:
+    """Let a model learn by a robust method from now on.
+
+    Raises:
+        VictimError: for a policy with a layer that has no bounds.
+        ThreatError: for a method that needs what is not there.
+    """
+    space = bounds.space
+    point = torch.as_tensor(np.clip(np.zeros(space.shape), space.low, space.high), dtype=torch.float32)[None]
+    interval(bounds.net, point, point)
+    assert isinstance(model, (RobustUpdates, RobustDQN, RobustTD3))
+    model.learn_by(method, bounds)

@@ -1,0 +1,400 @@
+"""train_denoiser: a denoiser of an agent's observations, learned from its own episodes without an attack.
+
+What is learned is how far an observation was moved, by least squares, from moves that are drawn: for a plain denoiser
+moves of the budget (a share of it that is drawn for every row, of that either an even draw or the corners), for a
+diffusion model Gaussian noise of a level that is drawn for every row.
+
+With history the network is told the last reconstructions and the last action, as DMBP is (Yang and Xu, ICLR 2024). Its
+own errors come back to it there, so it is trained on them: the loss of several consecutive steps is summed, with the
+weights 1, 2, 3, ..., and from the second on the history holds what the network made of the steps before (the paper's
+non-Markovian loss). What is remembered at the first of these steps is the truth with an offset of about the budget,
+the same at all of them: without it a network learns to follow its memory, and what errors it makes stay.
+
+Departures from the paper. That offset is ours. It learns offline from data of others; here the agent plays, every
+second row with noise on its actions. The network is an MLP, there a U-net over the history. There are ``levels`` levels
+of noise, of which the largest is the budget, and all of them are used; the paper's code trains the first tenth of 100.
+The reconstruction that goes into the history is that of one step from the noisy observation; the paper's code puts the
+true observation in its place. There is no moving average of the weights.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.types import Info
+from adv_wrappers.errors import Argument, BudgetError, Message, ValueRangeError, VictimError
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
+from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.networks.card_format import Section
+from adv_wrappers.registry import MOST_HIDDEN
+from adv_wrappers.training.dynamics import HELD_OUT, LEAST_STEPS, MOST_WIDTH, relu_mlp
+from adv_wrappers.training.folder import (
+    MOST_TRAINING_STEPS,
+    TrainingFolder,
+    check_counts,
+    described_victim,
+    warn_of_unknown,
+)
+from adv_wrappers.training.trajectories import Trajectories, collect
+from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import load_victim
+from adv_wrappers.victims.saved_networks import (
+    MOST_HISTORY,
+    MOST_LEVELS,
+    Denoiser,
+    DenoisingNetwork,
+    Past,
+    action_feature_count,
+)
+from adv_wrappers.victims.victim import Victim
+
+DenoiserKind = Literal["diffusion", "plain"]
+SMALLEST_LEVEL = 0.1  # of the levels of a diffusion model, in units; the largest is 1
+
+
+@holding
+def train_denoiser(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    eps: float,
+    scale: float | Sequence[float] | str | None = None,
+    kind: DenoiserKind = "diffusion",
+    *,
+    history: int | None = None,
+    levels: int = 5,
+    unroll: int = 4,
+    transitions: int = 50_000,
+    noise: float = 0.3,
+    hidden: Sequence[int] = (256, 256),
+    updates: int = 10_000,
+    batch: int = 256,
+    lr: float = 1e-3,
+    seed: int = 0,
+    num_envs: int = 8,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    out: str | Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Denoiser:
+    """Learn a denoiser for :class:`adv_wrappers.victims.purified.Purified`.
+
+    Args:
+        victim: the agent or its reference, with observations ``[n]`` and actions that are Discrete or a Box ``[k]``.
+        env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
+            :func:`adv_wrappers.evaluate`.
+        eps, scale: the budget, as :class:`adv_wrappers.Linf` takes it: how far a feature may be moved.
+        kind: ``"diffusion"`` or ``"plain"``.
+        history: how many of the last reconstructions, with the last action, the network is told; 0 for none, which is
+            the default of a plain denoiser. That of a diffusion model is 4, as in DMBP.
+        levels: of noise, of a diffusion model: the reverse steps of a reconstruction.
+        unroll: consecutive steps whose losses are summed, with history.
+        transitions: how many are played. A tenth of the steps of every row is held out, of which the errors are.
+        noise: on the actions of every second row: the standard deviation of Gaussian noise, as a fraction of half their
+            range, or the share of Discrete actions that are drawn evenly instead.
+        hidden: widths of the layers, with ReLU units between them.
+        updates, batch, lr: of the training: steps of Adam, rows of each, and its first learning rate, which falls to
+            zero along half a cosine.
+        seed: seeds all randomness.
+        num_envs: the number of environments side by side.
+        out: a folder for the denoiser. One that holds the result of the same call is read.
+        progress: called as ``progress(part, done, whole)``, with ``part`` ``"victim"`` (transitions) or ``"training"``.
+
+    Returns:
+        The denoiser. ``card["errors"]`` holds, from episodes that were held out and in units of the budget, the root
+        mean square of the difference between the true observation and: what an even draw of the budget (``noise``) or
+        one of its corners (``corners``) makes of it, ``before`` and ``after`` the denoiser; and ``clean``, the
+        reconstruction of the observation itself.
+
+    Raises:
+        VictimError: for a victim with a hidden state, other observations or actions, and an environment that does not
+            fit.
+        BudgetError: for a budget of size zero, or that does not fit.
+        ValueRangeError: for arguments out of range, values that are not finite, and a folder of another training.
+        CardError: for a folder that holds something else, or files that cannot be read.
+
+    >>> from adv_wrappers import load_victim
+    >>> from adv_wrappers.training.denoiser import train_denoiser
+    >>> from adv_wrappers.victims.purified import Purified
+    >>> denoiser = train_denoiser("zoo:cartpole-dqn", "CartPole-v1", 0.1, transitions=1000, updates=20)
+    >>> Purified(load_victim("zoo:cartpole-dqn"), denoiser).recurrent
+    True
+    """
+    if kind not in get_args(DenoiserKind):
+        known = " or ".join(get_args(DenoiserKind))
+        raise ValueRangeError(Message(Argument("kind"), f" must be {known}, got {kind!r}"))
+    history = (4 if kind == "diffusion" else 0) if history is None else history
+    check_integer("history", history, 0, MOST_HISTORY)
+    check_integer("levels", levels, 1, MOST_LEVELS)
+    check_integer("transitions", transitions, 100, MOST_TRAINING_STEPS)
+    check_number("noise", noise, 0, 1e3)
+    check_counts(unroll=unroll, updates=updates, batch=batch, num_envs=num_envs)
+    check_integer("seed", seed, 0)
+    check_number("lr", lr, 0, 1e3, above=True)
+    check_integer("the number of hidden layers", len(hidden), 0, MOST_HIDDEN)
+    for width in hidden:
+        check_integer("widths in hidden", width, 1, MOST_WIDTH)
+    victim = load_victim(victim)
+    seen = victim.observation_space
+    if victim.recurrent:
+        raise VictimError(f"a denoiser stands before victims without a hidden state, got {victim!r}")
+    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
+        raise VictimError(f"a denoiser takes observations of one dimension, this victim sees {seen}")
+    action_feature_count(victim.action_space)
+    budget = Linf(eps, scale).resolve(victim)  # type: ignore[arg-type]
+    budget.check(seen.low, seen.high, False)
+    if budget.is_zero:
+        raise BudgetError(f"a denoiser is trained for a budget above zero, got {budget!r}")
+    least = (LEAST_STEPS - 1) * num_envs + (unroll + 1) * num_envs
+    if transitions <= least:
+        raise ValueRangeError(f"expected more than {least} transitions in {num_envs} environments, got {transitions}")
+    environment = Environment.of(env, victim, env_kwargs, make)
+    warn_of_unknown(out, victim, environment)
+    diffusion = kind == "diffusion"
+    about: Section = {
+        "environment": environment.described,
+        "victim": described_victim(victim),
+        "budget": budget.to_dict(),
+        "training": {
+            "kind": kind,
+            "history": history,
+            "levels": levels if diffusion else 0,
+            "unroll": unroll if history else 1,
+            "transitions": transitions,
+            "noise": noise,
+            "hidden": list(hidden),
+            "updates": updates,
+            "batch": batch,
+            "lr": lr,
+            "seed": seed,
+            "num_envs": num_envs,
+        },
+    }
+    with one_thread():
+        return _DenoiserTraining(victim, environment, budget, TrainingFolder(out, "denoiser", about), progress).run()
+
+
+class _DenoiserTraining:
+    """One training with checked arguments.
+
+    Args:
+        victim: the agent.
+        environment: how one is made.
+        budget: its unit filled in.
+        folder: what is kept, and what was asked.
+        progress: as for :func:`train_denoiser`.
+    """
+
+    def __init__(
+        self,
+        victim: Victim,
+        environment: Environment,
+        budget: Linf,
+        folder: TrainingFolder,
+        progress: Callable[[str, int, int], None] | None,
+    ) -> None:
+        self.victim, self.environment, self.budget, self.folder = victim, environment, budget, folder
+        self.progress = progress
+        self.how: Info = folder.about["training"]
+
+    def run(self) -> Denoiser:
+        """Play, train and measure, unless the folder holds the result."""
+        if self.folder.finished:
+            return Denoiser(str(self.folder.out))
+        self.environment.spaces_for(self.victim)  # which checks them
+        played = self.play()
+        trained, held_out = played.split(round(len(played.over) * (1 - HELD_OUT)))
+        net = self.fit(trained)
+        how = self.how
+        network: Section = {
+            "kind": f"{how['kind']}-mlp",
+            "hidden": how["hidden"],
+            "activation": "relu",
+            "features": len(net.mean),
+            "actions": net.actions,
+            "history": how["history"],
+            "levels": how["levels"],
+        }
+        card: Section = {
+            "name": "denoiser",
+            **self.folder.about,
+            "network": network,
+            "errors": _errors(net, held_out, how["seed"]),
+            "versions": versions(),
+            "git": revision(),
+        }
+        made = Denoiser.of(net, card)
+        if self.folder.out is None:
+            return made
+        made = made.save(self.folder.out)
+        self.folder.finish()
+        return made
+
+    def play(self) -> Trajectories:
+        """The agent's transitions."""
+        rows = self.how["num_envs"]
+        steps = math.ceil(self.how["transitions"] / rows)
+
+        def tell(done: int) -> None:
+            if self.progress is not None:
+                self.progress("victim", done, steps * rows)
+
+        make_envs = functools.partial(side_by_side, self.environment)
+        return collect(make_envs, self.victim, steps, rows, (self.how["seed"], 0), self.how["noise"], tell)
+
+    def network(self, played: Trajectories) -> DenoisingNetwork:
+        """The network before its training."""
+        how, n = self.how, played.obs.shape[-1]
+        obs = torch.from_numpy(played.obs).flatten(0, 1)
+        std = obs.double().std(0)
+        std = torch.where(std > 1e-8, std, torch.ones_like(std)).float()
+        unit = torch.as_tensor(self.budget.radius(obs[:1]), dtype=torch.float32).expand(n).clone()
+        count = how["levels"]
+        levels = torch.logspace(math.log10(SMALLEST_LEVEL), 0, count) if count > 1 else torch.ones(count)
+        actions = played.act.shape[-1] if how["history"] else 0
+        sizes = DenoisingNetwork.inputs(n, count, how["history"], actions), *how["hidden"], n
+        torch_state = torch.random.get_rng_state()
+        try:
+            torch.manual_seed(int(np.random.SeedSequence((how["seed"], 1)).generate_state(1)[0]))
+            net = relu_mlp(sizes)
+        finally:
+            torch.random.set_rng_state(torch_state)
+        mean = obs.double().mean(0).float()
+        return DenoisingNetwork(net, mean, std, unit, levels if count else None, how["history"], actions)
+
+    def fit(self, played: Trajectories) -> DenoisingNetwork:
+        """The network with the least squared error of the moves that are drawn."""
+        net, how = self.network(played), self.how
+        windows = _Windows(played, how["history"], how["unroll"])
+        optimizer = torch.optim.Adam(net.net.parameters(), lr=how["lr"])
+        draw = torch.Generator().manual_seed(int(np.random.SeedSequence((how["seed"], 2)).generate_state(1)[0]))
+        for update in range(how["updates"]):
+            rate = how["lr"] * (1 + math.cos(math.pi * update / how["updates"])) / 2
+            optimizer.param_groups[0]["lr"] = rate
+            loss = _loss(net, windows, how["batch"], draw)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.net.parameters(), 10.0)  # as the paper's code does
+            optimizer.step()
+            done = update + 1
+            if done % 100 == 0 or done == how["updates"]:
+                if not math.isfinite(float(loss.detach())):
+                    raise ValueRangeError(f"the training left the finite numbers: choose lr below {how['lr']:g}")
+                if self.progress is not None:
+                    self.progress("training", done, how["updates"])
+        return net
+
+
+class _Windows:
+    """Consecutive steps of one episode, with the history before them.
+
+    Args:
+        played: trajectories.
+        history: how many observations come before the first step, fewer where the episode is younger.
+        steps: how many there are.
+    """
+
+    def __init__(self, played: Trajectories, history: int, steps: int) -> None:
+        self.obs, self.act = torch.from_numpy(played.obs), torch.from_numpy(played.act)
+        self.history, self.steps = history, steps
+        over = played.over
+        age = np.zeros(over.shape, np.int64)  # steps since the beginning of the episode
+        for t in range(1, len(over)):
+            age[t] = np.where(over[t - 1], 0, age[t - 1] + 1)
+        whole = np.zeros(over.shape, bool)
+        last = len(over) - steps + 1
+        whole[:last] = age[steps - 1 :] >= steps - 1 if steps > 1 else True
+        first, row = np.nonzero(whole)
+        if not len(first):
+            raise ValueRangeError(
+                Message(f"no episode of the agent is {steps} steps long: expected a smaller ", Argument("unroll", ...))
+            )
+        self.t, self.row = torch.from_numpy(first), torch.from_numpy(row)
+        self.age = torch.from_numpy(age[first, row])
+
+    def sample(self, count: int, draw: torch.Generator) -> tuple[Tensor, Tensor, Past | None]:
+        """Observations ``[B, steps, n]``, the actions there, and the past of the first."""
+        chosen = torch.randint(len(self.t), (count,), generator=draw)
+        t, row = self.t[chosen], self.row[chosen]
+        steps = t[:, None] + torch.arange(self.steps)
+        obs, act = self.obs[steps, row[:, None]], self.act[steps, row[:, None]]
+        if not self.history:
+            return obs, act, None
+        back = torch.arange(self.history, 0, -1)
+        known = (back <= self.age[chosen][:, None]).float()
+        before = (t[:, None] - back).clamp(min=0)
+        seen = self.obs[before, row[:, None]] * known[..., None]
+        return obs, act, (seen, self.act[before[:, -1], row] * known[:, -1:], known)
+
+
+def _loss(net: DenoisingNetwork, windows: _Windows, batch: int, draw: torch.Generator) -> Tensor:
+    """The squared error of the moves of a batch, of all steps of its windows."""
+    obs, act, past = windows.sample(batch, draw)
+    if past is not None:  # as if reconstructions had drifted off
+        drift = torch.rand(batch, 1, generator=draw) * torch.randn(obs[:, 0].shape, generator=draw)
+        past = past[0] + (net.unit * drift)[:, None] * past[2][..., None], past[1], past[2]
+    level = size = None
+    if net.levels is None:
+        size = torch.rand(batch, 1, generator=draw)
+    else:
+        level = torch.randint(len(net.levels), (batch,), generator=draw)
+        size = net.levels[level][:, None]
+    total, weights = obs.new_zeros(()), 0
+    for step in range(windows.steps):
+        if net.levels is None:  # of the budget
+            even = 2 * torch.rand(obs[:, step].shape, generator=draw) - 1
+            corners = torch.rand(batch, 1, generator=draw) < 0.5
+            move = target = size * torch.where(corners, even.sign(), even)
+        else:
+            target = torch.randn(obs[:, step].shape, generator=draw)
+            move = size * target
+        moved = obs[:, step] + net.unit * move
+        found = net.noise(moved, net.condition(past), level)
+        total = total + (step + 1) * (found - target).square().mean()
+        weights += step + 1
+        if past is not None:
+            clean = moved - net.unit * (found if net.levels is None else size * found)
+            past = net.push(past, clean, act[:, step])
+    return total / weights
+
+
+@torch.no_grad()
+def _errors(net: DenoisingNetwork, held_out: Trajectories, seed: int) -> Section:
+    """What :func:`train_denoiser` says of the errors on episodes that were held out."""
+    obs, act = torch.from_numpy(held_out.obs), torch.from_numpy(held_out.act)
+    draw = torch.Generator().manual_seed(int(np.random.SeedSequence((seed, 3)).generate_state(1)[0]))
+    even = 2 * torch.rand(obs.shape, generator=draw) - 1
+    corners = (2 * torch.rand(obs.shape, generator=draw) - 1).sign()
+    moved_features = net.unit > 0  # of the others nothing is lost
+    unit = torch.where(moved_features, net.unit, torch.ones_like(net.unit))
+
+    def left(move: Tensor) -> dict[str, float]:
+        past, after = net.start(obs.shape[1]), []
+        for t in range(len(obs)):
+            found = net(obs[t] + net.unit * move[t], past)
+            after.append((found - obs[t]) / unit)
+            over = torch.from_numpy(held_out.over[t])[:, None]
+            new, fresh = net.push(past, found, act[t]) if net.history else past, net.start(obs.shape[1])
+            past = tuple(  # type: ignore[assignment]
+                torch.where(over.view(-1, *[1] * (new[i].dim() - 1)), fresh[i], new[i]) for i in range(3)
+            )
+        return {"before": _rms(move[..., moved_features]), "after": _rms(torch.stack(after)[..., moved_features])}
+
+    found: dict[str, Any] = {"noise": left(even), "corners": left(corners)}
+    return {**found, "clean": left(torch.zeros_like(obs))["after"]}
+
+
+def _rms(values: Tensor) -> float:
+    return float(values.double().square().mean().sqrt())

@@ -1,0 +1,656 @@
+"""The episodes of a training, one line each, in a file that survives an interruption.
+
+A training resumes from its last checkpoint: episodes that ended after it are played again, so their lines are dropped.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import ArrayLike
+
+from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.adversaries.timed import Induce, Timed
+from adv_wrappers.attacks.worst_action import WorstAction
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.perturbation import Perturbation, When
+from adv_wrappers.core.spaces import numbered_as
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.timing import And, AtMost
+from adv_wrappers.environments.replay import record_for_replay
+from adv_wrappers.environments.snapshot import check_repeats
+from adv_wrappers.errors import (
+    Argument,
+    CardError,
+    Message,
+    OutputError,
+    ThreatError,
+    ValueRangeError,
+    VictimError,
+    Words,
+)
+from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
+from adv_wrappers.evaluation.environments import EnvFactory, Environment
+from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
+from adv_wrappers.evaluation.player import Block, Cell, Player
+from adv_wrappers.evaluation.provenance import versions
+from adv_wrappers.evaluation.threat_stacks import ThreatStack
+from adv_wrappers.registry import OBSERVE
+from adv_wrappers.threats.presets import as_threat, preset_in_errors
+from adv_wrappers.training.adversary import (
+    AdversaryScore,
+    AdversaryTask,
+    adversary_budget,
+    check_algorithm,
+    train_adversary,
+    train_director,
+)
+from adv_wrappers.training.folder import (
+    STATE,
+    TrainingFolder,
+    check_counts,
+    check_seed,
+    describe_settings,
+    read_record,
+    warn_of_unknown,
+)
+from adv_wrappers.training.hyperparameters import timing_settings
+from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
+from adv_wrappers.training.settings import Training
+from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.files import write
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.adversary_config import as_actor
+from adv_wrappers.wrappers.adversary_rewards import MOST_COST, PerturbationCost
+
+HEADER = "steps,return,perturbations,length"
+
+
+class TrainingEpisode(NamedTuple):
+    """One episode of a training.
+
+    Attributes:
+        steps: environment steps of the training when it ended, all environments together.
+        victim_return: what the victim earned.
+        perturbations: the number of steps at which it was attacked.
+        length: the number of its steps.
+    """
+
+    steps: int
+    victim_return: float
+    perturbations: int
+    length: int
+
+
+class EpisodeLog:
+    """The episodes of a training, in memory and, with a path, in a CSV file, to which each is added as it ends.
+
+    Args:
+        path: the file, or None.
+        steps: what a training resumes from: later episodes in the file are dropped.
+
+    Attributes:
+        rows: the episodes, oldest first.
+
+    Raises:
+        CardError: for a file that is no such log.
+    """
+
+    def __init__(self, path: Path | None, steps: int) -> None:
+        self.path = path
+        self.rows: list[TrainingEpisode] = []
+        if path is None:
+            return
+        if path.exists():
+            self.rows = [row for row in _read(path) if row.steps <= steps]
+        lines = [HEADER, *(",".join(map(repr, row)) for row in self.rows)]
+        write(path, ("\n".join(lines) + "\n").encode())
+
+    def add(self, row: TrainingEpisode) -> None:
+        """Add an episode.
+
+        Raises:
+            OutputError: where its line cannot be written.
+        """
+        self.rows.append(row)
+        if self.path is None:
+            return
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(",".join(map(repr, row)) + "\n")
+        except OSError as error:
+            raise OutputError(f"cannot write {self.path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _read(path: Path) -> list[TrainingEpisode]:
+    """The rows of a file; a last line that was being written when its process ended is dropped."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CardError(f"cannot read {path}: {error}") from error
+    header, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
+    if header != HEADER:
+        raise CardError(f"{path} is no log of a training: expected the columns {HEADER}, got {header!r:.80}")
+    rows = []
+    for place, line in enumerate(lines, 2):
+        try:
+            steps, victim_return, perturbations, length = line.split(",")
+            row = TrainingEpisode(int(steps), float(victim_return), int(perturbations), int(length))
+        except ValueError as error:
+            raise CardError(f"{path}, line {place}: {error}") from error
+        if not math.isfinite(row.victim_return):
+            raise CardError(f"{path}, line {place}: the return must be finite, got {line!r:.80}")
+        rows.append(row)
+    return rows
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# When the training of a resilience measurement may end (Behzadan and Hsu 2019, section 5).
+#
+# "The training process is terminated when the adversarial regret is maximized and the 100-episode average of the number
+# of adversarial perturbations is quasi-stable for 200 episodes." The paper does not say what quasi-stable is, nor what
+# regret counts as maximal. Here: over the last 200 episodes, the means of 100 episodes differ by at most 0.5
+# perturbations, and the last mean of the regret is within 1% of ``r_max`` of the highest mean so far.
+#
+# An adversary that attacks at every step has the highest regret from its first episode on, and its perturbations do not
+# change either: the rule may then end a training before it has learned anything. It is therefore off by default.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+WINDOW = 100  # episodes of a mean
+STABLE = 200  # episodes for which the mean has to stay
+TOLERANCE = 0.5  # perturbations
+REGRET_SHARE = 0.01  # of r_max, that the regret may be below its highest mean
+
+
+class StopRule:
+    """Whether a training has converged, episode by episode.
+
+    Args:
+        r_max: the highest return of the victim, from which regret is counted.
+
+    Attributes:
+        episodes: the number of episodes that were added.
+        met: whether the rule was met at any of them.
+    """
+
+    def __init__(self, r_max: float) -> None:
+        self.r_max, self.episodes, self.met = r_max, 0, False
+        self._regrets, self._attacks = deque[float](maxlen=WINDOW), deque[float](maxlen=WINDOW)
+        self._means, self._highest = deque[float](maxlen=STABLE + 1), -float("inf")
+
+    def add(self, victim_return: float, perturbations: float) -> bool:
+        """Add an episode; whether the training may end with it.
+
+        Args:
+            victim_return: the victim's return of the episode.
+            perturbations: the number of steps at which it was attacked.
+        """
+        self.episodes += 1
+        self._regrets.append(self.r_max - victim_return)
+        self._attacks.append(perturbations)
+        if len(self._attacks) < WINDOW:
+            return False
+        self._means.append(sum(self._attacks) / WINDOW)
+        regret = sum(self._regrets) / WINDOW
+        self._highest = max(self._highest, regret)
+        stable = len(self._means) > STABLE and max(self._means) - min(self._means) <= TOLERANCE
+        stop = stable and regret >= self._highest - REGRET_SHARE * abs(self.r_max)
+        self.met = self.met or stop
+        return stop
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One measurement of resilience or robustness: its arguments, checked, and its steps, each written as it is done.
+#
+# Clean episodes, the training, the test and every transfer are written to the folder as they are done; what is there is
+# not done again.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
+_TAKEN = {*inspect.signature(train_adversary).parameters}  # arguments that are no settings of the algorithm
+MeasurementProgress = Callable[[str, int, int], None]
+
+
+INDUCE = ("worst", "any")
+PerturbationLike: TypeAlias = ThreatModel | Perturbation | Mapping[str, object] | str | None
+
+
+def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None) -> WorstAction:
+    """The action that a victim values least, found in the best way that there is for it (equations 2 and 3).
+
+    Of discrete actions it is another than the one that is played, of which a value may think the least.
+
+    Args:
+        victim: the victim.
+        make_env: makes its environment.
+        by: as for :class:`adv_wrappers.WorstAction`; None takes ``"q"``, else ``"successor"``.
+
+    Raises:
+        VictimError: for a victim with neither Q-values nor a state value.
+        SnapshotError: where the successors are needed and the environment can neither be saved nor replayed.
+    """
+    if by is None and victim.has_q:
+        by = "q"
+    if by is None and victim.has_value and victim.discrete:
+        by = "successor"
+    if by is None:
+        raise VictimError(
+            Message(
+                "the worst action needs Q-values, or the state value of a victim with discrete actions, and this "
+                "victim has neither: approximate them with ",
+                Words("imitate(victim, env)", "adv-wrappers imitate"),
+                ", take the least likely action with ",
+                Argument("by", "policy"),
+                ", or give ",
+                Argument("how", ...),
+            )
+        )
+    if by == "successor":
+        with closing(record_for_replay(make_env())) as env:
+            env.reset(seed=0)
+            check_repeats(env, action_space=numbered_as(victim.action_space, env.action_space))
+    return WorstAction(victim, by, other=victim.discrete)
+
+
+def actors_of(
+    victim: Victim, make_env: EnvFactory, how: PerturbationLike, induce: str, by: str | None, within: Budget | None
+) -> tuple[Callable[[Victim], Actor], ThreatModel | None]:
+    """What makes the actor for a victim, and the threat that ``how`` stands for.
+
+    Args:
+        victim: the victim.
+        make_env: makes its environment.
+        how, induce, by, within: as for :func:`adv_wrappers.resilience`.
+
+    Raises:
+        AdvWrappersError: one of its kinds, for arguments that do not go together.
+    """
+    if induce not in INDUCE:
+        raise ValueRangeError(f"induce must be {' or '.join(map(repr, INDUCE))}, got {induce!r:.80}")
+    for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
+        if how is not None and value is not None:
+            given = Words("induce=", "--any-action") if name == "induce" else Argument(name, ...)
+            also = " chooses what is induced, and so does "
+            raise ThreatError(Message(given, also, Argument("how", ...), ": give one of them"))
+    if induce == "any":
+        if by is not None:
+            any_action = Words("induce='any'", "--any-action")
+            finds, leaves = " finds the worst action, ", " leaves it to the adversary: give one of them"
+            raise ThreatError(Message(Argument("by", ...), finds, any_action, leaves))
+        return Induce, None
+    if how is None:
+        return lambda each: Timed(worst_action_of(each, make_env, by), each), None
+    threat = as_threat(how, within=within)
+    if threat.at is not None:
+        raise ThreatError(f"an adversary perturbs whole observations, got a threat at {threat.at!r}")
+
+    def timed(victim: Victim) -> Actor:
+        with preset_in_errors(how):
+            return Timed(threat.how, victim)
+
+    return timed, threat
+
+
+@dataclass(frozen=True)
+class MeasurementOptions:
+    """What is measured, and how: the arguments of :func:`resilience`, and of :func:`robustness`, by their names."""
+
+    cost: float = 1.0
+    r_max: float | None = None
+    steps: int = 60_000
+    episodes: int = 100
+    seed: int = 0
+    algorithm: str = "ppo"
+    how: PerturbationLike = None
+    induce: str = "worst"
+    by: str | None = None
+    within: Budget | None = None
+    terminal: bool = False
+    stop: bool = False
+    transfer: Iterable[Victim | str] = ()
+    test_seed: int | None = None
+    checks: int = 10
+    check_episodes: int = 30
+    num_envs: int | None = None
+    observe: str | None = None
+    device: str | torch.device | None = None
+    tensorboard: str | Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    budget: int | None = None
+    hard: bool = False
+
+    def checked(self) -> MeasurementOptions:
+        """The same with plain numbers; raises :class:`ValueRangeError` or :class:`ThreatError` for one out of range."""
+        check_algorithm(self.algorithm)
+        seed = check_seed(self.seed)
+        return replace(
+            self,
+            cost=number("cost", self.cost, 0, MOST_COST),
+            r_max=None if self.r_max is None else number("r_max", self.r_max, -MOST_COST, MOST_COST),
+            seed=seed,
+            test_seed=seed if self.test_seed is None else integer("test_seed", self.test_seed, 0),
+            terminal=bool(self.terminal),
+            stop=bool(self.stop),
+            steps=integer("steps", self.steps),
+            episodes=integer("episodes", self.episodes),
+            checks=integer("checks", self.checks),
+            check_episodes=integer("check_episodes", self.check_episodes),
+            num_envs=None if self.num_envs is None else integer("num_envs", self.num_envs),
+        )
+
+    def described(self) -> dict[str, Any]:
+        """What is asked for, without ``steps``, which may grow, and without what a measurement makes of the rest."""
+        names = (
+            "episodes",
+            "checks",
+            "check_episodes",
+            "cost",
+            "r_max",
+            "seed",
+            "test_seed",
+            "algorithm",
+            "terminal",
+            "stop",
+            "num_envs",
+            "observe",
+            "budget",
+            "hard",
+        )
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def training(self) -> Training:
+        """How the adversary is trained."""
+        return Training(
+            self.steps,
+            self.algorithm,
+            self.num_envs,
+            self.checks,
+            self.check_episodes,
+            self.seed,
+            self.settings,
+            self.device,
+            self.tensorboard,
+        )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measurement of resilience, or with a ``budget`` of robustness: its checked arguments, and its steps.
+
+    Attributes:
+        victim, environment: the victim, and how its environment is made.
+        options: what is measured, checked, with all settings of the algorithm.
+        training: how the adversary is trained.
+        actor, within, when: the adversary's actor, the budget of its perturbations, and the timing of ``how``, or None.
+        aim: makes the actor that is aimed at another victim.
+        others: the victims of ``transfer=``.
+        progress: as for :func:`resilience`.
+        about: the arguments, as the result has them.
+        folder: what is kept.
+    """
+
+    victim: Victim
+    environment: Environment
+    options: MeasurementOptions
+    training: Training
+    actor: Actor
+    within: Budget | None
+    when: When | None
+    aim: Callable[[Victim], Actor]
+    others: list[Victim]
+    progress: MeasurementProgress | None
+    about: dict[str, Any]
+    folder: TrainingFolder
+
+    @staticmethod
+    def create(
+        victim: Victim,
+        environment: Environment,
+        options: MeasurementOptions,
+        out: str | Path | None,
+        progress: MeasurementProgress | None,
+    ) -> Measurement:
+        """The measurement of arguments as :func:`resilience` and :func:`robustness` take them.
+
+        Raises:
+            AdvWrappersError: one of its kinds, for arguments that cannot work.
+        """
+        options = options.checked()
+        check_counts(episodes=options.episodes)
+        transfer = options.transfer
+        others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
+        for each in (victim, *others):
+            seen, _ = environment.spaces_for(each)
+        aim, threat = actors_of(victim, environment, options.how, options.induce, options.by, options.within)
+        actor, *_ = [aim(each) for each in (victim, *others)]  # raises before anything is played
+        when = None if threat is None else threat.when
+        if not (when is None or isinstance(when, When)):
+            expected = f" must be one such as Bernoulli(0.5), not the function {when!r:.60}"
+            raise ThreatError(Message("the timing of ", Argument("how", ...), expected))
+        flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
+        observe = options.observe
+        if observe is None:
+            observe = "state" if not flat else "state+action" if options.budget is None else "state+action+spent"
+        if observe not in OBSERVE:
+            known = ", ".join(map(repr, OBSERVE))
+            raise ValueRangeError(Message(Argument("observe"), f" must be one of {known}, got {observe!r:.80}"))
+        refused = sorted({*options.settings} & _TAKEN)
+        if refused:
+            refusal = f"{', '.join(refused)} cannot be set here: "
+            raise ThreatError(Message(refusal, Argument("how", ...), " is a threat with its budget and timing"))
+        settings = timing_settings(options.algorithm, flat, options.settings)
+        options = replace(options, observe=observe, settings=settings)
+        training = options.training
+        warn_of_unknown(out, victim, environment)
+        within = options.within if threat is None else threat.within
+        about = {
+            **options.described(),
+            "actor": _description(actor),
+            "when": _description(when),
+            "within": _description(within),
+            "settings": describe_settings(settings),
+        }
+        asked = {"victim": victim.described(), "environment": environment.described, **about}
+        folder = TrainingFolder(out, "resilience" if options.budget is None else "robustness", asked)
+        return Measurement(
+            victim, environment, options, training, actor, within, when, aim, others, progress, about, folder
+        )
+
+    @property
+    def kind(self) -> type[Resilience]:
+        """The class of the result."""
+        return Resilience if self.options.budget is None else Robustness
+
+    def run(self) -> Resilience:
+        """Measure what the folder does not hold yet.
+
+        Raises:
+            ValueRangeError: for an ``r_max`` below the clean return.
+        """
+        done, save = self.folder.result, self.folder.save_result
+        if "clean_returns" not in done:
+            clean = self._play("clean episodes", self.victim, None)[0].returns.tolist()
+            save(versions=versions(), clean_returns=clean, transfer=[])
+        r_max = self._r_max(done["clean_returns"])
+        reward = self._reward(r_max)
+        if done.get("asked") == self.options.steps:
+            adversary = self._trained()
+        else:
+            adversary, trained = self._train(reward, r_max)
+            save(**trained, asked=self.options.steps, test=None, transfer=[])
+        if done["test"] is None:
+            test, histogram = self._test("test", self.victim, adversary, reward, r_max)
+            save(test=test.to_dict(), histogram=histogram)
+        rows = []
+        for other in self.others:
+            known = [row for row in done["transfer"] if row["victim"] == other.described()]
+            rows += known or [self._transfer(other, adversary, reward).to_dict()]
+            if not known:
+                save(transfer=[*done["transfer"], rows[-1]])
+        data = {
+            **done,
+            "kind": self.kind.kind,
+            "victim": self.victim.described(),
+            "env": self.environment.described,
+            "about": self.about,
+            "episode_seeds": self.seeds,
+            "r_max": r_max,
+            "transfer": rows,
+            **({} if self.options.budget is None else {"budget": self.options.budget, "hard": self.options.hard}),
+        }
+        found = self.kind.from_dict(data, adversary)
+        if self.folder.out is not None:
+            found.to_json(self.folder.out / f"{self.kind.kind}.json")
+        return found
+
+    def _reward(self, r_max: float) -> PerturbationCost:
+        """The adversary's reward in training.
+
+        Where no perturbation beyond the budget is possible, an adversary that has spent it too early plays a whole
+        episode to no purpose: of CartPole it sees a hundred episodes then in the time of six thousand. So it may go on
+        in training, at a high cost.
+        """
+        cost, terminal, budget = self.options.cost, self.options.terminal, self.options.budget
+        beyond = (max(HARD * cost * (budget or 0), abs(r_max) / HARD) or 1.0) if self.options.hard else None
+        return PerturbationCost(cost, budget, terminal, r_max if terminal else None, beyond)
+
+    @property
+    def timing(self) -> When | None:
+        """The timing of the adversary that is tested."""
+        if not self.options.hard:
+            return self.when
+        assert self.options.budget is not None
+        return AtMost(self.options.budget) if self.when is None else And(self.when, AtMost(self.options.budget))
+
+    def _r_max(self, clean: list[float]) -> float:
+        given, highest = self.options.r_max, max(clean)
+        if given is not None and given < highest:
+            least = f" must be at least the highest clean return, {highest:g}, got {given:g}"
+            raise ValueRangeError(Message(Argument("r_max"), least))
+        return float(highest if given is None else given)
+
+    def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, Any]]:
+        """The trained adversary, and what the result says of its training."""
+        options, started = self.options, time.process_time()
+        out = self.folder.out
+        folder = None if out is None else out / "adversary"
+        before: dict[str, Any] = {"steps": 0, "seconds": 0.0}
+        if folder is not None and (folder / STATE).exists():
+            before = (read_record(folder) or [before])[-1]
+        log = EpisodeLog(None if out is None else out / "training.csv", before["steps"])
+        rule = StopRule(r_max)
+        for row in log.rows:
+            rule.add(row.victim_return, row.perturbations)
+
+        def on_episode(steps: int, victim_return: float, perturbations: int, length: int) -> bool:
+            log.add(TrainingEpisode(steps, victim_return, perturbations, length))
+            return not (rule.add(victim_return, perturbations) and options.stop)
+
+        reached = [int(before["steps"])]
+
+        def progress(done: int, _: float) -> None:
+            reached.append(done)
+            self._show("training", min(done, options.steps), options.steps)
+
+        if options.stop and rule.met and folder is not None:
+            adversary = self._trained()
+        else:
+            self._show("training", min(before["steps"], options.steps), options.steps)
+            actor = as_actor(self.actor, self.victim)
+            budget = adversary_budget(actor, self.victim, None, None, self.within)
+            score = AdversaryScore(self.victim, actor, budget, self.when, str(options.observe))
+            task = AdversaryTask(self.environment, score, reward, True)
+            adversary = train_director(task, self.training, folder, progress, on_episode)
+        found: dict[str, Any] = {name: [getattr(row, name) for row in log.rows] for name in TrainingEpisode._fields}
+        episodes = self._episodes(reward, r_max, found["victim_return"], found["perturbations"], found["length"])
+        if self.options.hard:
+            adversary = replace(adversary, when=self.timing)
+            if folder is not None:
+                card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+                adversary = adversary.save(folder, self.within, card["training"])
+        seconds = before["seconds"] + time.process_time() - started
+        return adversary, {
+            "training": {**episodes.to_dict(), "steps": found["steps"]},
+            "steps": reached[-1],
+            "seconds": seconds,
+            "stopped": bool(options.stop and rule.met),
+        }
+
+    def _test(
+        self, what: str, victim: Victim, adversary: Learned, reward: PerturbationCost, r_max: float
+    ) -> tuple[AttackedEpisodes, list[int]]:
+        """The test's episodes of a victim under its adversary, and how many of them were attacked at step t."""
+        threat = ThreatModel(adversary.on, adversary, self.within, self.timing)
+        run, attacked = self._play(what, victim, threat)
+        histogram = [attacked[t] for t in range(int(run.lengths.max()))]
+        return self._episodes(reward, r_max, run.returns, run.attacked_steps, run.lengths), histogram
+
+    def _transfer(self, other: Victim, adversary: Learned, reward: PerturbationCost) -> TransferRow:
+        """What the adversary does to another victim: its decisions of when, with the other's own worst actions."""
+        name = f"transfer to {other.ref or 'victim'}"
+        clean = self._play(f"{name}, clean", other, None)[0].returns
+        aimed = Learned(
+            adversary.director, self.aim(other), observe=adversary.observe, within=self.within, when=self.timing
+        )
+        test, _ = self._test(name, other, aimed, reward, float(clean.max()))
+        return TransferRow(other.described(), test, clean)
+
+    def _play(self, what: str, victim: Victim, threat: ThreatModel | None) -> tuple[RunMeasurements, Counter[int]]:
+        """The test's episodes, as :func:`adv_wrappers.evaluate` plays them, and how many were attacked at step t."""
+        episodes, attacked = self.options.episodes, Counter[int]()
+        images = len(victim.observation_space.shape or ()) > 1
+        how = Episodes(episodes, num_envs=min(8 if images else 32, episodes))
+        stack = ThreatStack(what, () if threat is None else (threat,), False)
+        with closing(Player([Cell(victim, self.environment, stack, how)])) as player, one_thread():
+            self._show(what, 0, episodes)
+            block = Block(0, tuple(self.seeds))
+            run, _ = player.play(block, lambda done: self._show(what, done, episodes), attacked)
+        return run, attacked
+
+    def _episodes(
+        self, reward: PerturbationCost, r_max: float, returns: ArrayLike, perturbations: ArrayLike, lengths: ArrayLike
+    ) -> AttackedEpisodes:
+        """Episodes with what their perturbations cost."""
+        found, attacks = np.asarray(returns, np.float64), np.asarray(perturbations, np.int64)
+        costs = np.asarray(reward.total(np.zeros_like(found), attacks), np.float64)
+        return AttackedEpisodes(found, attacks, np.asarray(lengths, np.int64), costs, r_max)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the test's episodes."""
+        assert self.options.test_seed is not None
+        return draw_seeds(self.options.test_seed, self.options.episodes)
+
+    def _show(self, what: str, done: int, whole: int) -> None:
+        if self.progress is not None:
+            self.progress(what, done, whole)
+
+    def _trained(self) -> Learned:
+        """The adversary of the folder."""
+        assert self.folder.out is not None
+        return Learned(card=str(self.folder.out / "adversary"), victim=self.actor.victim)
+
+
+def _description(part: object) -> Any:
+    """A part of a measurement in JSON."""
+    if isinstance(part, Actor):
+        return part.open().to_dict()
+    return part.to_dict() if isinstance(part, Value) else describe_settings(part)

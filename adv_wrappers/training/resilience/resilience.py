@@ -1,0 +1,213 @@
+"""resilience and robustness: how few perturbations break a policy, at which steps, and how much a few of them cost it.
+
+After Behzadan and Hsu 2019. An adversary plays the victim's game and decides at every step whether to perturb; its
+reward is Algorithm 1 (resilience) or 2 (robustness), its action set equation 2 (nothing, or the action that the victim
+values least) or, with ``induce="any"``, equation 1. Then the deterministic adversary is tested on episodes of its own.
+
+Choices where the paper leaves one open, or where this differs:
+
+- Reward: the paper pays R_max - R_T at the end of an episode. That sum telescopes into -r_t a step and a constant, so
+  for gamma = 1 both rewards have the same optimum; the dense one is learned from far sooner and is the default,
+  ``terminal=True`` takes the paper's. gamma is 1 here, since what is measured are sums over an episode.
+- Algorithm: PPO learns the same timings as the paper's DQN in a fraction of the steps (``docs/results/resilience.md``);
+  ``algorithm="dqn"`` takes the paper's, with the settings of its Table 5.
+- Checkpoints: the adversary that is tested is not the last one but the best of ``checks`` checkpoints, compared by the
+  return that they leave plus what they cost, over episodes that are neither those of the training nor of the test.
+- A perturbation induces another action than the one that is played, as equation 1 has it. The paper's argmin of Q may
+  name the very action: A2C's and PPO's state values contradict their policies at one step in twenty, and the adversary
+  would pay for nothing.
+- The victim's Q (equation 3): a victim with a state value alone gets ``by="successor"``, Q = r + gamma V(s'), from the
+  environment's snapshots. The paper approximates Q by imitation where a victim has neither: :func:`imitate`.
+- A budget makes the game depend on what was spent: the adversary of ``robustness`` observes it, which the paper's does
+  not. With a hard budget it may exceed it in training, at a high cost (ten budgets, or a tenth of r_max if that is
+  more), and is tested without: one that spent its budget too early would otherwise play out whole episodes in which it
+  has nothing to learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.training.resilience.measurement import (
+    Measurement,
+    MeasurementOptions,
+    MeasurementProgress,
+    PerturbationLike,
+)
+from adv_wrappers.training.resilience.result import Resilience, Robustness
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.files import holding
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.adversary_rewards import MOST_ATTACKS
+
+# what else robustness takes from resilience; other names are settings of the algorithm
+_NAMES = {option.name for option in fields(MeasurementOptions)} - {"settings"}
+
+
+@holding
+def resilience(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    cost: float = 1.0,
+    r_max: float | None = None,
+    steps: int = 60_000,
+    episodes: int = 100,
+    seed: int = 0,
+    algorithm: str = "ppo",
+    *,
+    how: PerturbationLike = None,
+    induce: str = "worst",
+    by: str | None = None,
+    within: Budget | None = None,
+    terminal: bool = False,
+    stop: bool = False,
+    transfer: Iterable[Victim | str] = (),
+    test_seed: int | None = None,
+    checks: int = 10,
+    check_episodes: int = 30,
+    num_envs: int | None = None,
+    observe: str | None = None,
+    device: str | torch.device | None = None,
+    tensorboard: str | Path | None = None,
+    out: str | Path | None = None,
+    progress: MeasurementProgress | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    **settings: Any,
+) -> Resilience:
+    """Measure the test-time resilience of a victim: how few perturbations a learned adversary needs to break it.
+
+    The adversary decides at every step whether to perturb, and is trained on Algorithm 1 of Behzadan and Hsu 2019.
+    Then it is tested, deterministic, on ``episodes`` other episodes.
+
+    Args:
+        victim: the victim, or its reference.
+        env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
+            :func:`adv_wrappers.evaluate`.
+        cost: cost of a perturbation, at least 0, in the units of a reward (c_adv; the paper's is 1).
+        r_max: the return that regret is counted from; None takes the highest clean return of the test's episodes.
+        steps: environment steps of the training, summed over all environments.
+        episodes: the number of test episodes.
+        seed: seeds all randomness of the training, and the test's episodes.
+        algorithm: ``"ppo"``, ``"a2c"``, or ``"dqn"``, the paper's.
+        how: what the adversary does when it perturbs: a perturbation of observations or actions, a threat, or a text
+            such as ``"max-diff:eps=0.1"``. None takes :class:`adv_wrappers.WorstAction`: the action that the victim
+            values least (equation 2).
+        induce: ``"worst"``, or ``"any"``: the adversary names the action (equation 1).
+        by: how the worst action is found, as for :class:`adv_wrappers.WorstAction`; None takes ``"q"`` where the victim
+            has Q-values, else ``"successor"`` where it has a state value and the environment repeats from snapshots.
+        within: budget of ``how``, where it needs one.
+        terminal: the paper's literal reward, r_max minus the return at the end of an episode, instead of minus the
+            victim's reward at every step.
+        stop: end the training by the paper's rule (section 5, :mod:`.measurement`) if it is met before ``steps``.
+            On tasks where attacking always has the highest regret the rule may be met too early.
+        transfer: further victims or references that the adversary is tested on, untrained.
+        test_seed: seeds the test's episodes instead of ``seed``: those of ``evaluate(..., seed=test_seed)``.
+        checks, check_episodes: the number of checkpoints of the training that are compared, and of the episodes that
+            each is compared on.
+        num_envs: the number of environments attacked as one batch; None takes 32, or 8 for images.
+        observe: what the adversary observes, as for :class:`adv_wrappers.AdversaryEnv`; None takes ``"state+action"``,
+            the paper's augmented state, or ``"state"`` for images.
+        out: a folder for the result (``resilience.json``), the training's episodes (``training.csv``) and the adversary
+            (``adversary``). The same call resumes what was interrupted, and returns what is finished; with more
+            ``steps`` it goes on.
+        progress: called as ``progress(what, done, of how many)``.
+        device, tensorboard: as for :func:`adv_wrappers.train_adversary`.
+        **settings: settings of the algorithm, instead of the defaults.
+
+    Returns:
+        The result; what it measured agrees with :func:`adv_wrappers.evaluate` on its adversary.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is trained: :class:`VictimError` for a victim with neither
+            Q-values nor a state value, and for ``induce="any"`` on continuous actions; :class:`SnapshotError` for an
+            environment that does not repeat; :class:`ValueRangeError` for a negative cost, and for an ``r_max`` below
+            the clean return.
+    """
+    options = MeasurementOptions(
+        cost=cost,
+        r_max=r_max,
+        steps=steps,
+        episodes=episodes,
+        seed=seed,
+        algorithm=algorithm,
+        how=how,
+        induce=induce,
+        by=by,
+        within=within,
+        terminal=terminal,
+        stop=stop,
+        transfer=transfer,
+        test_seed=test_seed,
+        checks=checks,
+        check_episodes=check_episodes,
+        num_envs=num_envs,
+        observe=observe,
+        device=device,
+        tensorboard=tensorboard,
+        settings=settings,
+    )
+    victim = load_victim(victim)
+    return Measurement.create(victim, Environment.of(env, victim, env_kwargs, make), options, out, progress).run()
+
+
+@holding
+def robustness(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    budget: int,
+    hard: bool = False,
+    cost: float = 1.0,
+    r_max: float | None = None,
+    steps: int = 60_000,
+    episodes: int = 100,
+    seed: int = 0,
+    algorithm: str = "ppo",
+    *,
+    out: str | Path | None = None,
+    progress: MeasurementProgress | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
+    make: MakeEnv | None = None,
+    **options: Any,
+) -> Robustness:
+    """Measure the test-time robustness of a victim: how much regret a budget of perturbations causes.
+
+    Args:
+        victim, env, cost, r_max, steps, episodes, seed, algorithm: as for :func:`resilience`.
+        budget: the largest number of perturbations of an episode, a whole number of at least 1.
+        hard: no more perturbations than ``budget`` are possible in the test (:class:`adv_wrappers.AtMost`); else, as in
+            Algorithm 2, each beyond it costs ``budget`` times as much.
+        out: a folder, as for :func:`resilience`; the result is ``robustness.json``.
+        progress, env_kwargs, make: as for :func:`resilience`.
+        **options: further arguments of :func:`resilience`. ``observe=None`` takes ``"state+action+spent"``: which steps
+            are worth a perturbation depends on how many are left.
+
+    Raises:
+        AdvWrappersError: as :func:`resilience`; :class:`ValueRangeError` for a budget that is no whole number.
+    """
+    budget = integer("budget", budget, 1, MOST_ATTACKS)
+    given = {name: options.pop(name) for name in _NAMES & {*options}}
+    asked = MeasurementOptions(
+        cost=cost,
+        r_max=r_max,
+        steps=steps,
+        episodes=episodes,
+        seed=seed,
+        algorithm=algorithm,
+        budget=budget,
+        hard=bool(hard),
+        **given,
+        settings=options,
+    )
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    found = Measurement.create(victim, environment, asked, out, progress).run()
+    assert isinstance(found, Robustness)
+    return found

@@ -1,0 +1,377 @@
+"""The results of :func:`adv_wrappers.resilience` and :func:`adv_wrappers.robustness`: figures, tables, plots, JSON.
+
+Regret is counted from ``r_max``, as in Algorithms 1 and 2 of Behzadan and Hsu 2019. The columns of the paper's Table 6
+are those of :meth:`Resilience.table`; the paper does not say what its training columns are taken over, but gives their
+perturbations as the "mean-per-100 episodes" at convergence (section 6.1): here over the last 100 episodes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.rendering.plots import TrainingCurve, plot_histogram, plot_training
+from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.utils.files import write
+
+LAST = 100  # episodes that the training columns of Table 6 are taken over
+TABLE_COLUMNS = (
+    "victim", "max. regret", "regret (training)", "perturbations (training)", "regret", "perturbations", "cost",
+    "return + cost",
+)  # fmt: skip
+
+# what JSON takes as it is, of a result; and the arrays of episodes
+_PLAIN = ("victim", "env", "r_max", "steps", "seconds", "stopped", "about", "versions")
+_DTYPES = {
+    "returns": np.float64, "perturbations": np.int64, "lengths": np.int64, "costs": np.float64, "steps": np.int64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AttackedEpisodes:
+    """Episodes of a victim under an adversary.
+
+    Attributes:
+        returns: of the victim, float64 ``[n]``.
+        perturbations: the number of attacked steps of every episode, int64 ``[n]``.
+        lengths: the number of steps of every episode, int64 ``[n]``.
+        costs: what the perturbations cost the adversary, float64 ``[n]``, in the units of a reward.
+        r_max: the return that regret is counted from.
+        steps: environment steps of the training at the end of every episode, int64 ``[n]``; None in a test.
+    """
+
+    returns: NDArray[np.float64]
+    perturbations: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    costs: NDArray[np.float64]
+    r_max: float
+    steps: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.returns)
+
+    @property
+    def regrets(self) -> NDArray[np.float64]:
+        """Adversarial regret of every episode, ``r_max`` minus its return, float64 ``[n]``."""
+        return self.r_max - self.returns
+
+    @property
+    def mean_regret(self) -> float | None:
+        """Mean adversarial regret; None without an episode."""
+        return _mean(self.regrets)
+
+    @property
+    def max_regret(self) -> float | None:
+        """Highest adversarial regret; None without an episode."""
+        return None if len(self) == 0 else float(self.regrets.max())
+
+    @property
+    def best_return(self) -> float | None:
+        """The lowest return that the adversary left, the best for it; None without an episode."""
+        return None if len(self) == 0 else float(self.returns.min())
+
+    @property
+    def mean_perturbations(self) -> float | None:
+        """Mean number of perturbations an episode; None without one."""
+        return _mean(self.perturbations)
+
+    @property
+    def mean_cost(self) -> float | None:
+        """Mean cost of an episode to the adversary; None without one."""
+        return _mean(self.costs)
+
+    @property
+    def mean_total(self) -> float | None:
+        """Mean of the return plus the cost, which the adversary minimises; None without an episode."""
+        return _mean(self.returns + self.costs)
+
+    def last(self, episodes: int) -> AttackedEpisodes:
+        """The last ``episodes`` of them."""
+        late = slice(max(len(self) - episodes, 0), None)
+        return AttackedEpisodes(
+            self.returns[late],
+            self.perturbations[late],
+            self.lengths[late],
+            self.costs[late],
+            self.r_max,
+            None if self.steps is None else self.steps[late],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The arrays as lists; ``r_max`` is that of the result."""
+        return {name: getattr(self, name).tolist() for name in _DTYPES if getattr(self, name) is not None}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any], r_max: float) -> AttackedEpisodes:
+        """Inverse of :meth:`to_dict`."""
+        arrays = {name: np.asarray(values, _DTYPES[name]) for name, values in data.items()}
+        return AttackedEpisodes(**arrays, r_max=r_max)  # type: ignore[arg-type]  # by their names
+
+
+def _mean(values: NDArray[np.float64] | NDArray[np.int64]) -> float | None:
+    return None if len(values) == 0 else float(values.mean())
+
+
+@dataclass(frozen=True)
+class TransferRow:
+    """What the adversary of one victim does to another.
+
+    Attributes:
+        victim: ``ref``, ``fingerprint`` and ``select`` of the other victim.
+        test: its episodes under the adversary; regret is counted from its own highest clean return.
+        clean_returns: its returns without an adversary, float64 ``[n]``.
+    """
+
+    victim: dict[str, Any]
+    test: AttackedEpisodes
+    clean_returns: NDArray[np.float64]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as values that JSON knows."""
+        rest: dict[str, Any] = {"r_max": self.test.r_max, "test": self.test.to_dict()}
+        return {"victim": self.victim, **rest, "clean_returns": self.clean_returns.tolist()}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> TransferRow:
+        """Inverse of :meth:`to_dict`."""
+        test = AttackedEpisodes.from_dict(data["test"], data["r_max"])
+        return TransferRow(data["victim"], test, np.asarray(data["clean_returns"], np.float64))
+
+
+@dataclass(frozen=True)
+class Resilience:
+    """The test-time resilience of a victim: how few perturbations a learned adversary needs for the largest regret.
+
+    What a trained adversary reaches is an upper bound on the perturbations that are needed, never the number itself;
+    :func:`~adv_wrappers.evaluation.optimal_timing.fewest_perturbations` computes it where victim and environment are
+    deterministic.
+
+    Attributes:
+        adversary: the trained adversary, which ``evaluate`` and every wrapper take; None in a result that was read
+            without its folder.
+        victim: ``ref``, ``fingerprint`` (sha256 of the weights) and ``select``.
+        env: ``id`` and ``kwargs``.
+        r_max: the return that regret is counted from.
+        test: the episodes that the deterministic adversary was tested on.
+        training: the episodes of its training, in which it sampled its actions, with ``steps``: the training curve.
+        clean_returns: the victim's returns without an adversary on the episodes of the test, float64 ``[n]``.
+        histogram: the number of test episodes that were attacked at step t, int64 ``[T]``, T steps of the longest one.
+        transfer: what the adversary does to other victims.
+        steps: environment steps of the training.
+        seconds: processor time of the training, its checkpoints included.
+        stopped: whether the stop rule ended the training.
+        episode_seeds: the seeds of the test's episodes.
+        about: the arguments of the measurement.
+        versions: the versions of Python and of the packages that numbers depend on.
+    """
+
+    kind: ClassVar[str] = "resilience"
+    adversary: Learned | None
+    victim: dict[str, Any]
+    env: dict[str, Any]
+    r_max: float
+    test: AttackedEpisodes
+    training: AttackedEpisodes
+    clean_returns: NDArray[np.float64]
+    histogram: NDArray[np.int64]
+    transfer: tuple[TransferRow, ...]
+    steps: int
+    seconds: float
+    stopped: bool
+    episode_seeds: tuple[int, ...]
+    about: dict[str, Any]
+    versions: dict[str, str]
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """The victim's returns in the test, float64 ``[n]``."""
+        return self.test.returns
+
+    @property
+    def mean_regret(self) -> float | None:
+        """Mean regret of the test."""
+        return self.test.mean_regret
+
+    @property
+    def mean_perturbations(self) -> float | None:
+        """Mean number of perturbations of the test: with a cost of 1 the paper's mean test-time resilience."""
+        return self.test.mean_perturbations
+
+    @property
+    def mean_cost(self) -> float | None:
+        """Mean cost of a test episode: the paper's mean test-time resilience (section 3, step 4)."""
+        return self.test.mean_cost
+
+    @property
+    def max_regret(self) -> float | None:
+        """Highest regret of a training episode (section 3, step 2); None where no episode ended in the training."""
+        return self.training.max_regret
+
+    @property
+    def best_return(self) -> float | None:
+        """The lowest return of the victim in a training episode, the paper's optimal adversarial return."""
+        return self.training.best_return
+
+    @property
+    def nominal_regret(self) -> float:
+        """Mean of the clean return minus the attacked one, over the same test episodes (section 2)."""
+        return float((self.clean_returns - self.test.returns).mean())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the adversary, which is a card in a folder, as values that JSON knows."""
+        return {
+            "kind": self.kind,
+            **{name: getattr(self, name) for name in _PLAIN},
+            "test": self.test.to_dict(),
+            "training": self.training.to_dict(),
+            "clean_returns": self.clean_returns.tolist(),
+            "histogram": self.histogram.tolist(),
+            "transfer": [row.to_dict() for row in self.transfer],
+            "episode_seeds": list(self.episode_seeds),
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON: all of it, or nothing."""
+        write(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], adversary: Learned | None = None) -> Resilience:
+        """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
+        try:
+            if data["kind"] != cls.kind:
+                raise ValueRangeError(f"expected the result of {cls.kind}, got that of {data['kind']!r:.80}")
+            return cls(
+                adversary=adversary,
+                **{name: data[name] for name in _PLAIN},
+                test=AttackedEpisodes.from_dict(data["test"], data["r_max"]),
+                training=AttackedEpisodes.from_dict(data["training"], data["r_max"]),
+                clean_returns=np.asarray(data["clean_returns"], np.float64),
+                histogram=np.asarray(data["histogram"], np.int64),
+                transfer=tuple(TransferRow.from_dict(row) for row in data["transfer"]),
+                episode_seeds=tuple(data["episode_seeds"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueRangeError(f"expected the result of {cls.kind} with its attributes: {error!r}") from error
+
+    @classmethod
+    def from_json(cls, path: str | Path, adversary: Learned | None = None) -> Resilience:
+        """Read what :meth:`to_json` wrote; raises :class:`ValueRangeError` for a file that is no such result."""
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")), adversary)
+        except (OSError, ValueError) as error:
+            raise ValueRangeError(f"cannot read a result from {path}: {error}") from error
+
+    def figures(self) -> list[dict[str, Any]]:
+        """What :meth:`table` says, one dictionary for each victim; figures of the training are None for the others."""
+        late = self.training.last(LAST)
+        trained = [self.max_regret, late.mean_regret, late.mean_perturbations]
+        found = [self._figures(self.victim, False, trained, self.test)]
+        return found + [self._figures(row.victim, True, [None] * 3, row.test) for row in self.transfer]
+
+    @staticmethod
+    def _figures(
+        victim: dict[str, Any], transfer: bool, trained: Sequence[float | None], test: AttackedEpisodes
+    ) -> dict[str, Any]:
+        return {
+            "victim": victim.get("ref") or "victim",
+            "transfer": transfer,
+            **dict(zip(("max_regret", "training_regret", "training_perturbations"), trained, strict=True)),
+            "regret": test.mean_regret,
+            "perturbations": test.mean_perturbations,
+            "cost": test.mean_cost,
+            "return_and_cost": test.mean_total,
+        }
+
+    def rows(self) -> list[list[str]]:
+        """The cells of :meth:`table`, which has one row for each victim."""
+        return [
+            [f"{victim}{' (transfer)' * transfer}", *map(number_text, numbers)]
+            for victim, transfer, *numbers in (line.values() for line in self.figures())
+        ]
+
+    def table(self) -> Table:
+        """A rich table: the columns of the paper's Table 6, the mean cost of an episode, and the return plus the cost.
+
+        All but the maximum are means. The return plus the cost is what the adversary minimises: of two adversaries of
+        one victim, the one with less is better.
+        """
+        about = f"{self.title()}, {len(self.test)} episodes"
+        table = PrintedTable(title=escape(about), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
+        for name in TABLE_COLUMNS:
+            table.add_column(name, justify="left" if name == TABLE_COLUMNS[0] else "right", overflow="fold")
+        for row in self.rows():
+            table.add_row(*map(escape, row))
+        return table
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        Console(file=text, width=160, color_system=None).print(self.table())
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).rstrip()
+
+    def title(self) -> str:
+        """What was measured, in a few words."""
+        return f"{self.kind} of {self.victim.get('ref') or 'victim'} on {self.env['id']}"
+
+    def plot_training(self, path: str | Path) -> None:
+        """Write the training curve (Figures 1-3 and 7-12): regret and perturbations by steps of the training.
+
+        The file's name says what it is, ``.png``, ``.svg`` or ``.pdf``; :class:`ValueRangeError` for another.
+        """
+        plot_training(self._curve(), path, self.title(), LAST)
+
+    def plot_histogram(self, path: str | Path) -> None:
+        """Write the perturbations of the test by time step (Figures 4-6); formats as for :meth:`plot_training`."""
+        plot_histogram(self.histogram, len(self.test), path, self.title())
+
+    def _curve(self) -> TrainingCurve:
+        assert self.training.steps is not None
+        return TrainingCurve(self.training.steps, self.training.regrets, self.training.perturbations)
+
+
+@dataclass(frozen=True)
+class Robustness(Resilience):
+    """The test-time robustness of a victim: the regret that a budget of perturbations can reach, at least.
+
+    Attributes:
+        budget: the largest number of perturbations of an episode.
+        hard: whether no more were possible; else each beyond the budget cost ``budget`` times as much (Algorithm 2).
+    """
+
+    kind: ClassVar[str] = "robustness"
+    budget: int = 0
+    hard: bool = False
+
+    @property
+    def within_budget(self) -> float:
+        """The share of the test's episodes with no more perturbations than the budget."""
+        return float((self.test.perturbations <= self.budget).mean())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "budget": self.budget, "hard": self.hard}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], adversary: Learned | None = None) -> Robustness:
+        made = super().from_dict(data, adversary)
+        assert isinstance(made, Robustness)
+        try:
+            return replace(made, budget=int(data["budget"]), hard=bool(data["hard"]))
+        except KeyError as error:
+            raise ValueRangeError(f"expected the result of {cls.kind} with its attributes: {error!r}") from error
+
+    def title(self) -> str:
+        form = "hard" if self.hard else "soft"
+        return f"{super().title()} at {self.budget} perturbations ({form})"

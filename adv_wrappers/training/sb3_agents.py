@@ -1,0 +1,299 @@
+"""Agents of Stable-Baselines3 made from victims, and victims made from agents: weights, live victims, cards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.dqn.policies import DQNPolicy
+from torch import Tensor, nn
+
+from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
+from adv_wrappers.networks.tracing import layers_in_order
+from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
+from adv_wrappers.victims import Victim, from_sb3, save_card
+from adv_wrappers.victims.card_networks import ACTIVATIONS, MLP, mlp_of
+
+
+@dataclass(frozen=True)
+class MLPPolicy:
+    """The networks of an agent that are MLPs.
+
+    Attributes:
+        policy: the network of the actions, with the normaliser of observations and the log standard deviation.
+        value: the network of the state value, or None.
+        norms: of a Q-network, the layer normalisations behind its hidden layers, as many, or none.
+
+    Raises:
+        VictimError: for different activations in the two networks, which no policy of SB3 has.
+    """
+
+    policy: MLP
+    value: MLP | None
+    norms: tuple[nn.LayerNorm, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self._activations) > 1:
+            found = " and ".join(self._activations)
+            raise VictimError(f"expected one activation in the networks of actions and state value, got {found}")
+
+    @property
+    def _activations(self) -> list[str]:
+        found = {mlp.activation for mlp in (self.policy, self.value) if mlp is not None and mlp.activation is not None}
+        return sorted(found)
+
+    @property
+    def activation(self) -> str | None:
+        """``"tanh"`` or ``"relu"``; None where there are no hidden layers."""
+        return next(iter(self._activations), None)
+
+    @property
+    def normalise(self) -> Normalize | None:
+        """The normaliser of observations."""
+        return self.policy.normalize
+
+    @property
+    def log_std(self) -> Tensor | None:
+        """Log standard deviations of the actions ``[D]``; None for discrete ones."""
+        end = self.policy.end
+        return end.log_std.detach().reshape(-1) if isinstance(end, AppendLogStd) else None
+
+
+@dataclass(frozen=True)
+class RecurrentPolicy:
+    """The networks of an agent of RecurrentPPO: an LSTM, and another one of the state value.
+
+    Attributes:
+        normalise: the normaliser of observations, or None.
+        lstm: the LSTM that the policy sees observations through.
+        value_lstm: that of the state value, of the same size; None where the victim has no value.
+        heads: the MLPs behind the two.
+    """
+
+    normalise: Normalize | None
+    lstm: nn.LSTM
+    value_lstm: nn.LSTM | None
+    heads: MLPPolicy
+
+
+AgentNetworks = MLPPolicy | RecurrentPolicy | ImageNetworks
+
+
+def networks_of_agent(victim: Victim) -> AgentNetworks:
+    """The parts of a victim that an agent can be made of.
+
+    An MLP on observations ``[n]``, of a recurrent victim with an LSTM before it, or convolutions on images.
+
+    Raises:
+        VictimError: for other victims.
+    """
+    if is_stack(victim.observation_space):
+        return image_networks_of(victim)
+    return recurrent_policy_of(victim) if victim.recurrent else mlp_policy_of(victim)
+
+
+def mlp_policy_of(victim: Victim) -> MLPPolicy:
+    """The parts of a victim whose networks are MLPs.
+
+    Raises:
+        VictimError: for recurrent victims, images, and networks of other layers than Linear with tanh or ReLU between,
+            and layer normalisation before these in a Q-network.
+    """
+    space, net = victim.observation_space, getattr(victim, "net", None)
+    if victim.recurrent or not isinstance(space, spaces.Box) or len(space.shape) != 1 or not isinstance(net, nn.Module):
+        what = "a recurrent victim" if victim.recurrent else f"one on {space}"
+        raise VictimError(f"expected a feed-forward network on observations [n], got {what}")
+    if victim.kind == "q":
+        return _q_network(net)
+    valued = getattr(victim, "value_net", None)
+    return MLPPolicy(_mlp(net), _mlp(valued) if isinstance(valued, nn.Module) else None)
+
+
+def _q_network(net: nn.Module) -> MLPPolicy:
+    layers = layers_in_order(net, pairs=True) or []
+    norms = tuple(layer for layer in layers if isinstance(layer, nn.LayerNorm))
+    found = mlp_of([layer for layer in layers if not isinstance(layer, nn.LayerNorm)])
+    if found is None or isinstance(found.end, nn.Tanh) or not norms:
+        return MLPPolicy(_mlp(net), None)
+    behind = [before for before, layer in itertools.pairwise(layers) if isinstance(layer, nn.LayerNorm)]
+    same = all(norm.eps == 1e-5 and norm.weight is not None and norm.bias is not None for norm in norms)
+    if behind != list(found.linear[:-1]) or not same:
+        raise VictimError(f"expected layer normalisation, as torch has it, behind all hidden layers or none, got {net}")
+    return MLPPolicy(found, None, norms)
+
+
+def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
+    """The parts of a recurrent victim: of RecurrentPPO, of its card, or of a ``gaussian-lstm`` card.
+
+    A value that shares the policy's LSTM gets one of its own with the same weights. The linear layer before the LSTM of
+    a ``gaussian-lstm`` card becomes one with the LSTM's own first layer, so that answers differ by rounding.
+
+    Raises:
+        VictimError: for other victims; for layers other than a normaliser before the LSTM, or other than Linear with
+            tanh or ReLU between behind it; for a state value without an LSTM, or with one of another size; and for
+            different activations.
+    """
+    space, net, valued = victim.observation_space, getattr(victim, "net", None), getattr(victim, "value_net", None)
+    if (
+        not isinstance(net, (RecurrentActor, GaussianLSTM))
+        or not isinstance(space, spaces.Box)
+        or len(space.shape) != 1
+    ):
+        raise VictimError(f"expected an agent of RecurrentPPO on observations [n], or a card of one, got {victim!r}")
+    if isinstance(net, GaussianLSTM):
+        rule = _normaliser_before_lstm(net.normalise)
+        lstm, head = _lstm_of_path(net.policy), MLP(None, (net.policy.head,), None, net.tail)
+        value_lstm = None if net.value is None else _lstm_of_path(net.value)
+        value = None if net.value is None else MLP(None, (net.value.head,), None, None)
+    else:
+        rule, lstm, head = _normaliser_before_lstm(net.features), net.lstm, _mlp(net.head)
+        value_lstm = value = None
+        if isinstance(valued, RecurrentValue):
+            if valued.lstm is None:
+                raise VictimError("expected a state value with an LSTM, its own or the policy's, this one has none")
+            value_lstm, value = valued.lstm, _mlp(valued.head)
+            _normaliser_before_lstm(valued.features)
+    sizes = {(each.num_layers, each.hidden_size) for each in (lstm, value_lstm) if each is not None}
+    if len(sizes) > 1:
+        raise VictimError(f"expected LSTMs of one size for policy and value, got {lstm} and {value_lstm}")
+    if any(mlp is not None and mlp.normalize is not None for mlp in (head, value)):
+        raise VictimError(f"expected linear layers behind the LSTM, got a normaliser: {net}")
+    return RecurrentPolicy(rule, lstm, value_lstm, MLPPolicy(head, value))
+
+
+def _normaliser_before_lstm(features: nn.Module) -> Normalize | None:
+    found = layers_in_order(features)
+    layers = [features] if found is None else [layer for layer in found if not isinstance(layer, nn.Flatten)]
+    rule = layers[0] if layers else None
+    if len(layers) > 1 or not (rule is None or isinstance(rule, Normalize)):
+        raise VictimError(f"expected a normaliser or nothing before the LSTM, got {features}")
+    return rule
+
+
+@torch.no_grad()
+def _lstm_of_path(path: LSTMPath) -> nn.LSTM:
+    """The LSTM that computes what a linear layer and an LSTM behind it do."""
+    cell, embed = path.cell, path.embed
+    lstm = nn.LSTM(embed.in_features, cell.hidden_size, device="meta")
+    weights = {"weight_ih": cell.weight_ih @ embed.weight, "bias_ih": cell.bias_ih + cell.weight_ih @ embed.bias}
+    for name, weight in (weights | {"weight_hh": cell.weight_hh, "bias_hh": cell.bias_hh}).items():
+        setattr(lstm, f"{name}_l0", nn.Parameter(weight, requires_grad=False))
+    return lstm
+
+
+def _mlp(net: nn.Module) -> MLP:
+    found = mlp_of(layers_in_order(net, pairs=True) or [])
+    if found is None or isinstance(found.end, nn.Tanh):
+        raise VictimError(f"expected linear layers with tanh or ReLU between them, got {net}")
+    return found
+
+
+def policy_kwargs_of(parts: AgentNetworks) -> dict[str, Any]:
+    """The ``policy_kwargs`` of SB3's actor-critic policies for networks of the same sizes."""
+    if isinstance(parts, ImageNetworks):
+        return parts.policy_kwargs
+    if isinstance(parts, RecurrentPolicy):
+        sizes = {"lstm_hidden_size": parts.lstm.hidden_size, "n_lstm_layers": parts.lstm.num_layers}
+        return {**sizes, **policy_kwargs_of(parts.heads)}
+    hidden, value = parts.policy.hidden, parts.policy if parts.value is None else parts.value
+    activation = ACTIVATIONS[parts.activation or "tanh"]
+    return {"net_arch": {"pi": hidden, "vf": value.hidden}, "activation_fn": activation}
+
+
+@torch.no_grad()
+def load_weights(policy: ActorCriticPolicy, parts: AgentNetworks) -> None:
+    """Write the weights of a victim into an SB3 actor-critic policy made with :func:`policy_kwargs_of`."""
+    if isinstance(parts, ImageNetworks):
+        assert isinstance(policy, ImagePolicy)
+        parts.load_into(policy)
+        return
+    if isinstance(parts, RecurrentPolicy):
+        recurrent: Any = policy
+        recurrent.lstm_actor.load_state_dict(parts.lstm.state_dict())
+        if parts.value_lstm is not None:
+            recurrent.lstm_critic.load_state_dict(parts.value_lstm.state_dict())
+        parts = parts.heads
+    extractor: Any = policy.mlp_extractor
+    pairs: list[tuple[Any, Any, MLP]] = [(extractor.policy_net, policy.action_net, parts.policy)]
+    if parts.value is not None:
+        pairs.append((extractor.value_net, policy.value_net, parts.value))
+    for hidden, last, mlp in pairs:
+        own = [*(layer for layer in hidden if isinstance(layer, nn.Linear)), last]
+        for mine, theirs in zip(own, mlp.linear, strict=True):
+            mine.weight.copy_(theirs.weight)
+            mine.bias.copy_(theirs.bias)
+    if parts.log_std is not None:
+        policy.log_std.copy_(parts.log_std)
+
+
+def q_policy_kwargs_of(parts: MLPPolicy | ImageNetworks) -> dict[str, object]:
+    """The ``policy_kwargs`` of SB3's ``DQNPolicy`` for a network of the same sizes."""
+    if isinstance(parts, ImageNetworks):
+        return parts.policy_kwargs
+    return {"net_arch": parts.policy.hidden, "activation_fn": ACTIVATIONS[parts.policy.activation or "relu"]}
+
+
+@torch.no_grad()
+def load_q_weights(policy: DQNPolicy, parts: MLPPolicy | ImageNetworks) -> None:
+    """Write the weights of a victim into both networks of a policy made with :func:`q_policy_kwargs_of`."""
+    theirs: tuple[nn.Conv2d | nn.Linear | nn.LayerNorm, ...]
+    theirs = (*parts.trunk, parts.policy) if isinstance(parts, ImageNetworks) else (*parts.policy.linear, *parts.norms)
+    for net in (policy.q_net, policy.q_net_target):
+        inner: nn.Module = net if isinstance(parts, ImageNetworks) else net.q_net  # a denoiser before it stays as new
+        own: list[nn.Conv2d | nn.Linear | nn.LayerNorm]
+        own = [layer for layer in inner.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+        own += [layer for layer in inner.modules() if isinstance(layer, nn.LayerNorm)]
+        for mine, layer in zip(own, theirs, strict=True):
+            assert mine.bias is not None and layer.bias is not None
+            mine.weight.copy_(layer.weight)
+            mine.bias.copy_(layer.bias)
+
+
+def update_normaliser(victim: Victim, normal: VecNormalize) -> None:
+    """Copy the present statistics of a ``VecNormalize`` into a live victim, whose weights are the model's own."""
+    if not normal.norm_obs:
+        return
+    assert isinstance(normal.obs_rms, RunningMeanStd)
+    mean = torch.as_tensor(normal.obs_rms.mean).double()
+    std = (torch.as_tensor(normal.obs_rms.var).double() + normal.epsilon).sqrt()
+    for net in victim.modules():
+        for layer in net.modules():
+            if isinstance(layer, Normalize):
+                layer.mean, layer.std = mean.to(victim.dtype), std.to(victim.dtype)
+    victim.scale = std
+
+
+def live_victim(model: BaseAlgorithm, select: Literal["mode", "sample"]) -> Victim:
+    """A victim that is the model itself, now and later; :func:`update_normaliser` updates its normaliser."""
+    victim = from_sb3(model, select=select, live=True)
+    normal = model.get_vec_normalize_env()
+    assert normal is not None
+    update_normaliser(victim, normal)
+    return victim
+
+
+def save_agent(folder: str | Path, victim: Victim, environment: tuple[str, Mapping[str, object]], **about: Any) -> None:
+    """Write a victim as a card: ``load_victim("card:FOLDER")`` is the same policy, to the bit.
+
+    Args:
+        folder: the card's folder.
+        victim: an agent of PPO, A2C or DQN on observations ``[n]`` or images, of RecurrentPPO on observations ``[n]``,
+            or another with such networks.
+        environment: the environment's id and keyword arguments.
+        **about: further sections of the card, such as ``training`` and ``measured``.
+
+    Raises:
+        VictimError: for networks that a card cannot hold.
+    """
+    save_card(folder, victim, environment=(environment[0], environment[1]), **about)

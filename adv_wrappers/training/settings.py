@@ -1,0 +1,144 @@
+"""Algorithms of Stable-Baselines3 and sb3-contrib with settings of a user's: what they take, and errors that say so."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from adv_wrappers.core.json_values import construct
+from adv_wrappers.errors import AdvWrappersError, ThreatError
+from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
+from adv_wrappers.training.folder import check_counts
+from adv_wrappers.training.resilience.dqn import PrioritizedDQN
+from adv_wrappers.utils.checks import check_number
+
+ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
+_OF_AGENTS: dict[str, type[RobustTD3]] = {"td3": RobustTD3, "ddpg": RobustDDPG}  # adversaries learn by others alone
+_OWN = {"policy", "env", "seed", "device", "tensorboard_log", "_init_setup_model"}  # which trainings set themselves
+_NO_NAMES = {"self", "args", "kwargs", "settings"}
+_SHARES = ("gamma", "gae_lambda")
+Model = TypeVar("Model", bound=BaseAlgorithm)
+
+
+def algorithm_class(algorithm: str) -> type[BaseAlgorithm]:
+    """The class of an algorithm by its name, of :data:`.AGENT_ALGORITHMS` or of ``ALGORITHMS``.
+
+    Raises:
+        ThreatError: where its library is not installed.
+    """
+    if algorithm != "recurrent-ppo":
+        return {**ALGORITHMS, **_OF_AGENTS}[algorithm]
+    try:
+        from sb3_contrib import RecurrentPPO
+    except ImportError as error:
+        raise ThreatError(f"{algorithm} is sb3-contrib's, which is not installed: {error}") from error
+    return RecurrentPPO
+
+
+def setting_names(algorithm: str) -> set[str]:
+    """The names of the settings of an algorithm, beside those that a training sets itself."""
+    bases = [base for base in algorithm_class(algorithm).__mro__ if issubclass(base, BaseAlgorithm)]
+    return {name for base in bases for name in inspect.signature(base).parameters} - _OWN - _NO_NAMES
+
+
+def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
+    """Raise :class:`ThreatError` unless an algorithm takes these settings, beside those that a training sets itself.
+
+    Args:
+        algorithm: its name, as :func:`algorithm_class` takes it.
+        settings: by name.
+    """
+    if not isinstance(settings, Mapping):
+        raise ThreatError(f"settings are a dictionary, got {settings!r:.80}")
+    kind, known = algorithm_class(algorithm), setting_names(algorithm)
+    if taken := sorted({*settings} & _OWN):
+        raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
+    if unknown := sorted({*settings} - known):
+        raise ThreatError(f"{kind.__name__}: no setting is called {', '.join(unknown)}: {', '.join(sorted(known))}")
+    if not isinstance(settings.get("policy_kwargs", {}), Mapping):
+        raise ThreatError(f"policy_kwargs are a dictionary, got {settings['policy_kwargs']!r:.80}")
+    for name in _SHARES:
+        if name in settings:
+            check_number(name, settings[name], 0, 1)
+    for name in ("n_steps", "batch_size", "n_epochs"):
+        value = settings.get(name, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ThreatError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
+
+
+def made_model(kind: type[Model], arguments: Mapping[str, object], settings: Mapping[str, object]) -> Model:
+    """A model of an algorithm; :class:`ThreatError` where it refuses its settings.
+
+    Args:
+        kind: the class of the algorithm.
+        arguments: those that a training sets itself.
+        settings: all others.
+    """
+    try:
+        return construct(kind, **arguments, **settings)
+    except AdvWrappersError:
+        raise
+    except (AssertionError, ValueError, ZeroDivisionError, RuntimeError, AttributeError) as error:
+        raise ThreatError(f"{kind.__name__} cannot take these settings: {type(error).__name__}: {error}") from error
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How a policy is trained: one value, made where a user's arguments come in, and handed on whole.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a policy is trained by an algorithm of Stable-Baselines3.
+
+    Attributes:
+        steps: environment steps, summed over all environments.
+        algorithm: ``"ppo"``, ``"a2c"``, ``"dqn"`` or, of agents, ``"td3"``, ``"ddpg"`` or ``"recurrent-ppo"``.
+        num_envs: the number of environments; None takes what suits the observations.
+        checks: the number of checkpoints that are compared.
+        episodes: the number of episodes that each checkpoint is compared on.
+        seed: seeds all randomness.
+        settings: of the algorithm; what is missing takes :mod:`adv_wrappers.training.hyperparameters`.
+        device: of the networks in training; None takes what suits the observations.
+        tensorboard: a folder for SB3's logs, or None.
+        workers, env_workers: the numbers of processes, this one included, that play the episodes of checkpoints, and
+            that step the environments.
+
+    Raises:
+        ValueRangeError: for counts below one, or beyond what any training takes.
+        ThreatError: for settings that the algorithm does not take.
+    """
+
+    steps: int
+    algorithm: str
+    num_envs: int | None
+    checks: int
+    episodes: int
+    seed: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    device: str | torch.device | None = None
+    tensorboard: str | Path | None = None
+    workers: int = 1
+    env_workers: int = 1
+
+    def __post_init__(self) -> None:
+        rows = {} if self.num_envs is None else {"num_envs": self.num_envs}
+        check_counts(steps=self.steps, **rows, checks=self.checks, episodes=self.episodes)
+        check_settings(self.algorithm, self.settings)
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Steps between two checkpoints."""
+        return max(self.steps // self.checks, 1)
+
+    @property
+    def logs(self) -> str | None:
+        """The folder for SB3's logs, as SB3 takes it."""
+        return None if self.tensorboard is None else str(self.tensorboard)

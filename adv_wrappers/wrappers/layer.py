@@ -1,0 +1,313 @@
+"""What every wrapper shares, whatever kind of environment it wraps: a threat, an engine, a place in the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.engine import Autoreset, Engine
+from adv_wrappers.core.parameter_space import ParameterSpace
+from adv_wrappers.core.perturbation import How, On
+from adv_wrappers.core.spaces import Field, Path, leaf_at, with_leaf
+from adv_wrappers.core.spaces import from_zero as numbered_from_zero
+from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.core.timing import Bernoulli
+from adv_wrappers.core.types import Flags, Info, Space
+from adv_wrappers.environments.checked import CheckedEnv
+from adv_wrappers.environments.replay import ReplayRecorder
+from adv_wrappers.environments.simulator import EnvironmentBeneath
+from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
+from adv_wrappers.threats.presets import as_threat, preset_in_errors
+from adv_wrappers.utils import trees
+from adv_wrappers.utils.checks import number
+from adv_wrappers.utils.threads import one_thread_in_workers
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv
+
+AnyEnv: TypeAlias = gym.Env[Any, Any]
+AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
+LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
+
+
+def wrappers_of(env: Any) -> list[Any]:
+    """Wrappers from the outermost in, the environment itself last, without those that specs do not name."""
+    found = [env]
+    while hasattr(found[-1], "env") or hasattr(found[-1], "venv"):
+        inner = found[-1].__dict__.get("env") or found[-1].__dict__.get("venv")
+        if inner is None:
+            break
+        found.append(inner)
+    return [one for one in found if not isinstance(one, (ReplayRecorder, ParameterizedEnv, CheckedEnv))]
+
+
+def layers(env: Any) -> list[Layer]:
+    """Perturbing layers of one stack, innermost first."""
+    found = list[Layer]()
+    for wrapper in reversed(wrappers_of(env)):
+        if isinstance(wrapper, Layer):
+            found.append(wrapper)
+    return found
+
+
+def is_vec_env(env: Any) -> bool:
+    """Whether this is an SB3 ``VecEnv``, found without importing SB3."""
+    for kind in type(env).__mro__:
+        if kind.__name__ == "VecEnv" and kind.__module__.startswith("stable_baselines3."):
+            return True
+    return False
+
+
+def counts(env: Any) -> dict[str, int]:
+    """How many layers and gates lie beneath, also inside the workers of a vector environment.
+
+    Gymnasium's wrappers pass metadata on and its vector environments copy it from their environments; SB3's do not,
+    so there the wrappers of the process are counted on top of what a worker's metadata says.
+    """
+    if not is_vec_env(env):
+        metadata = env.metadata or {}
+        return {LAYERS: int(metadata.get(LAYERS, 0)), GATES: int(metadata.get(GATES, 0))}
+    for wrapper in wrappers_of(env):
+        beneath = wrapper.__dict__.get("beneath")
+        if beneath is not None:
+            return {**beneath, LAYERS: beneath[LAYERS] + isinstance(wrapper, Layer)}
+    try:
+        metadata = env.get_attr("metadata", 0)[0] or {}
+    except AttributeError:  # vectors of other libraries (SuperSuit's) have no environments to ask
+        metadata = {}
+    return {LAYERS: int(metadata.get(LAYERS, 0)), GATES: int(metadata.get(GATES, 0))}
+
+
+def gate(env: Any, p: float) -> None:
+    """Put one coin of probability ``p`` in front of every layer of the stack.
+
+    Raises:
+        ValueRangeError: unless p is a probability.
+        OrderError: where there is nothing to gate, or layers hide inside the workers of a vector environment.
+    """
+    found, below = layers(env), counts(env)
+    rows = inner_layers(env)
+    inside = [layer for row in rows for layer in row]
+    if below[LAYERS] > len(found) + len(inside):
+        raise OrderError(
+            "ProbabilisticTiming cannot reach the layers inside the workers of this vector environment: wrap the "
+            "vector environment itself, or put the timing inside the workers"
+        )
+    if not found and not inside:
+        raise OrderError("ProbabilisticTiming gates the layers beneath it, and there are none: wrap them first")
+    coin = Bernoulli(p, stream=below[GATES])
+    for layer in found:
+        layer.engine.add_gate(coin)
+    roots = found[0].engine.roots if found else [None] * len(rows)  # one coin a row, also before anything was seeded
+    for root, row in zip(roots, rows, strict=False):
+        for layer in row:
+            layer.engine.add_gate(coin, root)
+
+
+def inner_layers(env: Any) -> list[list[Layer]]:
+    """Row by row, the layers inside the environments of a vector that runs in this process."""
+    inner = getattr(wrappers_of(env)[-1], "envs", None) or []
+    return [layers(one) for one in inner if isinstance(one, gym.Env)]
+
+
+def autoreset_mode(env: Any) -> AutoresetMode:
+    """The mode of a vector environment, from the environment itself: ``AtariVectorEnv`` shares its metadata."""
+    mode = getattr(env.unwrapped, "autoreset_mode", None) or (env.metadata or {}).get("autoreset_mode")
+    return AutoresetMode(mode) if mode is not None else AutoresetMode.NEXT_STEP
+
+
+def understood(obs: Any) -> None:
+    """Raise :class:`SpaceError` for the arrays of other libraries, which would be copied to the host without a word."""
+    leaf = next(trees.leaves(obs), None)
+    if hasattr(leaf, "__dlpack__") and not isinstance(leaf, (np.ndarray, np.generic, torch.Tensor)):
+        raise SpaceError(
+            f"expected numpy arrays or torch tensors, the environment hands out {type(leaf).__module__}."
+            f"{type(leaf).__qualname__}: wrap it in Gymnasium's JaxToTorch or ArrayConversion first"
+        )
+
+
+class Layer:
+    """Mixin of the wrappers that perturb: ``threat``, ``engine``, and the means to change the budget."""
+
+    on: ClassVar[On]
+
+    engine: Engine
+    beneath: dict[str, int]
+    budget_share: float = 1.0  # that is used
+    _whole: Budget | None = None  # the budget of which that is a share; None where it is used whole
+
+    def _install(
+        self,
+        env: Any,
+        how: How | ThreatModel | str | Info,
+        given: Mapping[str, Any],
+        victim: Victim | str | None,
+        rows: int | None,
+        spaces: tuple[Space, Space],
+        quantize: bool,
+        keep_true: bool,
+        autoreset: Autoreset = "disabled",
+        from_zero: bool = False,
+    ) -> Any:
+        """Make the engine.
+
+        Args:
+            env: the environment beneath.
+            how: the threat, or what it is made of with the arguments of :func:`.as_threat` in ``given``.
+            given: ``within``, ``when``, ``at``, ``eps``, ``norm`` and ``scale``.
+            victim: the victim under attack, or None.
+            rows: the number of rows; None for a single environment.
+            spaces: of the observations and actions of one row.
+            quantize, keep_true: as for the wrapper.
+            autoreset: of the environment.
+            from_zero: whether an agent that is not known numbers choices from 0, as those of Stable-Baselines3 do.
+
+        Returns:
+            The environment beneath; where the threat tries actions and there is no wrapper in between, in a recorder,
+            and where it changes the dynamics, in what sets them.
+        """
+        one_thread_in_workers()
+        with preset_in_errors(how):
+            threat = as_threat(how, on=self.on, **given)
+            if threat.on != self.on:
+                raise ThreatError(
+                    f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
+                )
+            beneath, self.beneath = layers(env), counts(env)
+            env, parameters = self._parameters_beneath(env)
+            simulators = EnvironmentBeneath(env)
+            self.keep_true, self.quantize = keep_true, quantize
+            agent = None if victim is None else load_victim(victim)
+            known = threat.resolve(agent).victims
+            if from_zero and agent is None and not known:
+                spaces = numbered_from_zero(spaces[0]), numbered_from_zero(spaces[1])
+            self.perturbed_space = spaces[0] if quantize else as_float(spaces[0], threat)
+            for seen in known:  # the engine checks it too, and knows no names
+                fits(seen, self.perturbed_space, spaces[1], getattr(getattr(env, "spec", None), "id", None))
+            self.engine = Engine(
+                threat,
+                self.perturbed_space,
+                spaces[1],
+                rows,
+                victim=agent,
+                beneath=beneath[-1].engine if beneath else None,
+                stream=self.beneath[LAYERS],
+                autoreset=autoreset,
+                simulators=simulators,
+                parameters=parameters,
+            )
+            simulators.action_space = self.engine.action_space
+            self._look()
+            self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
+        return simulators.env
+
+    def _parameters_beneath(self, env: Any) -> tuple[Any, ParameterSpace | None]:
+        """The environment beneath, and its physical parameters for a layer that changes them."""
+        return env, None
+
+    def _look(self) -> None:
+        """Called when a threat was taken."""
+
+    def _send(self, action: Any, mask: Any = None) -> Any:
+        """The action that the environment gets; ``mask`` is the action mask, where the environment gave one."""
+        return self.engine.act(action, mask)
+
+    def _pay(self, rewards: Any) -> Any:
+        """The rewards of a step, one or ``[B]``, as the next layer or the agent gets them."""
+        return rewards
+
+    @property
+    def threat(self) -> ThreatModel:
+        """What this layer does now, every victim filled in."""
+        return self.engine.threat
+
+    @property
+    def whole_threat(self) -> ThreatModel:
+        """:attr:`threat` with its whole budget, whatever share of it is used: what a spec records."""
+        return self.threat if self._whole is None else replace(self.threat, within=self._whole)
+
+    def set_budget(self, within: Budget) -> None:
+        """Replace the budget, for curricula; it holds from the next attack on, and the recorded spec follows.
+
+        Raises:
+            BudgetError: for a budget that makes no sense on this space; the old one then stays.
+        """
+        if not isinstance(within, Budget):
+            raise BudgetError(f"within must be a budget such as Linf(0.1), got {within!r}")
+        self._use(replace(self.threat, within=within).resolve(), self.budget_share)
+
+    def set_budget_share(self, share: float) -> None:
+        """Use a share of the budget (:meth:`.Budget.scaled`) from the next attack on; a spec records the whole.
+
+        Args:
+            share: of the radius, in [0, 1]. At 0 nothing changes, at 1 the threat is what it was, to the bit.
+
+        Raises:
+            ValueRangeError: for a share that is none.
+            BudgetError: for a budget without a radius.
+        """
+        self._use(self.whole_threat, number("share", share, 0, 1))
+
+    def _use(self, whole: ThreatModel, share: float) -> None:
+        """Take a threat with a share of its budget."""
+        engine, used = self.engine, whole
+        if share < 1:
+            field = whole.check(engine.observation_space, engine.action_space, engine.parameters)
+            used = replace(whole, within=whole.budget.scaled(share, field.grid))
+        if used != engine.threat:
+            engine.set_threat(used)
+            self._look()
+        self._whole, self.budget_share = None if share == 1 else whole.budget, share
+
+    def _note(self, info: Info, attacked: Flags, true: Any) -> Info:
+        """``info`` with this layer's entry; the environment's own dictionary is not written to."""
+        entry = {"attacked": attacked} if true is None else {"attacked": attacked, "true": true}
+        beneath = info.get("adv_wrappers")
+        return {**info, "adv_wrappers": {self.key: entry} if beneath is None else {**beneath, self.key: entry}}
+
+
+def recorded(threat: ThreatModel) -> ThreatModel | Info:
+    """What a spec remembers of a threat: its dictionary, or the threat itself where a part of it has no JSON form."""
+    try:
+        data = threat.to_dict()
+    except ThreatError:
+        return threat
+    return data if all(v.ref for v in threat.victims) else threat
+
+
+def as_float(space: Space, threat: ThreatModel) -> Space:
+    """The observation space with the perturbed integer leaves made float32 (``quantize=False``)."""
+    field = Field(space, threat.at, "observation")
+    if not field.grid:
+        return space
+    if field.discrete:
+        raise SpaceError(f"quantize=False makes floats of integers, and {field.leaves[0]} has choices: leave it away")
+    return _with_floats(space, field.paths or ((),))
+
+
+def _with_floats(space: Any, paths: Collection[Path]) -> Space:
+    """A space with Boxes of float32 at the ends of some paths."""
+    if () in paths:
+        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        pairs = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        made: Any = [(key, _with_floats(leaf, [path[1:] for path in paths if path[0] == key])) for key, leaf in pairs]
+        # pairs: a dictionary would have its keys sorted
+        return spaces.Dict(made) if isinstance(space, spaces.Dict) else spaces.Tuple([leaf for _, leaf in made])
+    return space  # type: ignore[no-any-return]
+
+
+def floated(obs: Any, paths: tuple[Path, ...] | None = None) -> Any:
+    """The observation with the leaves at the end of some paths, or the whole of it, as float32."""
+    for path in paths or ((),):
+        leaf = leaf_at(obs, path)
+        leaf = leaf.to(torch.float32) if isinstance(leaf, torch.Tensor) else np.asarray(leaf, dtype=np.float32)
+        obs = with_leaf(obs, path, leaf)
+    return obs

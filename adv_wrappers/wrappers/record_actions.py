@@ -1,0 +1,85 @@
+"""Recorders of the actions that an environment is given, for evaluations, training and captions."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat, TypeVar
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from adv_wrappers.core.types import Array, Info
+from adv_wrappers.errors import OrderError
+from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, layers
+
+INSIDE = "put AttackView around each environment, outside its layers, and then side by side"
+
+
+class ActionRecorder(gym.Wrapper[Any, Any, Any, Any]):
+    """Remembers the newest action that an environment is given. Specs do not name this wrapper.
+
+    Attributes:
+        action: the newest action, as the environment received it; None before the first step.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.action: Any = None
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The spec of the environment."""
+        return self.env.spec
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        self.action = action
+        return self.env.step(action)
+
+
+class VectorActionRecorder(VectorWrapper):
+    """:class:`ActionRecorder` for a vector environment; it remembers the true observations too.
+
+    Attributes:
+        action: the newest actions ``[B, ...]``, as the environment received them; None before the first step.
+        observation: the newest true observations ``[B, *S]``, as the environment returned them.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Array]) -> None:
+        super().__init__(env)
+        self.action: Any = None
+        self.observation: Any = None
+
+    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        self.observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        return self.observation, info
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
+        self.action = actions
+        self.observation, rewards, terminated, truncated, info = self.env.step(actions)
+        return self.observation, rewards, terminated, truncated, info
+
+
+R = TypeVar("R", ActionRecorder, VectorActionRecorder)
+
+
+def record_actions(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Array], kind: type[R]) -> tuple[list[Layer], R | None]:
+    """The layers of a stack, innermost first, and a recorder beneath those that perturb actions.
+
+    Args:
+        env: the outermost wrapper of the stack.
+        kind: the recorder's class. One is inserted unless one is there; None is returned where no layer perturbs
+            actions.
+
+    Raises:
+        OrderError: for an environment without layers, or whose layers are inside its rows.
+    """
+    found = layers(env)
+    if not found:
+        hidden = f"; those inside the rows are out of reach: {INSIDE}" if counts(env)[LAYERS] else ""
+        raise OrderError(f"AttackView shows the layers beneath it, and there are none: wrap them first{hidden}")
+    innermost: Any = next((layer for layer in found if layer.on == "action"), None)
+    if innermost is None:
+        return found, None
+    if not isinstance(innermost.env, kind):
+        innermost.env = kind(innermost.env)
+    return found, innermost.env

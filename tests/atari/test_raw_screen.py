@@ -1,0 +1,199 @@
+"""RawFrames and ShrinkFrames: together they are AtariPreprocessing, to the byte."""
+
+from __future__ import annotations
+
+import ale_py
+import gymnasium as gym
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import AtariPreprocessing
+
+import adv_wrappers as adv
+from adv_wrappers.atari.raw_screen import grey, shrink
+from tests.rigs import same_bytes
+
+GAMES = ("Pong", "BankHeist", "Jamesbond", "Riverraid", "TimePilot")
+
+
+def game(name="Pong", **kwargs):
+    return gym.make(f"{name}NoFrameskip-v4", obs_type="grayscale", **kwargs)
+
+
+def both(name, noop_max=30, frame_skip=4, **kwargs):
+    """The reference and its double."""
+    return (
+        AtariPreprocessing(game(name, **kwargs), noop_max, frame_skip),
+        adv.atari.ShrinkFrames(adv.atari.RawFrames(game(name, **kwargs), noop_max, frame_skip)),
+    )
+
+
+def compare(reference, double, *episodes, idle=False):
+    """Random episodes on both (or idle ones), of a seed and so many steps at most: the steps taken, and whether the
+    last one showed something new.
+    """
+    reference.action_space.seed(1)
+    taken, new = [], []
+    for seed, steps in episodes:
+        (one, info), (other, more) = reference.reset(seed=seed), double.reset(seed=seed)
+        same_bytes(one, other, f"reset {seed}")
+        assert {**info, "seeds": 0} == {**more, "seeds": 0}
+        for t in range(steps):
+            action = 0 if idle else reference.action_space.sample()
+            before = one
+            (one, *rest), (other, *others) = reference.step(action), double.step(action)
+            same_bytes(one, other, f"seed {seed}, step {t}")
+            assert rest == others and type(rest[0]) is type(others[0])
+            if rest[1] or rest[2]:
+                break
+        taken.append(t + 1)
+        new.append(bool((one != before).any()))
+    return taken, new
+
+
+@pytest.mark.parametrize("name", [*GAMES[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in GAMES[2:])])
+def test_whole_episodes(name):
+    """No-ops, rewards, terminations and the stale picture at game over, also after a reset without a seed."""
+    taken, _ = compare(*both(name), (5, 1500), (None, 30), idle=name == "TimePilot")
+    assert 100 < taken[0] < 1500
+
+
+def test_as_many_no_ops():
+    compare(*both("Riverraid"), *((seed, 1) for seed in (*range(5), None)))
+    compare(*both("Riverraid", noop_max=1), (0, 1), (None, 1))
+
+
+@pytest.mark.parametrize("skip", [1, 2, 4])
+def test_an_end_between_frames(skip):
+    """The emulator stops after any of the skipped frames; only the last one can bring a new picture."""
+    for extra in range(skip):
+        pair = both("Riverraid", noop_max=0, frame_skip=skip, max_num_frames_per_episode=32 + extra)
+        taken, new = compare(*pair, (3, 70), (None, 70))
+        assert taken == [-(-(32 + extra) // skip)] * 2
+        assert skip < 4 or new[0] == (extra == 0)
+
+
+def test_what_was_shown_before_stands_beside_the_only_new_screen():
+    """Which is the case at an end on the last of the skipped frames."""
+    raw = adv.atari.RawFrames(game("Riverraid", max_num_frames_per_episode=120), noop_max=0)
+    pair = raw.reset(seed=3)[0]
+    over = False
+    while not over:
+        before, (pair, _, terminated, over, _) = pair, raw.step(2)
+    assert over and not terminated
+    assert not np.array_equal(pair[0], before[1])
+    np.testing.assert_array_equal(grey(pair[1]), grey(before).max(0))
+
+
+def test_grey_is_one_rule_for_every_colour():
+    green, blue = np.meshgrid(np.arange(256), np.arange(256), indexing="ij")
+    for red in range(0, 256, 5):
+        colours = np.stack([np.full_like(green, red), green, blue], -1)
+        exact = (colours @ np.array([2989, 5870, 1140]) + 5000) // 10000
+        np.testing.assert_array_equal(grey(colours.astype(np.uint8)), exact)
+
+
+def test_grey_of_the_emulators_palettes():
+    ale, seen = ale_py.ALEInterface(), set()
+    ale.setLoggerMode(ale_py.LoggerMode.Error)
+    for rom in ("bank_heist", "jamesbond", "riverraid", "time_pilot", "space_invaders", "qbert"):
+        ale.loadROM(ale_py.roms.get_rom_path(rom))
+        ale.reset_game()
+        actions = ale.getMinimalActionSet()
+        for t in range(6):
+            for _ in range(10):
+                ale.act(actions[t % len(actions)])
+            colours = ale.getScreenRGB()
+            np.testing.assert_array_equal(grey(colours), ale.getScreenGrayscale(), err_msg=rom)
+            seen |= set(np.unique(colours.astype(int) @ [65536, 256, 1]).tolist())
+    assert len(seen) > 30
+
+
+def test_observations():
+    raw = adv.atari.RawFrames(game())
+    first, _ = raw.reset(seed=0)
+    kept = first.copy()
+    np.testing.assert_array_equal(first[0], first[1])  # there is only one screen
+    assert first in raw.observation_space and raw.observation_space.shape == (2, 210, 160, 3)
+    for _ in range(3):
+        second = raw.step(2)[0]
+    np.testing.assert_array_equal(first, kept)
+    assert (second != first).any() and (second[0] != second[1]).any()
+    np.testing.assert_array_equal(second[1], raw.unwrapped.ale.getScreenRGB())
+
+
+def test_they_are_recorded_in_the_spec():
+    env = adv.atari.ShrinkFrames(adv.atari.RawFrames(game(), noop_max=7), 42)
+    again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    same_bytes(again.reset(seed=2)[0], env.reset(seed=2)[0], "reset")
+    assert again.observation_space.shape == (42, 42)
+
+
+def frames_in_colour(n, **kwargs):
+    return AtariVectorEnv("pong", n, grayscale=False, img_height=210, img_width=160, num_threads=1, **kwargs)
+
+
+def test_around_ales_vector_environment():
+    """Every frame of its stacks is made grey and small; its own maximum of colours costs a few pixels."""
+    colour, own = frames_in_colour(2), AtariVectorEnv("pong", 2, num_threads=1)
+    shrunk = adv.atari.ShrinkFrames(frames_in_colour(2))
+    assert isinstance(shrunk, adv.atari.VectorShrinkFrames) and shrunk.single_observation_space.shape == (4, 84, 84)
+    outs = [env.reset(seed=1)[0] for env in (colour, shrunk, own)]
+    for t in range(12):
+        by_hand = np.stack([shrink(grey(row), 84) for row in outs[0]])
+        same_bytes(outs[1], by_hand, f"step {t}")
+        assert outs[1] in shrunk.observation_space
+        assert (outs[1] != outs[2]).mean() < 0.02
+        outs = [env.step(np.array([t % 6, 2]))[0] for env in (colour, shrunk, own)]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_around_a_vector_of_raw_frames(mode):
+    def make():
+        return adv.atari.RawFrames(game("Riverraid", max_num_frames_per_episode=24), noop_max=3)
+
+    inside = SyncVectorEnv([lambda: adv.atari.ShrinkFrames(make())] * 2, autoreset_mode=mode)
+    outside = adv.atari.ShrinkFrames(SyncVectorEnv([make] * 2, autoreset_mode=mode))
+    assert outside.observation_space == inside.observation_space
+    same_bytes(outside.reset(seed=4)[0], inside.reset(seed=4)[0], "reset")
+    ended = False
+    for t in range(9):
+        (one, *rest, info), (other, *others, more) = inside.step(np.array([2, 3])), outside.step(np.array([2, 3]))
+        same_bytes(one, other, f"step {t}")
+        assert all((a == b).all() for a, b in zip(rest, others, strict=True))
+        ended |= rest[2].any()
+        for row in np.flatnonzero(info.get("_final_obs", np.zeros(2, bool))):
+            same_bytes(info["final_obs"][row], more["final_obs"][row], f"the end of row {row}")
+        if mode == AutoresetMode.DISABLED and rest[2].any():
+            options = {"reset_mask": rest[2]}
+            same_bytes(outside.reset(options=dict(options))[0], inside.reset(options=dict(options))[0], "again")
+    assert ended
+
+
+def test_final_observations_of_ales_vector_environment():
+    kwargs = {"autoreset_mode": AutoresetMode.SAME_STEP, "max_num_frames_per_episode": 40}
+    colour, shrunk = frames_in_colour(2, **kwargs), adv.atari.ShrinkFrames(frames_in_colour(2, **kwargs))
+    colour.reset(seed=1), shrunk.reset(seed=1)
+    for _ in range(20):
+        info, other = colour.step(np.zeros(2, int))[4], shrunk.step(np.zeros(2, int))[4]
+        if "final_obs" in info:
+            break
+    same_bytes(other["final_obs"], np.stack([shrink(grey(row), 84) for row in info["final_obs"]]), "the end")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: adv.atari.RawFrames(gym.make("CartPole-v1")), "made with frameskip=1"),
+        (lambda: adv.atari.RawFrames(gym.make("ALE/Pong-v5")), "made with frameskip=1"),
+        (lambda: adv.atari.RawFrames(game(), noop_max=-1), "noop_max must be"),
+        (lambda: adv.atari.RawFrames(game(), frame_skip=0), "frame_skip must be"),
+        (lambda: adv.atari.ShrinkFrames(gym.make("ALE/Pong-v5")), "takes screens in colour"),
+        (lambda: adv.atari.ShrinkFrames(AtariVectorEnv("pong", 1)), "takes screens in colour"),
+        (lambda: adv.atari.ShrinkFrames(adv.atari.RawFrames(game()), 0), "size must be"),
+    ],
+)
+def test_errors(make, message):
+    with pytest.raises(adv.AdvWrappersError, match=message):
+        make()

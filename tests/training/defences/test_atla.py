@@ -1,0 +1,97 @@
+"""The states of a recurrent agent: what attacks and the adversary's game look at is what the agent acts with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from adv_wrappers.adversaries import SARL
+from adv_wrappers.attacks.max_diff import MaxDiff
+
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("sb3_contrib")
+
+from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
+
+from adv_wrappers.training.agent import train_agent
+from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+
+SMALL = {
+    "num_envs": 3, "phase": 48, "checks": 1, "episodes": 1, "scale": "victim", "env_kwargs": {"max_episode_steps": 12},
+    "settings": {"n_steps": 16, "n_epochs": 2, "learning_rate": 1e-2, "policy_kwargs": {"lstm_hidden_size": 8}},
+    "adversary_settings": {"n_steps": 16, "n_epochs": 1},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SeenByMaxDiff(MaxDiff):
+    """MaxDiff that notes the states of the victim that it attacks, and what the victim answers there."""
+
+    name: ClassVar[str] = "test-seen-by-max-diff"
+    seen: ClassVar[list] = []
+
+    def __call__(self, x, context):
+        shown = super().__call__(x, context)
+        self.seen.append((context.state(self.victim), context.bind(self.victim).params(shown).detach()))
+        return shown
+
+
+def test_an_attack_looks_at_the_state_that_the_agent_acts_with(monkeypatch):
+    """Over four rollouts, in which the networks and the normaliser change and episodes end in the middle."""
+    at_step, acted = [], []
+    reset, step, add = AgentVecEnv.reset, AgentVecEnv.step_wait, RecurrentRolloutBuffer.add
+
+    def noted(call):
+        def wrapper(self):
+            out = call(self)
+            at_step.append(SeenByMaxDiff.seen[-1])  # of the new observations, after those that end an episode
+            return out
+
+        return wrapper
+
+    def added(self, obs, action, reward, starts, value, log_prob, lstm_states):
+        acted.append((lstm_states.pi, starts.copy(), action[:, 0].copy(), log_prob.clone(), self.pos))
+        return add(self, obs, action, reward, starts, value, log_prob, lstm_states=lstm_states)
+
+    SeenByMaxDiff.seen.clear()
+    monkeypatch.setattr(AgentVecEnv, "reset", noted(reset))
+    monkeypatch.setattr(AgentVecEnv, "step_wait", noted(step))
+    monkeypatch.setattr(RecurrentRolloutBuffer, "add", added)
+    attack = SeenByMaxDiff(steps=1)
+    train_agent("CartPole-v1", attack, 0.3, 4 * 48, "recurrent-ppo", **SMALL)
+    ends = [starts.any() for _, starts, *_ in acted]
+    assert len(acted) == 64 and len(at_step) == 65 and any(ends[20:]) and not all(ends[20:])
+    for (states, params), (lstm, starts, actions, log_prob, place) in zip(at_step, acted, strict=False):
+        for ours, theirs in zip(states, lstm, strict=False):
+            kept = theirs.transpose(0, 1) * torch.as_tensor(1.0 - starts)[:, None, None]
+            torch.testing.assert_close(ours, kept.float(), rtol=1e-4, atol=1e-5)
+        if place:  # the first observation of a rollout was attacked before the networks changed
+            known = params.log_softmax(-1)[torch.arange(3), torch.as_tensor(actions).long()]
+            torch.testing.assert_close(known, log_prob, rtol=1e-4, atol=1e-5)
+    begun = [state[0].abs().sum((1, 2)) == 0 for state, _ in at_step[:-1]]
+    assert all(np.array_equal(zero, starts) for zero, (_, starts, *_) in zip(begun, acted, strict=True))
+
+
+@pytest.mark.parametrize("adversary", ["pa-ad", SARL()])
+def test_the_agent_remembers_in_the_phase_of_the_adversary(adversary, monkeypatch):
+    states = []
+    step = VecAdversaryEnv.step_async
+
+    def stepped(self, actions):
+        live = self.config.victim
+        states.append((self.runner.state, self.engine.hidden_state(live), self._lengths.copy()))
+        step(self, actions)
+
+    monkeypatch.setattr(VecAdversaryEnv, "step_async", stepped)
+    train_agent("CartPole-v1", adversary, 0.3, 2 * 48, "recurrent-ppo", **SMALL)
+    assert len(states) == 32
+    for own, of_attack, lengths in states:
+        assert np.array_equal(own[0].abs().sum((1, 2)) > 0, lengths > 0)  # zero where an episode begins, and only there
+        if adversary == "pa-ad":  # whose attacks look at the victim
+            assert all(torch.equal(a, b) for a, b in zip(own, of_attack, strict=True))
+    assert any((lengths == 0).any() for *_, lengths in states[1:])

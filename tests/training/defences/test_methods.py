@@ -1,0 +1,18 @@
+"""Every robust loss that has a name can be made by it, and told apart in JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("stable_baselines3")
+
+from adv_wrappers.core.json_values import decode
+from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
+
+
+@pytest.mark.parametrize("method", [*POLICY_METHODS.values(), *Q_METHODS.values(), *ACTOR_METHODS.values()])
+def test_a_method_survives_json(method):
+    value = method()
+    assert decode(json.loads(json.dumps(value.to_dict()))) == value

@@ -1,0 +1,336 @@
+"""resilience and robustness: what is measured, what a folder keeps of it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import adv_wrappers as adv
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
+from adv_wrappers.training.resilience import measurement as one_resilience_measurement
+from adv_wrappers.training.resilience import measurement as resilience_stop_rule
+from tests.evaluation.agents import balancing, short, uncopied
+
+pytest.importorskip("stable_baselines3")
+
+from adv_wrappers.training.resilience.measurement import worst_action_of
+from adv_wrappers.training.resilience.resilience import resilience, robustness
+
+# its environments and agents are functions, which folders cannot tell apart
+pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
+
+SHORT = "tests/Short-v0"  # CartPole of 30 steps
+DQN = "zoo:cartpole-dqn"
+QUICK: dict[str, Any] = {
+    "steps": 128, "episodes": 5, "checks": 2, "check_episodes": 3, "num_envs": 4, "n_steps": 16, "batch_size": 32,
+    "n_epochs": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A measurement, its folder, and what it reported."""
+    out, seen = tmp_path_factory.mktemp("measured") / "out", []
+    found = resilience(
+        DQN,
+        SHORT,
+        2.0,
+        transfer="zoo:cartpole-ppo",
+        by="policy",
+        out=out,
+        progress=lambda *at: seen.append(at),
+        **QUICK,
+    )
+    return found, out, seen
+
+
+def test_it_agrees_with_an_evaluation(finished: Any) -> None:
+    found, out, _ = finished
+    report = adv.evaluate(DQN, SHORT, [found.adversary, f"learned:card={out / 'adversary'}"], episodes=5, seed=0)
+    clean, *attacked = report.threats
+    assert found.clean_returns.tolist() == clean["returns"] and found.r_max == max(clean["returns"]) == 30
+    assert found.episode_seeds == report.episode_seeds
+    for row in attacked:
+        assert found.returns.tolist() == row["returns"] and found.test.lengths.tolist() == row["lengths"]
+        shares = found.test.perturbations / found.test.lengths
+        assert shares.tolist() == row["attacked_fractions"]
+        assert found.mean_regret == 30 - row["mean_return"] and found.nominal_regret == pytest.approx(row["regret"])
+    assert found.adversary.observe == "state+action"
+
+
+def test_the_histogram_has_every_perturbation_once(finished: Any) -> None:
+    found = finished[0]
+    assert found.histogram.sum() == found.test.perturbations.sum() > 0
+    assert len(found.histogram) == found.test.lengths.max() and found.histogram.max() <= 5
+
+
+def test_the_training_is_its_file(finished: Any) -> None:
+    found, out, seen = finished
+    rows = [line.split(",") for line in (out / "training.csv").read_text().splitlines()]
+    assert rows[0] == ["steps", "return", "perturbations", "length"] and len(rows) - 1 == len(found.training) > 5
+    columns = (found.training.steps, found.training.returns, found.training.perturbations, found.training.lengths)
+    for i, column in enumerate(columns):
+        assert [float(row[i]) for row in rows[1:]] == column.tolist()
+    assert found.best_return == found.training.returns.min() == 30 - found.max_regret
+    assert (found.training.costs == 2 * found.training.perturbations).all()
+    assert found.steps == 128 and found.seconds > 0 and not found.stopped
+    assert seen[0] == ("clean episodes", 0, 5) and ("training", 64, 128) in seen and ("test", 5, 5) in seen
+
+
+def test_another_victim_is_attacked_by_the_same_adversary(finished: Any) -> None:
+    found = finished[0]
+    (row,) = found.transfer
+    assert row.victim["ref"] == "zoo:cartpole-ppo" and len(row.test) == 5 and row.test.r_max == 30
+    report = adv.evaluate("zoo:cartpole-ppo", SHORT, episodes=5, seed=0)
+    assert row.clean_returns.tolist() == report.threats[0]["returns"]
+    aimed = adv.Learned(
+        found.adversary.director,
+        found.adversary.actor.open().against(adv.load_victim("zoo:cartpole-ppo")),
+        observe="state+action",
+    )
+    attacked = adv.evaluate("zoo:cartpole-ppo", SHORT, [aimed], episodes=5, seed=0).threats[1]
+    assert row.test.returns.tolist() == attacked["returns"]
+
+
+def test_what_is_finished_is_not_measured_again(finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, out, _ = finished
+
+    def fail(*given: Any, **more: Any) -> None:
+        raise AssertionError("measured again")
+
+    for name in ("train_director", "Player"):
+        monkeypatch.setattr(one_resilience_measurement, name, fail)
+    again = resilience(DQN, SHORT, 2.0, transfer="zoo:cartpole-ppo", by="policy", out=out, **QUICK)
+    assert again.to_dict() == found.to_dict() and again.adversary.sha256 == found.adversary.sha256
+    fewer = resilience(DQN, SHORT, 2.0, by="policy", out=out, **QUICK)
+    assert fewer.transfer == () and fewer.test.returns.tolist() == found.test.returns.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cost": 1.0}, r"holds another measurement, with cost 2\.0 and not 1\.0"),
+        ({"seed": 1}, r"with seed 0 and not 1"),
+        ({"episodes": 6}, r"with episodes 5 and not 6"),
+        ({"by": None}, r"with actor\.how\.by 'policy' and not 'q'"),
+    ],
+)
+def test_the_folder_of_another_measurement_is_refused(finished: Any, change: Any, message: str) -> None:
+    given = {"cost": 2.0, "by": "policy", **QUICK, **change}
+    with pytest.raises(ValueRangeError, match=message):
+        resilience(DQN, SHORT, out=finished[1], **given)
+
+
+def test_more_steps_go_on_and_are_tested_again(tmp_path: Any) -> None:
+    first = resilience(DQN, SHORT, out=tmp_path, **QUICK)
+    more = resilience(DQN, SHORT, out=tmp_path, **{**QUICK, "steps": 256})
+    before = len(first.training)
+    assert more.steps == 256 and more.training.returns[:before].tolist() == first.training.returns.tolist()
+    assert more.training.steps is not None and len(more.training) > before and more.training.steps[before] > 128
+    assert more.seconds > first.seconds
+
+
+class Interrupted(Exception):
+    """Somebody stops the process."""
+
+
+@pytest.mark.parametrize("at", [("training", 64), ("test", 5)])
+def test_an_interrupted_measurement_goes_on(tmp_path: Any, at: tuple[str, int]) -> None:
+    def interrupt(*seen: Any) -> None:
+        if seen[:2] == at:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        resilience(DQN, SHORT, out=tmp_path, progress=interrupt, **QUICK)
+    stored = json.loads((tmp_path / "state.json").read_text())["result"]
+    assert len(stored["clean_returns"]) == 5 and ("training" in stored) == (at[0] == "test")
+    assert not (tmp_path / "resilience.json").exists()
+    seen: list[Any] = []
+    found = resilience(DQN, SHORT, out=tmp_path, progress=lambda *at: seen.append(at), **QUICK)
+    assert ("clean episodes", 0, 5) not in seen and (("training", 128, 128) in seen) == (at[0] == "training")
+    steps = found.training.steps
+    assert steps is not None and (np.diff(steps) >= 0).all() and steps[-1] <= 128 and len(found.test) == 5
+
+
+def test_a_damaged_folder_is_named(tmp_path: Any) -> None:
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(CardError, match=r"cannot read .*state\.json as the state of a training"):
+        resilience(DQN, SHORT, out=tmp_path, **QUICK)
+
+
+def test_the_stop_rule_ends_a_training_and_a_second_call_keeps_it(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("WINDOW", 2), ("STABLE", 2), ("TOLERANCE", 100.0), ("REGRET_SHARE", 1.0)):
+        monkeypatch.setattr(resilience_stop_rule, name, value)
+    given = {**QUICK, "steps": 2048, "checks": 1, "stop": True, "out": tmp_path}
+    found = resilience(DQN, SHORT, **given)
+    assert found.stopped and found.steps < 2048 and len(found.training) >= 4
+    stored = json.loads((tmp_path / "state.json").read_text())
+    del stored["result"]["asked"]
+    (tmp_path / "state.json").write_text(json.dumps(stored))
+    again = resilience(DQN, SHORT, **given)
+    assert again.stopped and again.steps == found.steps and len(again.training) == len(found.training)
+    alone = resilience(DQN, SHORT, **{**given, "out": None})  # the same training
+    assert alone.stopped and alone.steps == found.steps and alone.returns.tolist() == found.returns.tolist()
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_robustness_has_a_budget(hard: bool, tmp_path: Any) -> None:
+    found = robustness(DQN, SHORT, 2, hard, 0.5, out=tmp_path, **QUICK)
+    spent = found.test.perturbations
+    assert found.adversary is not None and found.adversary.observe == "state+action+spent"
+    assert found.budget == 2 and found.hard is hard and found.about["budget"] == 2
+    assert found.within_budget == (spent <= 2).mean()
+    assert found.training.perturbations.max() > 2  # at a cost
+    beyond = np.maximum(found.training.perturbations - 2, 0)
+    late = 10 if hard else 0.5 * 2
+    assert (found.training.costs == 0.5 * (found.training.perturbations - beyond) + late * beyond).all()
+    if hard:
+        assert spent.max() <= 2 and (found.test.costs == 0.5 * spent).all()
+        threats = [found.adversary, f"learned:card={tmp_path / 'adversary'}"]  # it keeps its timing, in its card too
+        for row in adv.evaluate(DQN, SHORT, threats, episodes=5).threats[1:]:
+            assert row["returns"] == found.returns.tolist()
+    again = robustness(DQN, SHORT, 2, hard, 0.5, out=tmp_path, **{**QUICK, "steps": 384})
+    assert again.steps == 384 and again.adversary is not None
+    assert again.adversary.when == (adv.AtMost(2) if hard else None)
+
+
+def test_the_algorithm_of_the_paper() -> None:
+    given = {"steps": 300, "episodes": 2, "checks": 1, "check_episodes": 2, "learning_starts": 100, "train_freq": 20}
+    found = resilience(DQN, SHORT, algorithm="dqn", **given)
+    assert found.steps == 300 and len(found.training) >= 10 and found.about["settings"]["learning_starts"] == 100
+
+
+def test_the_literal_reward_and_every_action() -> None:
+    found = resilience(DQN, SHORT, terminal=True, induce="any", r_max=40, **QUICK)
+    assert found.r_max == 40 and found.mean_regret == pytest.approx(40 - found.returns.mean())
+    assert found.nominal_regret == pytest.approx(30 - found.returns.mean())
+    assert found.about["terminal"] and found.about["actor"]["type"] == "induce"
+
+
+@pytest.mark.parametrize(
+    "how", ["max-diff:eps=0.3", adv.MaxDiff(), adv.ThreatModel("observation", adv.MaxDiff(), adv.Linf(0.3))]
+)
+def test_any_attack_can_be_timed(how: Any) -> None:
+    within = adv.Linf(0.3) if isinstance(how, Perturbation) else None
+    found = resilience("zoo:cartpole-a2c", SHORT, how=how, within=within, **{**QUICK, "steps": 64, "checks": 1})
+    assert found.adversary is not None and found.adversary.on == "observation"
+    assert found.adversary.within == adv.Linf(0.3) and 0 < found.test.perturbations.sum() < found.test.lengths.sum()
+
+
+def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
+    victim, other = balancing(), balancing("q")
+    kept = {**QUICK, "steps": 64, "checks": 1}
+    found = resilience(victim, short, how=adv.WorstAction(other), r_max=np.float64(40), **kept)
+    assert found.victim["ref"] is None and found.env["id"] == "short" and found.mean_perturbations is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"cost": -1}, ValueRangeError, r"cost must be a finite number from 0 to 1e\+12, got -1"),
+        ({"r_max": "high"}, ValueRangeError, "r_max must be a finite number"),
+        ({"r_max": 29}, ValueRangeError, "r_max must be at least the highest clean return, 30, got 29"),
+        ({"steps": 0}, ValueRangeError, "steps must be an integer from 1 to 1000000000000, got 0"),
+        ({"episodes": 0}, ValueRangeError, "episodes must be an integer from 1 to 1000000"),
+        ({"check_episodes": 1.5}, ValueRangeError, "check_episodes must be an integer"),
+        ({"seed": -1}, ValueRangeError, "seed must be an integer from 0"),
+        ({"test_seed": "a"}, ValueRangeError, "test_seed must be an integer"),
+        ({"induce": "best"}, ValueRangeError, "induce must be 'worst' or 'any', got 'best'"),
+        ({"induce": "any", "by": "q"}, ThreatError, "induce='any' leaves it to the adversary"),
+        ({"how": "max-diff:eps=0.1", "by": "q"}, ThreatError, "by= chooses what is induced, and so does how="),
+        ({"how": "max-diff:eps=0.1", "induce": "any"}, ThreatError, "induce= chooses what is induced, and so does how"),
+        ({"algorithm": "sac"}, ThreatError, "algorithm must be one of 'ppo', 'a2c', 'dqn', got 'sac'"),
+        ({"when": adv.Every(2), "eps": 0.1}, ThreatError, "eps, when cannot be set here: how= is a threat with its"),
+        ({"how": "max-diff"}, BudgetError, "max-diff needs a budget"),
+        ({"how": adv.ThreatModel("observation", adv.Noise(), adv.Linf(0.1), at="x")}, ThreatError, "threat at 'x'"),
+        (
+            {"how": adv.ThreatModel("observation", adv.Noise(), adv.Linf(0.1), lambda x, context: x[:, 0] > 0)},
+            ThreatError, "the timing of how= must be one such as",
+        ),
+        ({"transfer": ["zoo:hopper-ppo"]}, VictimError, "is for observation space"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_before_anything_is_trained(
+    given: Any, error: Any, message: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_resilience_measurement, "train_director", None)
+    with pytest.raises(error, match=message):
+        resilience(DQN, SHORT, out=tmp_path, **{**QUICK, **given})
+
+
+@pytest.mark.parametrize("budget", [0, 2.5, "5", True, None])
+def test_a_budget_is_a_whole_number(budget: Any) -> None:
+    with pytest.raises(ValueRangeError, match="budget must be an integer from 1 to 1000000000"):
+        robustness(DQN, SHORT, budget, **QUICK)
+
+
+def test_continuous_actions_cannot_be_named() -> None:
+    with pytest.raises(VictimError, match="induce names one of several discrete actions"):
+        resilience("zoo:hopper-ppo", "Hopper-v5", induce="any", **QUICK)
+
+
+def test_the_worst_action_needs_an_opinion() -> None:
+    victim = balancing()
+    with pytest.raises(VictimError, match=r"has neither: approximate them with imitate\(victim, env\)"):
+        resilience(victim, short, **QUICK)
+    assert worst_action_of(victim, short, "policy") == adv.WorstAction(victim, "policy", other=True)
+    assert worst_action_of(balancing("q"), short).by == "q"
+    hopper = adv.load_victim("zoo:hopper-ppo")
+    assert worst_action_of(hopper, lambda: gym.make("Hopper-v5"), "policy") == adv.WorstAction(hopper, "policy")
+
+
+def test_a_state_value_is_looked_up_in_the_environment() -> None:
+    victim = adv.load_victim("zoo:cartpole-ppo")
+    found = resilience(victim, SHORT, **{**QUICK, "steps": 64, "checks": 1})
+    how = found.about["actor"]["how"]
+    assert (how["by"], how["other"]) == ("successor", True)
+    every = adv.ThreatModel("action", adv.WorstAction(victim, "successor", other=True))
+    assert adv.evaluate(victim, SHORT, [every], episodes=5).threats[1]["action_change"] == 1
+
+
+class Forgetful(gym.Wrapper[Any, Any, Any, Any]):
+    """Draws from a generator that no snapshot knows."""
+
+    def step(self, action: Any) -> Any:
+        obs, *rest = self.env.step(action)
+        return obs + np.random.uniform(size=obs.shape).astype(obs.dtype), *rest
+
+
+def test_an_environment_that_does_not_repeat_is_refused() -> None:
+    with pytest.raises(SnapshotError, match="does not repeat: step 1 after a restore has another observation"):
+        resilience("zoo:cartpole-a2c", lambda: Forgetful(gym.make(SHORT)), **QUICK)
+
+
+def test_an_environment_that_cannot_be_saved_is_replayed() -> None:
+    few = {**QUICK, "steps": 64, "checks": 1}
+    plain = resilience("zoo:cartpole-ppo", lambda: gym.make("CartPole-v1", max_episode_steps=12), **few)
+    with pytest.warns(RuntimeWarning, match="replaying its episode"):
+        found = resilience("zoo:cartpole-ppo", lambda: uncopied(12), **few)
+    assert found.about["actor"]["how"]["by"] == "successor"
+    assert found.returns.tolist() == plain.returns.tolist()
+    assert found.test.perturbations.tolist() == plain.test.perturbations.tolist()
+
+
+def test_threats_with_a_timing_of_their_own_keep_it() -> None:
+    threat = adv.ThreatModel("action", adv.WorstAction(), when=adv.Window(0, 3))
+    found = robustness(DQN, SHORT, 2, True, how=threat, **{**QUICK, "steps": 64, "checks": 1})
+    assert found.histogram[3:].sum() == 0 and found.test.perturbations.max() <= 2
+    assert torch.is_tensor(found.adversary.director(torch.zeros(1, 7))) if found.adversary else False
+
+
+@pytest.mark.slow
+def test_no_trained_adversary_beats_the_exact_optimum() -> None:
+    found = resilience(DQN, "CartPole-v1", steps=6144, episodes=6, checks=3, check_episodes=6, num_envs=16)
+    best = fewest_perturbations(DQN, "CartPole-v1", found.episode_seeds, lowest_reward=1.0)
+    totals = found.returns + found.test.perturbations
+    assert best.finished.all() and (totals >= best.objective).all()
+    assert totals.mean() < 18  # an adversary that attacks at every step has about 19

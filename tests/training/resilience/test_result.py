@@ -1,0 +1,106 @@
+"""Results of resilience and robustness: their figures, Table 6, their files and plots."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.training.resilience.result import TABLE_COLUMNS, AttackedEpisodes, Resilience, Robustness, TransferRow
+
+
+def episodes(returns: list[float], attacks: list[int], steps: list[int] | None = None) -> AttackedEpisodes:
+    kept = None if steps is None else np.array(steps)
+    lengths, costs = np.array(returns, np.int64), 2.0 * np.array(attacks)
+    return AttackedEpisodes(np.array(returns, np.float64), np.array(attacks, np.int64), lengths, costs, 500.0, kept)
+
+
+OTHER = {"ref": None, "fingerprint": "b", "select": "mode"}
+GIVEN: dict[str, Any] = {
+    "adversary": None, "victim": {"ref": "zoo:somebody", "fingerprint": "a", "select": "mode"},
+    "env": {"id": "CartPole-v1", "kwargs": {}}, "r_max": 500.0, "test": episodes([9.0, 11.0], [5, 6]),
+    "training": episodes([400.0] + [8.0] * 50 + [10.0] * 50, [90] + [7] * 50 + [5] * 50, [*range(101)]),
+    "clean_returns": np.array([500.0, 480.0]), "histogram": np.array([2, 0, 1]),
+    "transfer": (TransferRow(OTHER, episodes([100.0], [50]), np.array([300.0])),), "steps": 640, "seconds": 2.5,
+    "stopped": False, "episode_seeds": (3, 4), "about": {"cost": 2.0}, "versions": {"python": "3"},
+}  # fmt: skip
+RESULT = Resilience(**GIVEN)
+ROBUST = Robustness(**{**GIVEN, "transfer": ()}, budget=5, hard=True)
+
+
+def test_figures_of_the_test_and_of_the_training() -> None:
+    assert (RESULT.mean_regret, RESULT.mean_perturbations, RESULT.mean_cost) == (490.0, 5.5, 11.0)
+    assert RESULT.test.mean_total == 21.0 and RESULT.test.best_return == 9.0 and RESULT.test.max_regret == 491.0
+    assert RESULT.max_regret == 492.0 and RESULT.best_return == 8.0  # of the training, as the paper's
+    assert RESULT.nominal_regret == 480.0
+    assert RESULT.training.last(100).mean_perturbations == 6.0 and RESULT.training.last(100).steps is not None
+    assert len(RESULT.training.last(1000)) == 101
+    assert ROBUST.within_budget == 0.5
+
+
+def test_a_training_without_an_episode_has_no_figures() -> None:
+    none = dataclasses.replace(RESULT, training=episodes([], [], []))
+    assert none.max_regret is None and none.best_return is None and none.rows()[0][1:4] == ["-", "-", "-"]
+
+
+def test_table_6() -> None:
+    table = RESULT.table()
+    assert tuple(column.header for column in table.columns) == TABLE_COLUMNS
+    own, other = RESULT.figures()
+    assert (own["max_regret"], own["transfer"], own["training_perturbations"]) == (492.0, False, 6.0)
+    assert (other["max_regret"], other["transfer"], other["return_and_cost"]) == (None, True, 200.0)
+    assert RESULT.rows() == [
+        ["zoo:somebody", "492.0", "491.0", "6", "490.0", "5.5", "11", "21"],
+        ["victim (transfer)", "-", "-", "-", "400.0", "50", "100.0", "200.0"],
+    ]
+    assert "resilience of zoo:somebody on CartPole-v1, 2 episodes" in str(RESULT)
+    assert "robustness of zoo:somebody on CartPole-v1 at 5 perturbations (hard), 2 episodes" in str(ROBUST)
+    assert "(soft)" in str(dataclasses.replace(ROBUST, hard=False))
+
+
+@pytest.mark.parametrize("result", [RESULT, ROBUST])
+def test_a_file_holds_everything(result: Resilience, tmp_path: Path) -> None:
+    result.to_json(tmp_path / "r.json")
+    again = type(result).from_json(tmp_path / "r.json")
+    assert again.to_dict() == result.to_dict() == json.loads((tmp_path / "r.json").read_text())
+    assert again.training.steps is not None and again.test.steps is None
+    assert again.test.perturbations.dtype == np.int64 and again.returns.dtype == np.float64
+    if isinstance(result, Robustness):
+        assert isinstance(again, Robustness) and (again.budget, again.hard) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "robustness"}, "expected the result of resilience, got that of 'robustness'"),
+        ({"kind": None}, "got that of None"),
+        ({"test": None}, "expected the result of resilience with its attributes"),
+        ({"transfer": [3]}, "expected the result of resilience with its attributes"),
+    ],
+)
+def test_another_file_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({**RESULT.to_dict(), **change}))
+    with pytest.raises(ValueRangeError, match=message):
+        Resilience.from_json(tmp_path / "r.json")
+    (tmp_path / "r.json").write_text("{")
+    with pytest.raises(ValueRangeError, match=r"cannot read a result from .*r\.json"):
+        Resilience.from_json(tmp_path / "r.json")
+
+
+def test_a_budget_that_is_missing_is_named() -> None:
+    data = {key: value for key, value in ROBUST.to_dict().items() if key != "budget"}
+    with pytest.raises(ValueRangeError, match=r"expected the result of robustness with its attributes.*budget"):
+        Robustness.from_dict(data)
+
+
+def test_plots(tmp_path: Path) -> None:
+    RESULT.plot_training(tmp_path / "training.png")
+    RESULT.plot_histogram(tmp_path / "histogram.png")
+    assert all(path.read_bytes()[1:4] == b"PNG" for path in tmp_path.iterdir()) and len([*tmp_path.iterdir()]) == 2
+    with pytest.raises(ValueRangeError, match="a picture is written as"):
+        RESULT.plot_training(tmp_path / "training.jpg")

@@ -1,0 +1,632 @@
+"""Training an adversary: a few steps of it, its folder, going on after a kill, and the arguments that cannot work."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import adv_wrappers as adv
+from adv_wrappers.adversaries.learned import Learned
+from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.episodes import SEED_OFFSET
+from tests.evaluation.agents import short
+from tests.rigs import RIGS, ReplayEnv
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3 import PPO
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+from adv_wrappers.training import folder as training_folder
+from adv_wrappers.training.adversary import ALGORITHMS, strongest_form, train_adversary
+from adv_wrappers.training.folder import TrainingFolder
+from adv_wrappers.training.resilience.dqn import PrioritizedDQN
+from adv_wrappers.training.sb3_vec_env import Sb3Adapter
+from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
+
+SHORT = "tests/Short-v0"  # CartPole of 30 steps
+QUICK = {"num_envs": 4, "checks": 2, "episodes": 3, "n_steps": 16, "batch_size": 32, "n_epochs": 2}
+
+
+@pytest.mark.parametrize("kind", ["sa-rl", "pa-ad"])
+def test_what_is_trained_is_a_threat(kind, tmp_path):
+    received = []
+    learned = train_adversary(
+        kind,
+        SHORT,
+        "zoo:cartpole-a2c",
+        0.05,
+        128,
+        out=tmp_path,
+        progress=lambda *at: received.append(at),
+        **QUICK,
+    )
+    assert isinstance(learned, Learned) and learned.within == adv.Linf(0.05)
+    assert [steps for steps, _ in received] == [64, 128] and all(0 < left <= 60 for _, left in received)
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert [point["mean_return"] for point in state["record"]] == [left for _, left in received]
+    kept = json.loads((tmp_path / "card.json").read_text())["training"]["checkpoints"]
+    assert kept[-1]["mean_return"] == min(left for _, left in received)
+    threat = adv.ThreatModel("observation", learned, adv.Linf(0.05))
+    again = adv.ThreatModel.from_dict(json.loads(json.dumps(threat.to_dict())), adv.load_victim)
+    x = torch.randn(5, 4)
+    assert torch.equal(again.how.director(x), learned.director(x)) and again.how.sha256 == learned.sha256
+    report = adv.evaluate("zoo:cartpole-a2c", SHORT, [again], episodes=2)
+    assert report.threats[1]["linf"] <= 0.05 + 1e-6 and report.threats[1]["attacked_fraction"] == 1
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_episodes_that_chose_the_checkpoint_are_not_for_scoring(kept, tmp_path):
+    out = tmp_path if kept else None
+    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, seed=3, out=out, **QUICK)
+    chosen, apart = (adv.evaluate("zoo:cartpole-a2c", SHORT, [learned], 4, seed) for seed in (SEED_OFFSET + 3, 3))
+    assert [warning for warning in chosen.warnings if "was chosen on 3 of the 4 episodes" in warning]
+    assert not [warning for warning in apart.warnings if "was chosen on" in warning]
+
+
+def test_a_training_that_was_killed_goes_on(tmp_path):
+    arguments = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05)
+    train_adversary(*arguments, 64, out=tmp_path, **QUICK)
+    before = json.loads((tmp_path / "state.json").read_text())["record"]
+    received = []
+    train_adversary(*arguments, 192, out=tmp_path, progress=lambda steps, left: received.append(steps), **QUICK)
+    record = json.loads((tmp_path / "state.json").read_text())["record"]
+    assert record[: len(before)] == before and received[0] > 64 and record[-1]["steps"] == 192
+    with pytest.warns(RuntimeWarning, match="holds a training of 192 steps, more than the 64 asked for"):
+        train_adversary(*arguments, 64, out=tmp_path, **QUICK)
+    train_adversary(*arguments, 150, out=tmp_path, **QUICK)  # 150 steps end with the rollout that 192 do: no warning
+
+
+def records(folder):
+    return {
+        form: [row["mean_return"] for row in json.loads((folder / form / "state.json").read_text())["record"]]
+        for form in ("direction", "target")
+    }
+
+
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_both_forms_are_trained_and_the_stronger_is_kept(workers, tmp_path):
+    given, received = ("pa-ad", short, "zoo:cartpole-a2c", 0.2, 64), []
+    how = {"form": "both", "out": tmp_path, "workers": workers, **QUICK}
+    learned = train_adversary(*given, progress=lambda *at: received.append(at), **how)
+    left = records(tmp_path)
+    assert [steps for steps, _ in received] == [64, 128]
+    assert [mean for _, mean in received] == [*left["direction"], *left["target"]]
+    best = min(left, key=lambda form: min(left[form]))
+    kept = Learned(card=str(tmp_path / best))
+    assert learned.card == str(tmp_path) and learned.sha256 == kept.sha256 and learned.actor.form == best
+    assert json.loads((tmp_path / "card.json").read_text())["forms"] == {form: min(left[form]) for form in left}
+    for form in left:  # each is what a training of its own is
+        alone = train_adversary(*given, form=form, **QUICK)
+        assert alone._weights != learned._weights
+        assert alone.director.fingerprint_of_weights() == Learned(card=str(tmp_path / form)).sha256
+    again = train_adversary(*given[:4], 128, progress=lambda *at: received.append(at), **how)
+    assert [steps for steps, _ in received[2:]] == [128, 256] and again.card == learned.card
+    assert all(now[: len(left[form])] == left[form] for form, now in records(tmp_path).items())
+
+
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_both_forms_without_a_folder(workers):
+    received = []
+    learned = train_adversary(
+        "pa-ad",
+        short,
+        "zoo:cartpole-a2c",
+        0.2,
+        64,
+        form="both",
+        progress=lambda *at: received.append(at),
+        workers=workers,
+        **QUICK,
+    )
+    means = [mean for _, mean in received]
+    assert len(means) == 2 and learned.actor.form == ("direction", "target")[means.index(min(means))]
+
+
+@pytest.mark.parametrize("folder", [None, "out"])
+def test_forms_are_compared_by_the_score_that_checkpoints_are(folder, tmp_path, monkeypatch):
+    scores = {"direction": 5.0, "target": 3.0}
+    made = {}
+    for form, returned in (("direction", 1.0), ("target", 2.0)):  # the form with the higher return attacks less
+        learned = train_adversary("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 64, form=form, **{**QUICK, "checks": 1})
+        record = {"checkpoints": [{"steps": 64, "mean_return": returned, "score": scores[form]}]}
+        learned.director.record = record
+        made[form] = learned if folder is None else learned.save(tmp_path / form, adv.Linf(0.05), record)
+    found = strongest_form(made, None if folder is None else tmp_path)
+    assert found.actor.form == "target"
+    if folder is not None:
+        assert json.loads((tmp_path / "card.json").read_text())["forms"] == scores
+
+
+def test_one_form_does_not_write_over_the_stronger_of_both(tmp_path):
+    given = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 64)
+    learned = train_adversary(*given, form="both", out=tmp_path, **QUICK)
+    with pytest.raises(ValueRangeError, match="belongs to something else"):
+        train_adversary(*given, form=learned.actor.form, out=tmp_path, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "error", "match"),
+    [
+        ("pa-ad", "best", ValueRangeError, "'direction', 'target' or 'both', got 'best'"),
+        ("sa-rl", "both", ThreatError, "sa-rl has none"),
+        (adv.PAAD(form="target"), "both", ThreatError, "given beside an actor with form='target'"),
+        ("pa-ad-action", "both", ValueRangeError, "discrete actions have no direction"),
+    ],
+)
+def test_forms_that_there_are_not(kind, form, error, match, tmp_path):
+    with pytest.raises(error, match=match):
+        train_adversary(kind, SHORT, "zoo:cartpole-dqn", 0.05, 64, form=form, out=tmp_path, **QUICK)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
+    given = (SHORT, "zoo:cartpole-a2c", 0.05, 64)
+    train_adversary("sa-rl", *given, out=tmp_path, **QUICK)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ValueRangeError, match="something else than a training of both forms"):
+        train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
+    (tmp_path / "card.json").write_text("{")
+    with pytest.raises(CardError, match="cannot read"):
+        train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_changed_folder_is_refused(tmp_path):
+    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, out=tmp_path / "a", **QUICK)
+    other = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, seed=1, out=tmp_path / "b", **QUICK)
+    assert learned.sha256 != other.sha256
+    with pytest.raises(CardError, match="changed: expected"):
+        Learned(card=str(tmp_path / "a"), sha256=other.sha256)
+    with pytest.raises(CardError, match=r"cannot read .*card\.json"):
+        Learned(card=str(tmp_path))
+    with pytest.raises(CardError, match="expected the card of a director, got that of a victim"):
+        Learned(card=str(Path(adv.__file__).parent / "zoo" / "cartpole-a2c"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"kind": "pa-bd"}, ThreatError, "unknown actor 'pa-bd'; known: .*pa-ad, pa-ad-action, sa-rl, .*timed"),
+        ({"eps": None}, ThreatError, "needs a budget"),
+        ({"steps": 0}, ValueRangeError, "steps must be an integer from 1 to 1000000000000"),
+        ({"learning_rat": 0.1}, ThreatError, "learning_rat"),
+        ({"eps": [0.1] * 4}, BudgetError, "eps must be"),
+        ({"algorithm": "acktr"}, ThreatError, "algorithm must be one of 'ppo', 'a2c', 'dqn', got 'acktr'"),
+        ({"algorithm": "dqn"}, SpaceError, "dqn chooses among discrete actions, and pa-ad takes Box"),
+        ({"victim": "zoo:hopper-ppo"}, VictimError, "for observation space"),
+    ],
+)
+def test_what_cannot_work(arguments, error, match):
+    given = {
+        "kind": "pa-ad",
+        "env": SHORT,
+        "victim": "zoo:cartpole-a2c",
+        "eps": 0.05,
+        "steps": 100,
+        **arguments,
+    }
+    with pytest.raises(error, match=match):
+        train_adversary(**given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "within"),
+    [
+        ("pa-ad-action", None),
+        (adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid()), adv.Linf(0.05)),
+    ],
+    ids=["action", "hybrid"],
+)
+@pytest.mark.parametrize("observe", ["state", "state+action"])
+def test_actions_too(kind, within, observe, tmp_path):
+    learned = train_adversary(
+        kind, SHORT, "zoo:cartpole-dqn", within=within, steps=128, out=tmp_path, observe=observe, **QUICK
+    )
+    report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
+    clean, trained, loaded = report.threats
+    assert trained["returns"] == loaded["returns"] != clean["returns"] and learned.observe == observe
+
+
+def test_a2c_trains_too():
+    learned = train_adversary("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 160, "a2c", 4, checks=1, episodes=2)
+    assert learned.director.net[-1].out_features == 1
+
+
+def test_a_victim_without_a_reference_is_left_open(tmp_path):
+    rig = RIGS["gaussian"]
+    victim = rig.victim()
+    learned = train_adversary(
+        "pa-ad", rig.env, victim, 0.2, 32, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2
+    )
+    assert learned.victim is victim and Learned(card=str(tmp_path)).victim is None
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["victim"] == {"ref": None, "sha256": victim.fingerprint()} and "victim" not in card["actor"]
+    report = adv.evaluate(victim, rig.env, [learned], episodes=2)
+    assert report.threats[1]["attacked_fraction"] == 1 and not report.threats[1]["transfer"]
+
+
+def test_budget_and_timing_come_along(tmp_path):
+    given = ("pa-ad", SHORT, "zoo:cartpole-a2c", 0.05, 64)
+    for out in (None, tmp_path):
+        learned = train_adversary(*given, when="every(3)", out=out, **QUICK)
+        env = adv.PerturbObservation(gym.make(SHORT), learned)
+        assert env.threat.within == adv.Linf(0.05) and env.threat.when == adv.Every(3)
+    found = adv.threat("learned", card=str(tmp_path))
+    again = adv.ThreatModel.from_dict(json.loads(json.dumps(found.to_dict())), adv.load_victim)
+    assert found.when == again.when == adv.Every(3) and again.to_dict() == found.to_dict()
+    assert adv.threat("learned", card=str(tmp_path), when="always").when == adv.Always()
+    report = adv.evaluate("zoo:cartpole-a2c", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
+    assert all(0.3 < row["attacked_fraction"] < 0.4 for row in report.threats[1:])
+    with pytest.raises(ThreatError, match="a folder keeps timings"):
+        train_adversary(*given, when=lambda x, context: True, out=tmp_path / "other", **QUICK)
+
+
+def test_an_adversary_of_another_game_or_agent(tmp_path):
+    rig = RIGS["q"]
+    train_adversary("sa-rl", rig.env, rig.victim(), 0.2, 32, out=tmp_path, num_envs=2, n_steps=16, checks=1, episodes=2)
+    with pytest.raises(SpaceError, match="this director sees 4 numbers, the observations are"):
+        adv.evaluate("zoo:mountaincar-dqn", "MountainCar-v0", [f"learned:card={tmp_path}"], episodes=1)
+    text = f"learned:card='{tmp_path}'"
+    assert not adv.evaluate(rig.victim(), rig.env, [text], episodes=1).threats[1]["transfer"]
+    other = RIGS["q"].victim(torch.float64)
+    assert adv.evaluate(other, rig.env, [text], episodes=1).threats[1]["transfer"]
+    with pytest.raises(SpaceError, match="this director gives 4 numbers, an action is"):
+        wide = Learned(Learned(card=str(tmp_path)).director, adv.PAAD(rig.victim()))
+        adv.wrap(rig.env(), adv.ThreatModel("observation", wide, adv.Linf(0.2)))
+    env = adv.wrap(rig.env(), adv.ThreatModel("observation", Learned(lambda x: x.numpy(), adv.SARL()), adv.Linf(0.2)))
+    with pytest.raises(ThreatError, match="a tensor of one action a row"):
+        env.reset(seed=0)
+
+
+def test_images(tmp_path):
+    """A director of convolutions, below one grey level, deployed from its folder."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4 * 84 * 84, 3))
+    rng = np.random.default_rng(0)
+    space, acts = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(3)
+    victim = adv.from_module(net, space, acts, "logits")
+    frames = [[rng.integers(0, 256, space.shape).astype(np.uint8) for _ in range(5)] for _ in range(2)]
+
+    def make():
+        return ReplayEnv(frames, space, acts)
+
+    learned = train_adversary(
+        "pa-ad", make, victim, 0.3, 16, num_envs=2, n_steps=8, checks=1, episodes=2, out=tmp_path, quantize=False
+    )
+    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
+    assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear"
+    report = adv.evaluate(victim, make, [learned], episodes=2, quantize=False)
+    assert 0 < report.threats[1]["linf"] <= 0.3 + 1e-4
+    with pytest.raises(BudgetError, match="below one grey level"):
+        train_adversary("pa-ad", make, victim, 0.3, 16, num_envs=2)
+    with pytest.raises(SpaceError, match="would choose 28224 numbers a step"):
+        train_adversary("sa-rl", make, victim, 3.0, 16, num_envs=2)
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path):
+    given = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64)
+    train_adversary(*given, out=tmp_path, **QUICK)
+    with pytest.raises(ValueRangeError, match="holds another training, with seed 0 and not 1: give"):
+        train_adversary(*given, out=tmp_path, seed=1, **QUICK)
+    with pytest.raises(ValueRangeError, match=r"with actor.type 'sa-rl' and not 'pa-ad', within.eps 0.05 and not 0.1"):
+        train_adversary("pa-ad", *given[1:3], 0.1, 64, out=tmp_path, **QUICK)
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(CardError, match="cannot read"):
+        train_adversary(*given, out=tmp_path, **QUICK)
+
+
+class Bare(BaseFeaturesExtractor):
+    def __init__(self, space):
+        super().__init__(space, 4)
+
+    def forward(self, x):
+        return x.tanh()
+
+
+class Mine:
+    """What JSON cannot hold."""
+
+
+GIVEN = (SHORT, "zoo:cartpole-a2c", 0.05, 64)
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"victim": adv.load_victim("zoo:cartpole-a2c", select="sample")}, "victim.select 'mode' and not 'sample'"),
+        ({"policy_kwargs": {"net_arch": [16]}}, r"settings.policy_kwargs.net_arch \[64, 64\] and not \[16\]"),
+        ({"learning_rate": lambda left: left * 1e-3}, "settings.learning_rate 0.0003 and not 'tests.training"),
+        ({"kind": adv.PAAD(adv.load_victim("zoo:cartpole-ppo"))}, "actor_victim"),
+    ],
+    ids=["select", "network", "schedule", "surrogate"],
+)
+def test_whatever_tells_a_training_apart_is_kept(more, match, tmp_path):
+    given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": tmp_path, **QUICK}
+    train_adversary("pa-ad", **given)
+    with pytest.raises(ValueRangeError, match=match):
+        train_adversary(**{"kind": "pa-ad", **given, **more})
+
+
+def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
+    actor = adv.PAAD(adv.load_victim("zoo:cartpole-a2c"))
+    first, again = (
+        train_adversary(actor, SHORT, "zoo:cartpole-ppo", 0.05, 64, out=tmp_path, **QUICK) for _ in range(2)
+    )
+    assert first.actor.victim.ref == again.actor.victim.ref == "zoo:cartpole-a2c"
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    learned = train_adversary("sa-rl", *GIVEN, out=tmp_path / "a", **QUICK)
+    learned.save(tmp_path / "b")
+    before = (tmp_path / "b" / "card.json").read_text()
+    with pytest.raises(ValueRangeError, match=r"card\.json .* belongs to something else"):
+        train_adversary("sa-rl", *GIVEN, out=tmp_path / "b", **QUICK)
+    assert (tmp_path / "b" / "card.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "match"),
+    [
+        ({"policy_kwargs": {"activation_fn": torch.nn.Mish}}, CardError, "Mish"),
+        ({"policy_kwargs": {"features_extractor_class": Bare}}, ThreatError, "Bare"),
+        ({"env_kwargs": {"sutton_barto_reward": Mine()}}, ValueRangeError, "environment.kwargs.sutton_barto"),
+        ({"tensorboard_log": "logs"}, ThreatError, "tensorboard_log cannot be set here"),
+    ],
+)
+def test_what_cannot_be_kept_is_told_of_before_it_is_trained(more, error, match, tmp_path):
+    received = []
+    with pytest.raises(error, match=match):
+        train_adversary("sa-rl", *GIVEN, out=tmp_path, progress=lambda *at: received.append(at), **QUICK, **more)
+    assert not received and not (tmp_path / "card.json").exists()
+
+
+def test_a_training_that_was_killed_before_its_last_word(tmp_path):
+    train_adversary("sa-rl", *GIVEN[:3], 256, out=tmp_path, **QUICK)
+    state = json.loads((tmp_path / "state.json").read_text())
+    whole = len(state["record"])
+    last = tmp_path / f"checkpoint-{state['record'].pop()['steps']}"
+    state["best"], state["checkpoint"] = 0, f"checkpoint-{state['record'][-1]['steps']}"
+    earlier = tmp_path / state["checkpoint"]
+    shutil.copytree(last, earlier, dirs_exist_ok=True)  # which is removed after state.json was written
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    train_adversary("sa-rl", *GIVEN[:3], 256, out=tmp_path, **QUICK)
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert len(state["record"]) == whole
+    best = f"checkpoint-{state['record'][state['best']]['steps']}"
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {last.name, best}
+
+
+def test_a_training_that_is_killed_between_any_two_files_goes_on_to_the_same_end(tmp_path, monkeypatch):
+    """Wherever it ends, what it goes on from is one checkpoint, and not parts of two."""
+    how = {**QUICK, "steps": 128}
+    train_adversary("sa-rl", *GIVEN[:3], out=tmp_path / "whole", **how)
+
+    def figures(folder):
+        record = json.loads((folder / "state.json").read_text())["record"]
+        return [(row["steps"], row["mean_return"]) for row in record]
+
+    left = [0]  # calls until the kill
+
+    def stopping(then, *given, **more):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return then(*given, **more)
+
+    for at in range(1, 100):
+        left[0], folder = at, tmp_path / f"killed-{at}"
+        with monkeypatch.context() as patched:
+            for module, name in ((training_folder, "rename_file"), (training_folder, "write"), (shutil, "rmtree")):
+                patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
+            patched.setattr(TrainingFolder, "remove_parts", lambda folder: None)  # a kill leaves them
+            try:
+                train_adversary("sa-rl", *GIVEN[:3], out=folder, **how)
+                break
+            except KeyboardInterrupt:
+                pass
+        train_adversary("sa-rl", *GIVEN[:3], out=folder, **how)
+        assert [steps for steps, _ in figures(folder)] == [steps for steps, _ in figures(tmp_path / "whole")]
+        model, counted = _counts(folder)
+        resets = counted - _counts(tmp_path / "whole")[1]  # that going on begins with
+        assert model == 128 and 0 <= round(resets) <= 8
+    assert at > 6
+
+
+def _counts(folder):
+    """Steps of the model in a folder, and how many observations its statistics are of."""
+    with zipfile.ZipFile(folder / "checkpoint-128" / "model.zip") as archive:
+        steps = json.loads(archive.read("data"))["num_timesteps"]
+    return steps, json.loads((folder / "checkpoint-128" / "normaliser.json").read_text())["observation"]["count"]
+
+
+def test_a_training_goes_on_with_other_episodes(tmp_path, monkeypatch):
+    seen = []
+    restart = Sb3Adapter.reset
+    monkeypatch.setattr(Sb3Adapter, "reset", lambda adapter: seen.append([*adapter._seeds]) or restart(adapter))
+    for steps in (64, 128, 384):
+        train_adversary("sa-rl", *GIVEN[:3], steps, out=tmp_path, **QUICK)
+    assert len({tuple(seeds) for seeds in seen}) == 3
+
+
+def test_tensorboard_and_the_record(tmp_path):
+    pytest.importorskip("tensorboard")
+    train_adversary(
+        "sa-rl",
+        SHORT,
+        "zoo:cartpole-a2c",
+        0.05,
+        128,
+        out=tmp_path / "a",
+        tensorboard=tmp_path / "logs",
+        **QUICK,
+    )
+    assert list((tmp_path / "logs").rglob("events.*"))
+    record = json.loads((tmp_path / "a" / "state.json").read_text())["record"]
+    assert [set(point) for point in record] == [
+        {"steps", "mean_return", "std", "median", "in_training", "seconds"}
+    ] * 2 and record[1]["seconds"] >= record[0]["seconds"] > 0
+
+
+@pytest.mark.parametrize(("gamma", "kind"), [(1.0, "EpisodicNormalize"), (0.99, "VecNormalize")])
+def test_a_time_limit_ends_an_episode_without_a_discount(gamma, kind, monkeypatch):
+    made = []
+
+    class Seen(PPO):
+        def __init__(self, *given, env, **more):
+            made.append(type(env).__name__)
+            super().__init__(*given, env=env, **more)
+
+    monkeypatch.setitem(ALGORITHMS, "ppo", Seen)
+    train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, gamma=gamma, **{**QUICK, "checks": 1})
+    assert made == [kind]
+
+
+TIMED = ("timed:worst-action", SHORT, "zoo:cartpole-dqn")
+
+
+def test_a_learned_timing_is_compared_by_what_its_attacks_cost(tmp_path):
+    cost, ended = PerturbationCost(3.0), []
+    how = {"reward": cost, "observe": "state+action+spent", "out": tmp_path, **QUICK}
+    learned = train_adversary(*TIMED, steps=128, on_episode=lambda *episode: ended.append(episode), **how)
+    assert learned.declines and learned.within == adv.Valid() and learned.observe == "state+action+spent"
+    record = json.loads((tmp_path / "state.json").read_text())["record"]
+    assert all(row["score"] == pytest.approx(row["mean_return"] + 3 * row["attacks"]) for row in record)
+    kept = json.loads((tmp_path / "card.json").read_text())["training"]
+    assert kept["checkpoints"][-1]["score"] == min(row["score"] for row in record) and kept["reward"] == cost.to_dict()
+    assert ended and all(attacks <= length == left <= 30 for _, left, attacks, length in ended)
+    assert [steps for steps, *_ in ended] == sorted(steps for steps, *_ in ended) and ended[-1][0] <= 128
+    with pytest.raises(ValueRangeError, match="reward"):
+        train_adversary(*TIMED, steps=128, **{**how, "reward": PerturbationCost(2.0)})
+
+
+def test_a_training_stops_where_an_episode_says_so():
+    ended, done = [], []
+
+    def stop(steps, victim_return, attacks, length):
+        ended.append(steps)
+        return len(ended) < 5
+
+    learned = train_adversary(*TIMED, steps=10_000, on_episode=stop, progress=lambda at, left: done.append(at), **QUICK)
+    assert isinstance(learned, Learned) and 5 <= len(ended) < 5 + QUICK["num_envs"]
+    assert done == [ended[-1]] and done[0] < 10_000
+
+
+def test_a_function_as_a_reward_needs_no_folder(tmp_path):
+    def praise(reward, **outcome):
+        return reward
+
+    assert isinstance(train_adversary(*TIMED, steps=32, reward=praise, **QUICK), Learned)
+    with pytest.raises(ThreatError, match="a folder keeps rewards such as PerturbationCost"):
+        train_adversary(*TIMED, steps=32, reward=praise, out=tmp_path, **QUICK)
+
+
+DQN = {"algorithm": "dqn", "learning_starts": 40, "checks": 2, "episodes": 3}
+
+
+def test_dqn_trains_choices_with_the_settings_of_the_paper(tmp_path):
+    received = []
+    learned = train_adversary(
+        *TIMED, steps=120, out=tmp_path, progress=lambda *at: received.append(at), reward=PerturbationCost(1.0), **DQN
+    )
+    assert [steps for steps, _ in received] == [60, 120]
+    assert [type(layer).__name__ for layer in learned.director.net] == ["Linear", "LayerNorm", "ReLU", "Linear"]
+    about = json.loads((tmp_path / "card.json").read_text())["training"]
+    assert about["algorithm"] == "dqn" and about["num_envs"] == 1
+    paper = {"gamma": 0.99, "learning_rate": 1e-3, "buffer_size": 50_000, "target_update_interval": 500}
+    assert about["settings"] == {
+        **paper,
+        "learning_starts": 40,
+        "batch_size": 32,
+        "train_freq": 1,
+        "exploration_fraction": 0.1,
+        "exploration_final_eps": 0.02,
+        "policy_kwargs": {},
+    }
+    report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned, f"learned:card={tmp_path}"], episodes=3)
+    assert report.threats[1]["returns"] == report.threats[2]["returns"]
+
+
+def test_dqn_learns_what_a_reward_pays_for():
+    """Whoever is paid for attacks attacks, and who pays for them does not."""
+
+    def praise(reward, attacked, **outcome):
+        return np.where(attacked, 1.0, 0.0)
+
+    for reward, share in ((praise, 1.0), (PerturbationCost(50.0), 0.0)):
+        learned = train_adversary(
+            *TIMED,
+            steps=300,
+            reward=reward,
+            **{**DQN, "checks": 1},
+            gamma=0.5,
+            exploration_fraction=0.3,
+            target_update_interval=50,
+            learning_rate=5e-3,
+        )
+        report = adv.evaluate("zoo:cartpole-dqn", SHORT, [learned], episodes=2)
+        assert report.threats[1]["attacked_fraction"] == pytest.approx(share, abs=0.2)
+
+
+def test_a_training_by_dqn_goes_on_with_its_networks_and_a_new_replay_buffer(tmp_path, monkeypatch):
+    models = []
+
+    class Seen(PrioritizedDQN):
+        def learn(self, *given, **more):
+            models.append(self)
+            self.began = self.num_timesteps, self._n_updates, float(self.parameter_noise.std), self.learning_starts
+            self.weights = self.q_net.q_net[0].weight.detach().clone()
+            return super().learn(*given, **more)
+
+    monkeypatch.setitem(ALGORITHMS, "dqn", Seen)
+    for steps in (120, 240):
+        train_adversary(*TIMED, steps=steps, out=tmp_path, **DQN)
+    first, second = models
+    assert first.began[:2] == (0, 0) and first._n_updates == 80
+    assert second.began == (120, 80, float(first.parameter_noise.std), 160)
+    assert torch.equal(second.weights, first.q_net.q_net[0].weight)
+    assert second.replay_buffer.size() == 120 and second._n_updates == 160
+    record = json.loads((tmp_path / "state.json").read_text())["record"]
+    assert [row["steps"] for row in record] == [60, 120, 180, 240]
+    with pytest.warns(RuntimeWarning, match="holds a training of 240 steps, more than the 120 asked for"):
+        train_adversary(*TIMED, steps=120, out=tmp_path, **DQN)
+    (tmp_path / "checkpoint-240" / "model.zip").write_bytes(b"no archive")
+    with pytest.raises(CardError, match=r"cannot read .*model.zip as a model"):
+        train_adversary(*TIMED, steps=400, out=tmp_path, **DQN)
+
+
+def test_dqn_on_several_environments_stops_where_an_episode_says_so():
+    ended = []
+    learned = train_adversary(
+        *TIMED, steps=2000, num_envs=3, on_episode=lambda *episode: ended.append(episode) or len(ended) < 4, **DQN
+    )
+    assert isinstance(learned, Learned) and 4 <= len(ended) <= 6 and ended[-1][0] < 500
+
+
+def test_dqn_on_images_shares_the_trunk_of_other_directors(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4 * 84 * 84, 3))
+    space, acts = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(3)
+    victim = adv.from_module(net, space, acts, "logits")
+    frames = [[np.full(space.shape, 10 * i + j, np.uint8) for j in range(5)] for i in range(2)]
+    learned = train_adversary(
+        "pa-ad-action",
+        lambda: ReplayEnv(frames, space, acts),
+        victim,
+        steps=12,
+        algorithm="dqn",
+        learning_starts=8,
+        buffer_size=20,
+        checks=1,
+        episodes=1,
+        out=tmp_path,
+    )
+    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
+    assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear" and learned.director.discrete

@@ -1,0 +1,566 @@
+"""Training against adversaries: who stands still when, what the agent sees, what is kept, and what cannot work."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+import adv_wrappers as adv
+from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
+from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.episodes import SEED_OFFSET
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+from adv_wrappers.training import director_networks
+from adv_wrappers.training.adversary import train_adversary
+from adv_wrappers.training.agent import Hardened, train_agent
+from adv_wrappers.training.checkpoints import AgentCheckpoints
+from adv_wrappers.training.defences.atla import (
+    AgentTrainer,
+    AlternatingTraining,
+    DirectorSnapshot,
+    all_lost,
+    hold_statistics,
+)
+from adv_wrappers.training.folder import TrainingFolder
+from adv_wrappers.training.sb3_agents import live_victim, save_agent, update_normaliser
+from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+
+SMALL: dict[str, Any] = {
+    "num_envs": 4, "phase": 128, "checks": 2, "episodes": 2,
+    "settings": {"n_steps": 16, "n_epochs": 2}, "adversary_settings": {"n_steps": 16, "n_epochs": 2},
+}  # fmt: skip
+
+
+RECURRENT = {"algorithm": "recurrent-ppo"}
+
+
+class Slope(gym.Env):
+    """Five features of very different spread that drift; going along the first one pays; eight steps an episode."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (5,), np.float64)
+    action_space = spaces.Box(-2.0, 2.0, (2,), np.float32)
+    spread = np.array([0.01, 1.0, 30.0, 4.0, 0.5])
+
+    def _seen(self):
+        return 7.0 + self.spread * self.np_random.normal(size=5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.obs = 0, self._seen()
+        return self.obs, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        reward = float(action[0] * (self.obs[0] - 7.0) * 100)
+        self.t, self.obs = self.t + 1, self._seen()
+        return self.obs, reward, False, self.t == 8, {}
+
+
+def weights(policy):
+    return torch.cat([p.detach().reshape(-1).clone() for p in policy.parameters()])
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What every rollout, phase and checkpoint looked like, told by the training's own objects as it goes."""
+    received: dict[str, list[Any]] = {"steps": [], "before": [], "after": [], "rollouts": []}
+    step, turn, settle = AgentVecEnv.step_wait, AlternatingTraining._adversary_phase, AgentTrainer.update_normaliser
+
+    def stepped(self):
+        out = step(self)
+        received["steps"].append((self, self.recorder.observation.copy(), out[0].copy()))
+        return out
+
+    def turned(self):
+        received["before"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
+        steps = len(received["steps"])
+        turn(self)
+        assert len(received["steps"]) == steps  # the agent's environments stand still
+        received["after"].append((weights(self.agent.model.policy), weights(self.adversary.model.policy)))
+        director = self.adversary.snapshot.director
+        x = torch.randn(3, 5) if self.agent.victim.observation_space.shape == (5,) else torch.randn(3, 4)
+        assert torch.equal(director(x), director_networks.director_of(self.adversary.model)(x))
+        received["rollouts"].append(("director", director(x), x, director))
+
+    def settled(self):
+        settle(self)
+        normal = self.normal
+        budgets = [layer.threat.budget for layer in self.layers]
+        received["rollouts"].append(("rollout", normal.obs_rms.var.copy(), budgets, len(received["steps"])))
+        obs = np.random.default_rng(0).normal(7, 5, (6, *self.victim.observation_space.shape))
+        mean = self.victim.params(torch.as_tensor(obs, dtype=torch.float32)).detach()
+        own = self.model.policy.get_distribution(torch.as_tensor(normal.normalize_obs(obs))).distribution
+        received.setdefault("agrees", []).append((mean, own))
+
+    monkeypatch.setattr(AgentVecEnv, "step_wait", stepped)
+    monkeypatch.setattr(AlternatingTraining, "_adversary_phase", turned)
+    monkeypatch.setattr(AgentTrainer, "update_normaliser", settled)
+    return received
+
+
+@pytest.mark.parametrize("adversary", ["sa-rl", "pa-ad"])
+def test_one_side_stands_still_while_the_other_learns(adversary, seen):
+    train_agent(Slope, adversary, 0.1, 512, scale="victim", **SMALL)
+    assert len(seen["before"]) == len(seen["after"]) == 4
+    for (agent, trained_adversary), (agent_after, adversary_after) in zip(seen["before"], seen["after"], strict=True):
+        assert torch.equal(agent, agent_after) and not torch.equal(trained_adversary, adversary_after)
+    for (agent, trained_adversary), (agent_before, adversary_before) in zip(
+        seen["after"][:-1], seen["before"][1:], strict=True
+    ):
+        assert not torch.equal(agent, agent_before) and torch.equal(trained_adversary, adversary_before)
+    last = None
+    for event in seen["rollouts"]:
+        if event[0] == "director":
+            last = event
+        elif last is not None:  # throughout the agent's phase its opponent is what it was
+            assert torch.equal(last[3](last[2]), last[1])
+
+
+def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_units(seen):
+    train_agent(Slope, "sa-rl", 0.1, 512, scale="victim", **SMALL)
+    events = [event for event in seen["rollouts"] if event[0] == "rollout"]
+    assert len(events) == 8 and len(seen["steps"]) == 8 * 16
+    units = np.array([np.sqrt(event[1] + 1e-8) for event in events])
+    assert (units[0] == np.sqrt(1 + 1e-8)).all() and (np.diff(units, axis=0) != 0).all()
+    assert np.allclose(units[-1], Slope.spread, rtol=0.2)
+    for (_, _, budgets, begin), unit, end in zip(events, units, [*(e[3] for e in events[1:]), 128], strict=True):
+        assert len(budgets) == 2  # the agent's layer and the adversary's own
+        for budget in budgets:
+            assert np.allclose(budget.scale, unit, rtol=1e-12) and budget.eps == 0.1
+        gone = []
+        for _, true, shown in seen["steps"][begin:end]:
+            assert np.isfinite(shown).all() and shown.shape == true.shape == (4, 5)
+            gone.append(np.abs(shown - true) / unit)
+        assert 0.1 * 0.5 < np.max(gone) <= 0.1 * (1 + 1e-6) and np.mean(gone) > 0.01
+
+
+def test_the_live_victim_is_the_agent_at_every_rollout(seen):
+    train_agent(Slope, "pa-ad", 0.1, 256, scale="victim", **SMALL)
+    assert len(seen["agrees"]) == 4
+    for params, own in seen["agrees"]:
+        torch.testing.assert_close(params[:, :2], own.mean.detach(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(params[:, 2:].exp(), own.stddev.detach(), rtol=1e-5, atol=1e-6)
+    moved = [first[0] - second[0] for first, second in zip(seen["agrees"], seen["agrees"][1:], strict=False)]
+    assert all(move.abs().max() > 1e-4 for move in moved)
+
+
+def test_statistics_are_those_of_true_observations():
+    """A bias of the whole budget, up and never down, would be in the mean of what the agent sees."""
+    up = adv.ThreatModel("observation", lambda x, context: context.high, adv.Linf(50.0))
+    hardened = train_agent(Slope, up, None, 256, **SMALL)
+    assert hardened.victim.net[0].mean == pytest.approx([7.0] * 5, abs=8.0)
+
+
+@pytest.mark.parametrize("adversary", [None, "noise", "max-diff:steps=2", "min-best", SARL(), PAAD(steps=1), "pa-ad"])
+def test_one_argument_tells_the_trainings_apart(adversary):
+    received = []
+    hardened = train_agent("CartPole-v1", adversary, 0.05, 256, progress=lambda *at: received.append(at), **SMALL)
+    assert [steps for steps, *_ in received] == [128, 256] == [row["steps"] for row in hardened.record]
+    assert all((attacked is None) == (adversary is None) and 0 < clean <= 60 for _, clean, attacked in received)
+    row = hardened.record[hardened.best]
+    assert row["score"] == max(row["score"] for row in hardened.record)
+    learns = isinstance(adversary, (SARL, PAAD)) or adversary == "pa-ad"
+    assert row["adversary_steps"] == (row["steps"] if learns else 0)
+    assert f"at {row['steps']} of 256 steps" in hardened.protocol
+    threats = [] if hardened.threat is None else [hardened.threat]
+    report = adv.evaluate(hardened.victim, "CartPole-v1", threats, episodes=2)
+    assert len(report.threats) == 1 + len(threats) and all(row["linf"] <= 0.05 + 1e-6 for row in report.threats[1:])
+
+
+def test_only_the_second_half_is_chosen_from():
+    hardened = train_agent("CartPole-v1", None, steps=512, **{**SMALL, "checks": 4})
+    assert [(row["steps"], row["late"]) for row in hardened.record] == [
+        (128, False),
+        (256, True),
+        (384, True),
+        (512, True),
+    ]
+    assert hardened.protocol.startswith("the best of 3 checkpoints by the clean return")
+    checkpoints = AgentCheckpoints(TrainingFolder(None, "agent", {}))
+    for number, (score, late) in enumerate([(9.0, False), (3.0, True), (5.0, True), (5.0, True), (4.0, True)]):
+        checkpoints.add({"steps": number, "score": score, "late": late}, (f"agent {number}", None), None)
+    assert checkpoints.folder.best == 3 and checkpoints.found[0] == "agent 3"  # of equals, the longest trained
+
+
+@pytest.mark.parametrize(
+    ("clean", "best", "words"),
+    [
+        ([166.5, 99.7, 116.4], 2, "it earned 166.5 after 10 steps, and earns 116.4 now: more steps"),
+        ([-100.0, -90.0, -200.0], 2, "it earned -90 after 20 steps, and earns -200.0 now"),
+        ([100.0, 90.0, 85.0], 2, ""), ([-871.0, -100.0], 1, ""),
+    ],
+)  # fmt: skip
+def test_a_training_that_cost_much_of_the_clean_return_says_so(clean, best, words):
+    record = tuple({"steps": 10 * (place + 1), "clean": value} for place, value in enumerate(clean))
+    said = Hardened(None, None, record, best).given_up
+    assert words in said and bool(words) == bool(said)
+
+
+def test_steps_are_told_between_rollouts():
+    told = []
+    train_agent("CartPole-v1", None, steps=512, on_steps=told.append, **SMALL)
+    assert told == list(range(0, 512, 64))
+
+    def stop(steps):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_agent("CartPole-v1", None, steps=512, on_steps=stop, **SMALL)
+
+
+ALL_LOST = {"env_kwargs": {"max_episode_steps": 100}, **SMALL, "checks": 4, "episodes": 4}
+
+
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [({"robust": "sa"}, "the greedy worst case leaves"), ({"adversary": "min-best"}, "the attack leaves")],
+)
+def test_where_all_is_lost_checkpoints_are_compared_under_max_diff(how, left, tmp_path):
+    """CartPole within a budget of one: every episode ends after nine steps, whatever the agent has learned."""
+    given = {"victim": "zoo:cartpole-a2c", "eps": 1.0, "steps": 256, "out": tmp_path / "out", **ALL_LOST, **how}
+    with pytest.warns(UserWarning, match=f"{left} .* at each of the 3 checkpoints .* at 1 and 0.5 and 0.25 and 0.125"):
+        hardened = train_agent("CartPole-v1", **given)
+    late = [row for row in hardened.record if row["late"]]
+    assert all(list(row["max_diff"]) == ["1", "0.5", "0.25", "0.125"] for row in late)
+    for row in late:
+        assert row["max_diff_score"] == pytest.approx((row["clean"] + np.mean([*row["max_diff"].values()])) / 2)
+    assert hardened.record[hardened.best]["max_diff_score"] == max(row["max_diff_score"] for row in late)
+    assert "shares of the budget" in hardened.protocol
+    assert json.loads((tmp_path / "out" / "state.json").read_text())["record"] == [*hardened.record]
+
+
+def test_what_is_kept_in_the_budget_itself_counts_first():
+    checkpoints = AgentCheckpoints(TrainingFolder(None, "agent", {}))
+    rows = [(50.0, 30.0), (49.0, 40.0), (60.0, None), (55.0, 99.0), (20.0, 70.0)]
+    best = []
+    for number, (score, smaller) in enumerate(rows):
+        more = {} if smaller is None else {"max_diff": {"0.5": 1.0}, "max_diff_score": smaller}
+        checkpoints.add({"steps": number, "score": score, "late": True, **more}, (f"agent {number}", None), None)
+        best.append(checkpoints.folder.best)
+    assert best == [0, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("clean", "returns", "lost"),
+    [(500, [9, 10, 8, 9], True), (-80, [-500] * 4, True), (500, [500] * 4, False), (9, [9, 8, 9, 8], False),
+     (500, [9, 400, 20, 300], False), (500, [9, 9], False), (0, [-21] * 4, True), (250, [-600, -400, -90], False)],
+)  # fmt: skip
+def test_all_is_lost_where_every_episode_ends_alike(clean, returns, lost):
+    assert all_lost(np.array(returns, float), np.full(len(returns), float(clean))) == lost
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_the_snapshot_draws_as_the_adversary_does_in_its_own_phase(sampled):
+    x, key = torch.zeros(20_000, 2), torch.arange(20_000) * 977
+    for choices in (True, False):
+        layer = nn.Linear(2, 3)
+        with torch.no_grad():
+            layer.bias.copy_(torch.tensor([0.0, 1.0, -0.2]))
+        snapshot = DirectorSnapshot(sampled)
+        snapshot.director, snapshot.log_std = Director(nn.Sequential(layer), choices), None
+        if not choices:
+            snapshot.log_std = torch.tensor([0.1, 0.1, 0.3]).log()
+        adversary_action = snapshot.act(x, key)
+        if choices:
+            share = torch.bincount(adversary_action, minlength=3) / len(x)
+            wanted = layer.bias.softmax(-1) if sampled else torch.tensor([0.0, 1.0, 0.0])
+            torch.testing.assert_close(share, wanted.detach(), atol=0.015, rtol=0)
+        else:
+            assert adversary_action.abs().max() <= 1
+            spread = torch.tensor([0.1, 0.0584, 0.3]) * sampled  # of the second, cut at 1, half is left
+            torch.testing.assert_close(adversary_action.std(0), spread, atol=0.01, rtol=0)
+        assert torch.equal(adversary_action, snapshot.act(x, key)) and torch.equal(
+            adversary_action[:5], snapshot.act(x[:5], key[:5])
+        )
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", Slope])
+def test_the_card_is_the_agent(env, tmp_path):
+    hardened = train_agent(env, "pa-ad", 0.05, 256, out=tmp_path, **SMALL)
+    victim = adv.load_victim(f"card:{tmp_path}")
+    place = tmp_path / f"checkpoint-{hardened.record[hardened.best]['steps']}"
+    one = gym.make(env) if isinstance(env, str) else env()
+    kept, normal = json.loads((place / "normaliser.json").read_text()), VecNormalize(make_vec_env(env, 1))
+    normal.obs_rms.mean, normal.obs_rms.var = (np.array(kept["observation"][part]) for part in ("mean", "var"))
+    from_zip = adv.from_sb3(PPO.load(place / "agent.zip"), vec_normalize=normal)
+    x = torch.as_tensor(np.random.default_rng(0).normal(6, 9, (64, *one.observation_space.shape)), dtype=torch.float32)
+    for other in (from_zip, hardened.victim):
+        assert torch.equal(victim.params(x), other.params(x)) and torch.equal(victim.value(x), other.value(x))
+        assert torch.equal(victim.scale, other.scale) and victim.select == other.select == "mode"
+        assert torch.equal(victim.act(victim.params(x)), other.act(other.params(x)))
+    assert victim.card["training"]["adversary"]["actor"] == "pa-ad"
+    assert isinstance(hardened.threat.how, Learned) and hardened.threat.how.card == str(tmp_path / "adversary")
+    for seed, warned in ((SEED_OFFSET, 2), (0, 0)):  # of both sides on the episodes that chose the checkpoint
+        report = adv.evaluate(victim, env, [hardened.threat], 4, seed)
+        assert sum("was chosen on 2 of the 4 episodes" in warning for warning in report.warnings) == warned
+    again = adv.ThreatModel.from_dict(json.loads(json.dumps(hardened.threat.to_dict())))
+    assert torch.equal(again.how.director(x), hardened.threat.how.director(x)) and again.how.victim is None
+
+
+def test_a_card_of_dqn_and_of_two_shapes(tmp_path):
+    for name, model in {
+        "q": DQN("MlpPolicy", "CartPole-v1", device="cpu", seed=0),
+        "shapes": A2C(
+            "MlpPolicy",
+            "Pendulum-v1",
+            device="cpu",
+            seed=0,
+            policy_kwargs={"net_arch": {"pi": [8], "vf": [16, 4]}, "activation_fn": nn.ReLU},
+        ),
+    }.items():
+        victim = adv.from_sb3(model)
+        save_agent(tmp_path / name, victim, ("Any-v0", {}))
+        card, x = adv.load_victim(f"card:{tmp_path / name}"), torch.randn(9, *victim.observation_space.shape)
+        assert torch.equal(card.params(x), victim.params(x)) and card.kind == victim.kind
+        acted = card.act(card.params(50 * x)), victim.act(victim.params(50 * x))
+        assert torch.equal(*acted) and card.action_space == victim.action_space
+    with pytest.raises(VictimError, match="a card holds networks of layers in a row"):
+        odd = {"activation_fn": nn.Mish}
+        save_agent(tmp_path, adv.from_sb3(PPO("MlpPolicy", "CartPole-v1", policy_kwargs=odd)), ("Any-v0", {}))
+
+
+def test_a_live_victim_follows_a_moving_normaliser():
+    """Its gradient is that of what the agent does now, also before anything was told to it again."""
+    normal = VecNormalize(make_vec_env(Slope, 2))
+    model = PPO("MlpPolicy", normal, n_steps=16, batch_size=32, device="cpu", seed=0)
+    victim = live_victim(model, "mode")
+    model.learn(32)
+    hold_statistics(normal, False)
+    update_normaliser(victim, normal)
+    frozen, x = adv.from_sb3(model), torch.randn(7, 5) + 7
+    # a frozen one computes in float64 here, where a feature of mean 7 hardly varies
+    torch.testing.assert_close(victim.params(x), frozen.params(x).float())
+    assert torch.equal(victim.scale, frozen.scale)
+    along = [one.gradient(lambda params: params[:, 0])(x).float() for one in (victim, frozen)]
+    torch.testing.assert_close(*along)
+    before = [None if p.grad is None else p.grad.clone() for p in model.policy.parameters()]
+    victim.gradient(lambda params: params[:, 0])(x)
+    after = [p.grad for p in model.policy.parameters()]
+    assert all(a is b or torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+class _Killed(Exception):
+    pass
+
+
+@dataclass
+class _Kill:
+    """A progress that ends the training at a checkpoint, as a kill would."""
+
+    at: int
+
+    def __call__(self, steps, clean, attacked):
+        if steps >= self.at:
+            raise _Killed
+
+
+def test_a_training_that_was_killed_goes_on(tmp_path):
+    arguments = ("CartPole-v1", "sa-rl", 0.05, 512)
+    with pytest.raises(_Killed):
+        train_agent(*arguments, out=tmp_path, progress=_Kill(256), **{**SMALL, "checks": 4})
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert [row["steps"] for row in state["record"]] == [128, 256]
+    (tmp_path / ".part.1").mkdir()  # of a checkpoint that was never whole
+    (tmp_path / "card.json").write_text("half a ca")  # nor this
+    received = []
+    hardened = train_agent(
+        *arguments, out=tmp_path, progress=lambda steps, *_: received.append(steps), **{**SMALL, "checks": 4}
+    )
+    assert received == [384, 512] and list(hardened.record[:2]) == state["record"]
+    assert hardened.record[-1]["adversary_steps"] == 512
+    seconds = [row["seconds"]["agent"] for row in hardened.record]
+    assert seconds == sorted(seconds)
+    kept = {path.name for path in tmp_path.glob("checkpoint-*")}
+    assert kept == {"checkpoint-512", f"checkpoint-{hardened.record[hardened.best]['steps']}"}
+    done = train_agent(*arguments, out=tmp_path, progress=_Kill(0), **{**SMALL, "checks": 4})  # nothing left to do
+    assert done.record == hardened.record and done.victim.fingerprint() == hardened.victim.fingerprint()
+
+
+def test_an_agent_learns_against_an_adversary_of_a_folder(tmp_path):
+    quick = {"num_envs": 4, "checks": 1, "episodes": 1, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
+    train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-ppo", 0.1, 64, out=tmp_path / "adversary", **quick)
+    found = train_agent(
+        "CartPole-v1",
+        f"learned:card={tmp_path / 'adversary'}",
+        steps=64,
+        num_envs=4,
+        checks=1,
+        episodes=1,
+        settings={"n_steps": 16},
+        out=tmp_path / "agent",
+    )
+    assert found.threat is not None and found.threat.how.card == str(tmp_path / "adversary")
+
+
+def test_the_folder_of_another_training_is_refused(tmp_path):
+    train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
+    with pytest.raises(
+        ValueRangeError, match=r"with adversary.actor None and not 'sa-rl', .* and \d more: give another folder"
+    ):
+        train_agent("CartPole-v1", "sa-rl", 0.05, 128, out=tmp_path, **SMALL)
+    with pytest.raises(ValueRangeError, match="net_arch"):
+        settings = {**SMALL["settings"], "policy_kwargs": {"net_arch": [8]}}
+        train_agent("CartPole-v1", None, steps=128, out=tmp_path, **{**SMALL, "settings": settings})
+    (tmp_path / "state.json").write_text('{"about": 3')
+    with pytest.raises(CardError, match="cannot read"):
+        train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "card.json").write_text("{}")
+    with pytest.raises(ValueRangeError, match="belongs to something else"):
+        train_agent("CartPole-v1", None, steps=128, out=tmp_path, **SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["card.json"]
+
+
+def test_one_log_a_side(tmp_path):
+    pytest.importorskip("tensorboard")
+    before = threading.active_count()
+    train_agent("CartPole-v1", "sa-rl", 0.05, 256, tensorboard=tmp_path, **{**SMALL, "phase": 64})
+    assert sorted(path.parent.name for path in tmp_path.rglob("events.*")) == ["adversary_0", "agent_0"]
+    assert threading.active_count() == before
+
+
+def test_the_same_seed_is_the_same_training():
+    one, same, other = (
+        train_agent("CartPole-v1", "pa-ad", 0.05, 128, seed=seed, **SMALL).victim.fingerprint() for seed in (0, 0, 1)
+    )
+    assert one == same != other
+
+
+@pytest.mark.parametrize("ref", ["zoo:hopper-ppo", "zoo:cartpole-a2c", "zoo:cartpole-ppo"])
+def test_an_agent_begins_as_a_victim(ref):
+    """With a rate of zero it stays what it was, normaliser included."""
+    victim = adv.load_victim(ref)
+    environment = victim.card["environment"]["id"]
+    still = {**SMALL, "settings": {"n_steps": 16, "learning_rate": 0.0}, "checks": 1}
+    hardened = train_agent(environment, "sa-rl", 0.01, 64, "a2c" if "a2c" in ref else "ppo", victim=ref, **still)
+    x = torch.randn(32, *victim.observation_space.shape)
+    torch.testing.assert_close(hardened.victim.params(x), victim.params(x), rtol=1e-5, atol=1e-5)
+    if victim.scale is not None:
+        torch.testing.assert_close(hardened.victim.scale.float(), victim.scale.float(), rtol=1e-6, atol=0)
+    assert (hardened.victim.scale is None) == (victim.scale is None)
+
+
+@pytest.mark.parametrize(
+    ("victim", "algorithm"), [("zoo:cartpole-dqn", "dqn"), ("zoo:cartpole-ppo", "ppo"), ("zoo:cartpole-a2c", "ppo")]
+)
+def test_without_an_algorithm_an_agent_goes_on_by_that_of_its_kind(victim, algorithm, tmp_path):
+    small = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
+    hardened = train_agent("CartPole-v1", "max-diff", 0.05, victim=victim, out=tmp_path, **small)
+    assert hardened.victim.card["training"]["algorithm"] == algorithm
+
+
+@pytest.mark.slow
+def test_a2c_learns_cartpole_under_attack():
+    hardened = train_agent(
+        "CartPole-v1",
+        "max-diff:steps=1",
+        0.02,
+        8_192,
+        "a2c",
+        num_envs=8,
+        checks=3,
+        episodes=5,
+        select="sample",
+        settings={"learning_rate": 3e-3},
+    )
+    row = hardened.record[hardened.best]
+    assert hardened.victim.select == "sample" and row["clean"] > 50 and row["attacked"] > 50  # 22 to begin with
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"adversary": "pa-bd"}, ThreatError, "unknown adversary 'pa-bd': expected 'pa-ad', 'sa-rl'"),
+        ({"adversary": "sa-rl", "eps": None}, ThreatError, "needs a budget"),
+        ({"adversary": "max-diff", "eps": None}, BudgetError, "needs a budget"),
+        ({"within": adv.Linf(0.1)}, ThreatError, "give either eps"),
+        ({"eps": None, "within": adv.Linf(0.1), "scale": "victim"}, ThreatError, "give either eps.*scale='victim'"),
+        ({"eps": None, "scale": 2.0}, ThreatError, "give either eps"),
+        ({"adversary": adv.ActionPAAD()}, ThreatError, "actors on observations"),
+        ({"steps": 0}, ValueRangeError, "steps must be an integer from 1 to 1000000000000"),
+        ({"phase": True}, ValueRangeError, "phase must be an integer from 1 to 1000000000000"),
+        ({"ratio": 0}, ValueRangeError, "ratio must be a finite number above 0"),
+        ({"select": "best"}, ValueRangeError, "select must be"),
+        ({"settings": {"n_stepps": 3}}, ThreatError, "PPO: .*n_stepps"),
+        ({"adversary_settings": {"n_stepps": 3}}, ThreatError, "PPO: .*n_stepps"),
+        ({"algorithm": "sac"}, ThreatError, "algorithm must be 'ppo' or 'a2c'"),
+        ({"env": "Nowhere-v0"}, SpaceError, "Nowhere"),
+        ({"env": "FrozenLake-v1"}, SpaceError, "observations of float"),
+        ({"env": "PongNoFrameskip-v4", "make": gym.make}, SpaceError, r"images of uint8 \[C, H, W\]"),
+        ({"env": "tests/Frames-v0"}, BudgetError, "below one grey level"),
+        ({"victim": "zoo:hopper-ppo"}, VictimError, "for observation space"),
+        ({"victim": "zoo:cartpole-dqn", "algorithm": "ppo"}, VictimError, "PPO or A2C to begin from, got one of kind"),
+        ({"victim": "zoo:pong-ppo"}, VictimError, "for observation space"),
+        ({"victim": 3}, VictimError, "a victim is a Victim"),
+        ({"env": "Pendulum-v1", "adversary": "min-best"}, VictimError, "use max-diff"),
+        ({**RECURRENT, "robust": "sa"}, ThreatError, "robust= is not for recurrent-ppo: there are no bounds through"),
+        ({**RECURRENT, "robust": "smoothed"}, ThreatError, "smoothing is for agents without a hidden state"),
+        ({**RECURRENT, "victim": "zoo:cartpole-ppo"}, VictimError, "from a recurrent victim, got a feed-forward one"),
+        ({**RECURRENT, "env": "tests/Frames-v0", "eps": 1}, SpaceError, "use ppo on stacks of frames"),
+        ({**RECURRENT, "settings": {"n_stepps": 3}}, ThreatError, "RecurrentPPO: .*n_stepps"),
+    ],
+)
+def test_what_cannot_work(arguments, error, match, tmp_path):
+    given = {"env": "CartPole-v1", "adversary": "pa-ad", "eps": 0.05, "steps": 100, "out": tmp_path, **arguments}
+    with pytest.raises(error, match=match):
+        train_agent(**given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_recurrent_agents_are_those_of_recurrent_ppo():
+    contrib = pytest.importorskip("sb3_contrib")
+    model = contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", device="cpu", n_steps=8, batch_size=8)
+    with pytest.raises(VictimError, match="got a recurrent victim: algorithm='recurrent-ppo' is for it"):
+        train_agent("CartPole-v1", "sa-rl", 0.05, 100, "ppo", victim=model)
+
+
+@pytest.mark.parametrize("adversary", [None, "noise", "min-best:steps=1"])
+def test_a_recurrent_agent_is_trained_as_others_are(adversary):
+    pytest.importorskip("sb3_contrib")
+    short = {**SMALL, "num_envs": 2, "env_kwargs": {"max_episode_steps": 20}}
+    hardened = train_agent("CartPole-v1", adversary, 0.05, 64, "recurrent-ppo", **short)
+    assert hardened.victim.recurrent and [row["steps"] for row in hardened.record] == [32, 64]
+    threats = [] if hardened.threat is None else [hardened.threat]
+    report = adv.evaluate(hardened.victim, "CartPole-v1", threats, episodes=2, env_kwargs=short["env_kwargs"])
+    assert len(report.threats) == 1 + len(threats) == 1 + (adversary is not None)
+
+
+def test_a_recurrent_training_goes_on_and_its_card_is_the_agent(tmp_path):
+    """From weights and statistics alone: the states of its LSTMs begin anew with new episodes."""
+    contrib = pytest.importorskip("sb3_contrib")
+    short = {**SMALL, "num_envs": 2, "phase": 32, "env_kwargs": {"max_episode_steps": 20}, "out": tmp_path}
+    arguments = ("CartPole-v1", "pa-ad", 0.05, 96, "recurrent-ppo")
+    with pytest.raises(_Killed):
+        train_agent(*arguments, progress=_Kill(48), **short)
+    first = json.loads((tmp_path / "state.json").read_text())["record"]
+    hardened = train_agent(*arguments, **short)
+    assert [*hardened.record][:1] == first and hardened.record[-1]["adversary_steps"] >= 96
+    place = tmp_path / f"checkpoint-{hardened.record[hardened.best]['steps']}"
+    kept, normal = json.loads((place / "normaliser.json").read_text()), VecNormalize(make_vec_env("CartPole-v1", 1))
+    normal.obs_rms.mean, normal.obs_rms.var = (np.array(kept["observation"][part]) for part in ("mean", "var"))
+    from_zip = adv.from_sb3(contrib.RecurrentPPO.load(place / "agent.zip"), vec_normalize=normal)
+    every = [from_zip, hardened.victim, adv.load_victim(f"card:{tmp_path}")]
+    states = [one.initial_state(8) for one in every]
+    for _ in range(3):
+        x = torch.randn(8, 4)
+        for answer in ("params", "value"):
+            own, *others = (getattr(one, answer)(x, at) for one, at in zip(every, states, strict=True))
+            assert all(torch.equal(own, other) for other in others)
+        states = [one.advance(x, at) for one, at in zip(every, states, strict=True)]

@@ -1,0 +1,98 @@
+"""Settings of algorithms: what cannot work is refused by name, before an environment is made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adv_wrappers.errors import AdvWrappersError, ThreatError, ValueRangeError
+
+pytest.importorskip("stable_baselines3")
+
+from adv_wrappers.training.adversary import train_adversary
+from adv_wrappers.training.agent import AGENT_ALGORITHMS, train_agent
+from adv_wrappers.training.dynamics import train_dynamics
+from adv_wrappers.training.folder import MOST_SEED, later_seed
+from adv_wrappers.training.resilience.resilience import resilience
+from adv_wrappers.training.settings import ALGORITHMS, algorithm_class, check_settings, made_model
+
+WRONG = [
+    ({"n_steps": 0}, ThreatError, "n_steps must be a whole number of at least 1, got 0"),
+    ({"n_steps": "a"}, ThreatError, "n_steps must be"), ({"batch_size": None}, ThreatError, "batch_size must be"),
+    ({"n_epochs": True}, ThreatError, "n_epochs must be"), ({"policy_kwargs": None}, ThreatError, "policy_kwargs are"),
+    ({"gamma": 5.0}, ValueRangeError, "gamma must be a finite number from 0 to 1"),
+    ({"gae_lambda": None}, ValueRangeError, "gae_lambda must be"), ({"n_step": 32}, ThreatError, "called n_step"),
+    ({"policy": 1}, ThreatError, "policy cannot be set here"),
+]  # fmt: skip
+
+
+def nothing(**kwargs):
+    raise AssertionError("something was spent")
+
+
+@pytest.mark.parametrize(("settings", "error", "message"), WRONG)
+def test_what_no_algorithm_takes(settings, error, message):
+    with pytest.raises(error, match=message):
+        check_settings("ppo", settings)
+    with pytest.raises(error, match=message):
+        train_adversary("sa-rl", nothing, "zoo:cartpole-ppo", 0.1, 64, **settings)
+    with pytest.raises(error, match=message):
+        train_agent(nothing, None, steps=64, settings=settings)
+    with pytest.raises(error, match=message):
+        train_agent(nothing, "sa-rl", 0.1, steps=64, adversary_settings=settings)
+
+
+@pytest.mark.parametrize("name", ["seed", "device"])
+def test_a_training_sets_its_seed_and_device_itself(name):
+    with pytest.raises(ThreatError, match=f"{name} cannot be set here"):
+        train_agent(nothing, None, steps=64, settings={name: 0})
+
+
+def test_settings_of_every_algorithm():
+    check_settings("ppo", {"n_steps": 8, "learning_rate": lambda left: left, "policy_kwargs": {}})
+    check_settings("dqn", {"alpha": 0.5, "train_freq": 4, "policy_kwargs": {}})
+    check_settings("recurrent-ppo", {"n_steps": 8, "batch_size": 8, "policy_kwargs": {"lstm_hidden_size": 8}})
+    check_settings("td3", {"exploration_noise": 0.2, "train_freq": 4, "policy_kwargs": {}})
+    assert {*ALGORITHMS} == {"ppo", "a2c", "dqn"}
+    for one in AGENT_ALGORITHMS.values():
+        assert one.robust is None or issubclass(one.robust, algorithm_class(one.name))
+
+
+def test_what_an_algorithm_refuses_itself_is_an_error_of_this_package():
+    with pytest.raises(AdvWrappersError, match="PPO cannot take these settings: AssertionError"):
+        made_model(ALGORITHMS["ppo"], {"policy": "MlpPolicy", "env": "CartPole-v1", "device": "cpu"}, {"batch_size": 1})
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [({"num_envs": 0}, ValueRangeError), ({"n_step": 32}, ThreatError), ({"observe": "foo"}, ValueRangeError)],
+)
+def test_a_measurement_checks_its_training_before_it_plays(change, error, tmp_path):
+    how = {"steps": 128, "episodes": 1, "checks": 1, "check_episodes": 1, "out": tmp_path}
+    with pytest.raises(error, match=next(iter(change))):
+        resilience("zoo:cartpole-dqn", "CartPole-v1", progress=nothing, **how, **change)
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("transitions", "more"), [(200, {"num_envs": 64}), (1000, {"random": 0.02}), (100, {"random": 0.0, "num_envs": 32})]
+)
+def test_a_model_holds_steps_of_every_row_out(transitions, more, tmp_path):
+    with pytest.raises(ValueRangeError, match="could be held out: expected none, or more than"):
+        train_dynamics("zoo:hopper-ppo", nothing, transitions, **more, out=tmp_path / "model")
+    assert not (tmp_path / "model" / "card.json").exists()
+
+
+def test_seeds_of_resumed_trainings_stay_in_range():
+    assert later_seed(3, 1000) == 1003 and later_seed(MOST_SEED, 5) == 4
+    with pytest.raises(ValueRangeError, match="seed must be an integer from 0"):
+        train_agent(nothing, None, steps=64, seed=MOST_SEED + 1)
+
+
+def test_seeds_of_numpy_are_seeds(tmp_path):
+    how = {"num_envs": 2, "checks": 1, "episodes": 1, "n_steps": 16, "batch_size": 16, "n_epochs": 1}
+    made = [
+        train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-ppo", 0.1, 32, seed=seed, out=tmp_path / f"{i}", **how)
+        for i, seed in enumerate((3, np.int64(3)))
+    ]
+    assert made[0].sha256 == made[1].sha256

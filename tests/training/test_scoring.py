@@ -1,0 +1,203 @@
+"""Checkpoints that are scored in another process: the result is the same, and a training that ends early can go on."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from dataclasses import dataclass
+from typing import ClassVar
+
+import gymnasium as gym
+import pytest
+import torch
+
+from adv_wrappers.errors import ValueRangeError, WorkerError
+from adv_wrappers.evaluation.environments import Environment
+from tests.evaluation.agents import short
+
+pytest.importorskip("stable_baselines3")
+
+from adv_wrappers.training.adversary import train_adversary
+from adv_wrappers.training.agent import train_agent
+from adv_wrappers.training.scoring import CheckpointScore, Scoring, ScoringSetup
+
+VICTIM = "zoo:cartpole-a2c"
+QUICK = {"num_envs": 4, "checks": 4, "episodes": 3, "n_steps": 16, "batch_size": 32, "n_epochs": 2}
+AGENT = {
+    "num_envs": 4, "phase": 128, "checks": 3, "episodes": 2,
+    "settings": {"n_steps": 16, "n_epochs": 2}, "adversary_settings": {"n_steps": 16, "n_epochs": 2},
+}  # fmt: skip
+
+
+def untimed(record):
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in record]
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def record_of(folder):
+    return json.loads((folder / "state.json").read_text())["record"]
+
+
+@dataclass(frozen=True)
+class Named(CheckpointScore[list, tuple]):
+    """The checkpoint itself, and how many episodes it would be scored on."""
+
+    def __call__(self, evaluator, checkpoint):
+        return checkpoint, len(evaluator.seeds)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_scores_are_of_checkpoints_as_they_were_and_come_in_order(workers):
+    received, weights = [], torch.zeros(2)
+    setup = ScoringSetup(Environment(short), 3, 0, True, Named())
+    with Scoring(setup, workers) as scoring:
+        for i in range(6):
+            weights += 1
+            scoring.submit([i, weights], lambda score: received.append((score[0][0], score[0][1][0].item(), score[1])))
+            assert len(received) >= i + 1 - workers  # no more are on their way
+        scoring.deliver(0)
+        assert not scoring.ready
+    assert received == [(i, i + 1.0, 3) for i in range(6)]
+
+
+def test_an_adversary_is_the_same_with_two_workers(tmp_path):
+    """Its folder and record too, and what is left in the folder by a kill while a checkpoint is scored."""
+    found, progress, copies = {}, {1: [], 2: []}, []
+
+    def copy(*_):  # what a kill at this moment would leave
+        if not copies and [*(tmp_path / "2").glob(".part.*")] and (tmp_path / "2" / "state.json").exists():
+            copies.append(shutil.copytree(tmp_path / "2", tmp_path / "killed"))
+
+    for workers in (1, 2):
+        found[workers] = train_adversary(
+            "pa-ad",
+            short,
+            VICTIM,
+            0.2,
+            512,
+            out=tmp_path / str(workers),
+            workers=workers,
+            progress=lambda *at, to=progress[workers]: to.append(at),
+            on_episode=copy,
+            **QUICK,
+        )
+    assert found[1].sha256 == found[2].sha256 and files(tmp_path / "1") == files(tmp_path / "2")
+    assert progress[1] == progress[2] and [steps for steps, _ in progress[2]] == [128, 256, 384, 512]
+    whole = untimed(record_of(tmp_path / "1"))
+    assert untimed(record_of(tmp_path / "2")) == whole and len({row["mean_return"] for row in whole}) > 1
+    cards = [json.loads((tmp_path / name / "card.json").read_text())["training"]["checkpoints"] for name in "12"]
+    assert untimed(cards[0]) == untimed(cards[1])
+    killed = copies[0]
+    assert [*killed.glob(".part.*/model.zip")]
+    shutil.copytree(killed, tmp_path / "clean", ignore=shutil.ignore_patterns(".part.*"))
+    before = untimed(record_of(killed))
+    assert before == whole[: len(before)] and 0 < len(before) < len(whole)
+    again = [
+        train_adversary("pa-ad", short, VICTIM, 0.2, 512, out=tmp_path / name, workers=workers, **QUICK).sha256
+        for name, workers in (("killed", 2), ("clean", 1))
+    ]
+    assert again[0] == again[1] and files(tmp_path / "killed") == files(tmp_path / "clean")
+    resumed = untimed(record_of(tmp_path / "killed"))
+    assert resumed == untimed(record_of(tmp_path / "clean")) and resumed[: len(before)] == before
+
+
+@pytest.mark.slow
+def test_both_forms_without_a_folder_are_the_same_with_two_workers():
+    given = ("pa-ad", short, VICTIM, 0.2, 128)
+    one, two = (train_adversary(*given, form="both", workers=workers, **QUICK) for workers in (1, 2))
+    assert one.actor.form == two.actor.form
+    assert one.director.fingerprint_of_weights() == two.director.fingerprint_of_weights()
+
+
+def test_an_agent_is_the_same_with_two_workers(tmp_path):
+    """With an adversary that learns, and the greedy worst case."""
+    one, two = (
+        train_agent(short, "sa-rl", 0.05, 384, robust="radial", out=tmp_path / str(workers), workers=workers, **AGENT)
+        for workers in (1, 2)
+    )
+    assert untimed(one.record) == untimed(two.record) and one.best == two.best and "gwc" in one.record[0]
+    assert one.victim.fingerprint() == two.victim.fingerprint() and one.threat.how.sha256 == two.threat.how.sha256
+    assert files(tmp_path / "1") == files(tmp_path / "2") and not [*tmp_path.rglob(".part.*")]
+    loose = [train_agent(short, "sa-rl", 0.05, 384, robust="radial", workers=workers, **AGENT) for workers in (1, 2)]
+    assert [untimed(hardened.record) for hardened in loose] == [untimed(one.record)] * 2
+    assert loose[0].victim.fingerprint() == loose[1].victim.fingerprint()
+
+
+def test_logs_have_every_score_at_its_own_steps(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    received = []
+    train_adversary(
+        "sa-rl",
+        short,
+        VICTIM,
+        0.2,
+        512,
+        tensorboard=tmp_path,
+        workers=2,
+        progress=lambda *at: received.append(at),
+        **QUICK,
+    )
+    logged = EventAccumulator(str(next(tmp_path.iterdir()))).Reload().Scalars("adversary/victim_return")
+    assert [point.step for point in logged] == [steps for steps, _ in received[:-1]]
+    assert [point.value for point in logged] == pytest.approx([left for _, left in received[:-1]], rel=1e-6)
+
+
+class Failing(gym.Wrapper):
+    """CartPole that, in another process than the training's, fails during the second checkpoint of three episodes."""
+
+    resets: ClassVar = {"raises": 0, "dies": 0}  # of all environments of a process, which plays for both
+
+    def __init__(self, how):
+        super().__init__(short())
+        self.how = how
+
+    def reset(self, **given):
+        Failing.resets[self.how] += 1
+        if multiprocessing.parent_process() is not None and Failing.resets[self.how] > 5:
+            if self.how == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueRangeError("the environment has had enough")
+        return super().reset(**given)
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "match"),
+    [("raises", ValueRangeError, "has had enough"), ("dies", WorkerError, "worker processes died")],
+)
+def test_an_error_of_a_worker_comes_back_and_what_was_scored_stays(how, error, match, tmp_path):
+    given = ("sa-rl", Failing, VICTIM, 0.2, 512)
+    more = {"env_kwargs": {"how": how}, "out": tmp_path, **QUICK}
+    with pytest.raises(error, match=match):
+        train_adversary(*given, workers=2, **more)
+    card, model = ["card.json", "weights.safetensors"], ["model.zip", "normaliser.json"]
+    checkpoint = ["checkpoint-128", *(f"checkpoint-128/{name}" for name in (*card, *model))]
+    assert files(tmp_path) == sorted([*checkpoint, *card, "state.json"])
+    before = record_of(tmp_path)
+    assert [row["steps"] for row in before] == [128]
+    train_adversary(*given, **more)
+    assert record_of(tmp_path)[:1] == before and record_of(tmp_path)[-1]["steps"] == 512
+
+
+def test_what_cannot_be_sent_is_named_before_anything_is_trained(tmp_path):
+    received = []
+    how = {"workers": 2, "progress": lambda *at: received.append(at)}
+    with pytest.raises(WorkerError, match=r"the environment cannot be sent to another process.*top of a module"):
+        train_adversary("sa-rl", lambda: short(), VICTIM, 0.2, 128, out=tmp_path / "a", **how, **QUICK)
+    with pytest.raises(WorkerError, match="the timing cannot be sent"):
+        train_adversary("sa-rl", short, VICTIM, 0.2, 128, when=lambda x, context: x[:, 0] > 0, **how, **QUICK)
+    with pytest.raises(WorkerError, match="the environment cannot be sent"):
+        train_agent(lambda: short(), "sa-rl", 0.05, 128, out=tmp_path / "b", **how, **AGENT)
+    with pytest.raises(WorkerError, match="the threat cannot be sent"):
+        train_agent(short, "sa-rl", 0.05, 128, when=lambda x, context: x[:, 0] > 0, **how, **AGENT)
+    for train in (train_adversary, train_agent):
+        with pytest.raises(ValueRangeError, match="workers"):
+            train("sa-rl", short, VICTIM, 0.2, 128, workers=0)
+    assert not received and not [*tmp_path.iterdir()]
