@@ -15,9 +15,8 @@ end. Every row must be there once, and equal to that of a run that nobody killed
 run and of the expansion less the seconds of the rows, and memory is that of the process after every tenth of the plan.
 What the process that writes the store spends on a cell that others play is its processor time, over a tenth as many.
 
-``cost``: three plans, one with a training, are estimated from one cell in 25 of every kind and 3% of the steps of the
-training, and then run by this process. What was predicted for the cells that were left is compared with what they took,
-and the sample with the two together.
+``cost``: three plans, one with a training, are estimated as ``run --dry-run`` does, and then run by this process. What
+was predicted for the cells that were left is compared with what they took, and the time of the estimate with the two.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, expand, run
+from adv_wrappers.campaign.estimate import estimate
 from adv_wrappers.campaign.plan_cells import Expansion
-from adv_wrappers.campaign.plan_cost import estimate
 from adv_wrappers.campaign.ray_cluster import RayActors
 from adv_wrappers.utils.processes import warm_pool
 
@@ -73,7 +72,6 @@ COSTS = {
     ),
     "Pong": Plan.of(victims=["zoo:pong-ppo"], threats=["noise:eps=1", "fgsm:eps=1"], seeds=range(25), episodes=1),
 }
-SHARES = {"Hopper with training": 0.03}
 
 
 def plan_of(cells: int, episodes: int = 2) -> Plan:
@@ -239,14 +237,13 @@ def cost(names: list[str]) -> dict[str, Any]:
     found = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "rows.db") as store:
-            sample, known = timed(functools.partial(estimate, COSTS[name], store, SHARES.get(name, 0.04)))
+            sample, known = timed(functools.partial(estimate, COSTS[name], store))
             taken, summary = timed(functools.partial(run, COSTS[name], store))
         if summary.failed:
             raise SystemExit(f"{name}: {summary.failed}")
         found[name] = {
-            "cells": known.cells,
+            "cells": known.left,
             "predicted": known.seconds,
-            "interval": known.interval,
             "taken": taken,
             "sample": sample,
             "kinds": str(known).splitlines(),
@@ -305,12 +302,7 @@ def body(data: Data) -> list[str]:
             [
                 name,
                 str(of["cells"]),
-                f"{of['predicted']:.0f}"
-                + (
-                    ""
-                    if of["interval"][0] == of["interval"][1]
-                    else f" ({of['interval'][0]:.0f} to {of['interval'][1]:.0f})"
-                ),
+                f"{of['predicted']:.0f}",
                 f"{of['taken']:.0f}",
                 f"{of['predicted'] / of['taken']:.2f}",
                 f"{of['sample']:.1f}",
@@ -318,7 +310,7 @@ def body(data: Data) -> list[str]:
             ]
             for name, of in found.items()
         ]
-        head = ["plan", "cells left", "seconds predicted", "taken", "predicted / taken", "the sample's", "of all"]
+        head = ["plan", "cells left", "seconds predicted", "taken", "predicted / taken", "of the estimate", "of all"]
         parts.append("## Cost\n\n" + table(head, lines))
     return parts
 

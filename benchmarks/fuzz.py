@@ -598,7 +598,7 @@ evaluate {_SHORT} --threat noise:eps=0.3 --episodes 2 --best-of 2 --by loss --me
 evaluate {_SHORT} --episodes 2 --num-envs 2 --select sample --at-least 3 --junit gate.xml
 evaluate {_SHORT} --threat flip --seeds 0,1 --store rows.db --episodes 1
 run plan.json --store rows.db --workers 1
-run plan.toml --store rows.db --dry-run --sample 0.5
+run plan.toml --store rows.db --dry-run
 plot rows.db --x eps --y regret --hue victim --col env --out curves.svg
 suite {_SHORT} --eps 0.1 --scale 1 --episodes 1 --no-train --attack noise --attack pgd --num-envs 1
 suite {_SHORT} --suite action --action-eps 0.1 --episodes 1 --no-train --attack action-flip --seed 1

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from adv_wrappers.campaign import Plan, Store, run
-from adv_wrappers.campaign.plan_cost import estimate
+from adv_wrappers.campaign.estimate import estimate
 
 
 def main() -> None:

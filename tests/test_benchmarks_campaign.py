@@ -39,6 +39,6 @@ def test_a_prediction_is_compared_with_what_a_plan_took(script, monkeypatch):
     plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=range(3), episodes=1)
     monkeypatch.setattr(script, "COSTS", {"tiny": plan})
     found = script.cost(["tiny"])
-    assert found["tiny"]["cells"] == 4 and min(found["tiny"][name] for name in ("predicted", "taken", "sample")) > 0
+    assert found["tiny"]["cells"] == 5 and min(found["tiny"][name] for name in ("predicted", "taken", "sample")) > 0
     page = script.PAGE.markdown({"commands": {}, "machine": "here", "cost": found})
     assert f"| {found['tiny']['predicted'] / found['tiny']['taken']:.2f} |" in page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.cost import run_seconds
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
@@ -22,11 +22,8 @@ from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
-from adv_wrappers.utils.step_timer import StepTimer
-from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.victim import Victim
 
-_TIMED_STEPS, _TIMED_SECONDS = 20, 0.5  # of a threat that is timed before it is played
 ROOM = 1.25  # a row may take so much longer than estimated
 Progress = Callable[[str, int, int], None]  # a threat, its episodes that are finished, and all of them
 
@@ -268,17 +265,7 @@ class TrialPlayer:
         """Seconds of the row, from rows of the same attack, or else from some of its steps."""
         steps = sum(self.clean["lengths"])
         if attack not in self._seconds:
-            rows = evaluator.player.venv.num_envs
-            for _ in range(2):  # what the first steps of a process import and compile is not the price of a row
-                timer = StepTimer(_TIMED_STEPS, _TIMED_SECONDS)
-                with one_thread():  # as rows are played
-                    found = evaluator.step_seconds(1, timer, rows)
-                if len(found) >= _TIMED_STEPS:
-                    break
-            if found:
-                self._seconds[attack] = statistics.median(found) / rows  # another process may hold up some of them
-            else:  # episodes of a single step, which is not timed
-                self._seconds[attack] = self.clean["ms_per_step"] / 1000
+            self._seconds[attack] = run_seconds(evaluator, 1, self.clean) / steps
         return self._seconds[attack] * steps
 
     def _play(self, evaluator: Evaluator, which: list[int], progress: Progress | None) -> dict[int, Row]:

@@ -20,13 +20,13 @@ from adv_wrappers.campaign.suites import SUITES, TIMED, entries_that_apply
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.function_reference import MakeFunction
 from adv_wrappers.evaluation.player import Cell, Player
 from adv_wrappers.evaluation.row_key import row_key
-from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
 from adv_wrappers.utils.text import split_arguments, split_stack
 from adv_wrappers.utils.untrusted_files import named_code

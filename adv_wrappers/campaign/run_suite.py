@@ -9,6 +9,7 @@ more, these are played on further ones first.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -19,27 +20,37 @@ from typing import Any
 
 import numpy as np
 
+from adv_wrappers.campaign.estimate import entry_costs, global_draws_kept, is_made
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting, Entry, MadeAttack, SuiteProgress
 from adv_wrappers.campaign.suite_attacks_that_train import SARSA
-from adv_wrappers.campaign.suite_cost import SuiteCost, estimate_entries, opened_suite, report_scores
 from adv_wrappers.campaign.suite_report import SuiteReport, close_attacks, strongest_of
 from adv_wrappers.campaign.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
+from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
-from adv_wrappers.evaluation.episodes import MOST_EPISODES
-from adv_wrappers.evaluation.evaluate import play_missing
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
+from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
+from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Report, Row, number_text
 from adv_wrappers.evaluation.return_statistics import mean_interval
-from adv_wrappers.evaluation.threat_stacks import as_threat_stack
+from adv_wrappers.evaluation.store import ROWS_FILE
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.threats.presets import parse_threat, threat, threat_layers
 from adv_wrappers.training.critic import SMALL, CriticSetting
-from adv_wrappers.training.folder import check_counts, check_same, describe_settings, described, described_victim
+from adv_wrappers.training.folder import (
+    check_counts,
+    check_same,
+    describe_settings,
+    described,
+    described_victim,
+)
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import held, holding, write
 from adv_wrappers.utils.processes import check_workers
+from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
@@ -78,7 +89,7 @@ def run_suite(
     workers: int = 1,
     name: str = "own",
     tell: Callable[[str], None] | None = None,
-    on_cost: Callable[[SuiteCost], None] | None = None,
+    on_cost: Callable[[Costs], None] | None = None,
 ) -> SuiteReport:
     """Attack an agent with every attack of a suite that applies, and report the worst case.
 
@@ -184,13 +195,13 @@ def run_suite(
         made.update({entry.name: entry.attack(setting) for entry in chosen if entry.per_episodes})
         names = [entry.name for entry in chosen]
         stacks = [as_threat_stack(made[name].threat, victim) for name in names]
-        with held(setting.folder(setting.part)), closing(opened_suite(setting, stacks)) as evaluator:
+        with held(setting.folder(setting.part)), closing(_opened(setting, stacks)) as evaluator:
             named = zip(("none", *names), evaluator.stacks, strict=True)
             played = {i: {**rows[one], "threat": as_.name} for i, (one, as_) in enumerate(named) if one in rows}
             return play_missing(
                 evaluator,
                 played,
-                progress=report_scores(progress, evaluator, names, on),
+                progress=_named_progress(progress, evaluator, names, on),
                 out=setting.folder(setting.part),
                 resume=folder is not None,
                 workers=workers,
@@ -200,8 +211,7 @@ def run_suite(
         known: Mapping[str, Row] = {}
         if on_cost is not None:
             made |= _made_at_once(entries, setting)
-            cost = estimate_entries(entries, setting, made, workers)
-            known = cost.rows
+            cost, known = _estimated(entries, setting, made)
             on_cost(cost)
         made |= {one.name: one.attack(setting) for one in entries if not (one.per_episodes or one.name in made)}
         scored = evaluate_all(entries, setting, "", known)
@@ -275,20 +285,17 @@ def suite_cost(
     suite: str | Iterable[Entry | str],
     setting: AttackSetting,
     attacks: str | Iterable[str] | None = None,
-    workers: int = 1,
-) -> SuiteCost:
-    """What a suite will take on this machine, attack by attack, from the clean run and a sample of every attack.
+) -> Costs:
+    """What a suite will take on this machine, attack by attack: seconds of some of its steps, times the steps.
 
-    The sample is a share of the whole: some steps of every attack, at most about three seconds each, the first steps
-    of a search, and a twentieth of the steps of every training, which are thrown away. Attacks that together take at
-    most a twentieth are played, and tell how long episodes are under an attack. Nobody knows how long they are under
-    the others, which attack is the strongest, and whether it is told apart from others; see
-    :meth:`SuiteCost.wall_clock`.
+    The run without an attack is played, and says how many steps there are. Some steps of every attack are timed, the
+    first steps of a search, and a rollout of every training, which is thrown away. Nobody knows beforehand how long
+    episodes are under an attack. The strongest, which is played again on fresh episodes, is counted once.
 
     Args:
-        suite, attacks, workers: as for :func:`run_suite`.
+        suite, attacks: as for :func:`run_suite`.
         setting: what the attacks are made for. A folder, ``out``, is that of :func:`run_suite`: rows that it holds are
-            not estimated, and those that are played are kept there, so that the suite does not play them again.
+            not estimated, and the clean run is kept there, so that the suite does not play it again.
 
     Raises:
         AdvWrappersError: one of its kinds, as :func:`run_suite` does.
@@ -297,8 +304,8 @@ def suite_cost(
     >>> from adv_wrappers.campaign import AttackSetting, suite_cost
     >>> setting = AttackSetting("zoo:cartpole-dqn", "CartPole-v1", Linf(0.05), episodes=2)
     >>> cost = suite_cost(["noise", "pgd", "beam"], setting)
-    >>> max(cost.entries, key=lambda entry: entry.seconds).name
-    'beam'
+    >>> max(cost.parts, key=lambda part: part.seconds).name
+    'beam: search'
     """
     with held(setting.out):
         given = () if isinstance(suite, str) else tuple(suite)
@@ -306,8 +313,67 @@ def suite_cost(
         if not entries:
             raise ThreatError(_nothing_applies(reasons))
         if setting.out is not None and _finished_suite(setting.out, _settings_of(setting, entries, given)) is not None:
-            return SuiteCost((), 0.0, 1, (), 0.0, {})
-        return estimate_entries(entries, setting, _made_at_once(entries, setting), check_workers(workers))
+            return Costs((), "entries", len(entries))
+        return _estimated(entries, setting, _made_at_once(entries, setting))[0]
+
+
+def _estimated(
+    entries: Sequence[Entry], setting: AttackSetting, made: Mapping[str, MadeAttack]
+) -> tuple[Costs, dict[str, Row]]:
+    """What a suite will take, and the rows that are known then, by name; that of the clean run is ``none``."""
+    kept = [entry for entry in entries if entry.name not in made and is_made(entry, setting)]
+    made = {**made, **{entry.name: entry.attack(setting) for entry in kept}}
+    names = [entry.name for entry in entries if entry.name in made]
+    stacks = [as_threat_stack(made[name].threat, setting.victim) for name in names]
+    rows, parts, unknown = dict[int, Row](), list[Cost](), list[str]()
+    with closing(_opened(setting, stacks)) as evaluator, one_thread():
+        folder = setting.folder(setting.part)
+        if folder is not None and (folder / ROWS_FILE).exists():
+            rows |= kept_rows(evaluator, folder)
+            if len(names) < len(entries):
+                folder = None  # its report may hold rows of runs that are not among these
+        told = _named_progress(setting.progress, evaluator, names)
+        with contextlib.suppress(OutputError):  # the suite raises it again, with all rows
+            play_missing(evaluator, rows, [0], out=folder, resume=folder is not None, progress=told)
+        for entry in entries:
+            i = names.index(entry.name) + 1 if entry.name in names else None
+            found = [Cost(entry.name, 0, 0.0)]  # its row is known
+            with global_draws_kept():  # of trainings and of code of one's own
+                if i is None:
+                    found = entry_costs(entry, setting, rows[0])
+                elif i not in rows:
+                    found = [Cost(entry.name, 1, run_seconds(evaluator, i, rows[0]))]
+            parts += found
+            unknown += [] if found else [entry.name]
+    costs = Costs(tuple(parts), "entries", sum(not part.left for part in parts), tuple(unknown))
+    return costs, {name: rows[i] for i, name in enumerate(("none", *names)) if i in rows}
+
+
+def _opened(setting: AttackSetting, stacks: Sequence[ThreatStack]) -> Evaluator:
+    """The clean run and these attacks on the episodes of a setting."""
+    return Evaluator(
+        setting.victim,
+        setting.environment,
+        [CLEAN_RUN, *stacks],
+        Episodes(setting.episodes, setting.episode_seed, setting.num_envs, distances=(), quantize=setting.quantize),
+    )
+
+
+def _named_progress(
+    progress: SuiteProgress | None, evaluator: Evaluator, names: Sequence[str], on: str = ""
+) -> SuiteProgress | None:
+    """Progress of an evaluation by the names of a suite.
+
+    Args:
+        progress: is told of each run, or None.
+        evaluator: the evaluator.
+        names: of its runs but the clean one.
+        on: says on which episodes, if not on those that are scored.
+    """
+    if progress is None:
+        return None
+    known = dict(zip([stack.name for stack in evaluator.stacks], ("none", *names), strict=True))
+    return lambda what, done, total: progress(f"scoring {known[what]}{on}", done, total)
 
 
 def _made_at_once(entries: Sequence[Entry], setting: AttackSetting) -> dict[str, MadeAttack]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,6 @@ from adv_wrappers.cli.options import POSITIVE, WORKERS
 from adv_wrappers.cli.output import json_asked, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import TrustError
-from adv_wrappers.registry import SAMPLE_SHARE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,11 +39,7 @@ STORE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--ray", metavar="ADDRESS", help="play on a Ray cluster: local, auto, or its address")
 @click.option("--actors", type=POSITIVE, help="of --ray  [default: one a core, or one for every share of a GPU]")
 @click.option("--gpus", default=0.0, show_default=True, type=click.FloatRange(min=0), help="of an actor: 0.25 for four")
-@click.option("--dry-run", is_flag=True, help="play a sample of the cells, and say what the rest will take")
-@click.option(
-    "--sample", "share", default=SAMPLE_SHARE, show_default=True, type=click.FloatRange(0, 1, min_open=True),
-    help="share of the cells of every kind that --dry-run plays",
-)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="play some cells, time steps of others, and say what all take")
 @click.option(
     "--trust",
     is_flag=True,
@@ -61,7 +54,6 @@ def run_(
     actors: int | None,
     gpus: float,
     dry_run: bool,
-    share: float,
     trust: bool,
 ) -> None:
     """Play the cells of PLAN, a .toml or .json file, that the store does not hold."""
@@ -70,15 +62,15 @@ def run_(
     if ray is not None and workers > 1:
         raise click.UsageError("--workers are processes of this machine: give --actors with --ray")
     from adv_wrappers.campaign import Plan, Store, expand
-    from adv_wrappers.campaign.plan_cost import estimate
+    from adv_wrappers.campaign.estimate import estimate
     from adv_wrappers.utils.processes import check_workers
 
     check_workers(workers)
     whole = Plan.load(plan)
     if dry_run and not trust and whole.code:
         raise TrustError(
-            f"--dry-run plays a sample of the cells, which runs what {plan} names: {', '.join(whole.code)}. For a plan "
-            f"of your own: --dry-run --trust"
+            f"--dry-run times some steps of the cells, which runs what {plan} names: {', '.join(whole.code)}. For a "
+            f"plan of your own: --dry-run --trust"
         )
     cells = expand(whole, trust=trust)
     for name, reason in cells.left_out.items():
@@ -88,10 +80,9 @@ def run_(
         if trained:
             say(f"trains {', '.join(trained)}, for minutes to hours each, and keeps them in {opened.trainings}")
         if dry_run:
-            cost = estimate(cells, opened, share)
-            print_table(cost.table(), map(asdict, cost.kinds), ("kind", "seconds", "cells"))
-            say(str(cost).rstrip().splitlines()[-1])
-            say(f"with {workers} processes about {cost.wall_clock(workers, os.cpu_count()):.0f} s")
+            cost = estimate(cells, opened)
+            parts = (part.to_dict() for part in cost.parts)
+            print_table(cost.table(), parts, ("name", "seconds", "left"), [cost.summary(workers)])
             return
         summary = play(cells, opened, workers, ray, actors, gpus)
         show(opened, cells.cells)

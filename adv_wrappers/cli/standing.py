@@ -71,7 +71,9 @@ def add_(
     given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs, trust)
     if dry_run:
         cost = submission_cost(given, store / name, minutes)
-        print_table(cost.table(minutes), (), notes=cost.notes())
+        print_table(
+            cost.costs.table(), (part.to_dict() for part in cost.costs.parts), ("name", "seconds"), cost.notes()
+        )
         return
     with resumable(store / name):
         entry = add_submission(given, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +31,11 @@ from adv_wrappers.registry import SUITE_NAMES
 from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:
-    from adv_wrappers.campaign import SuiteCost, SuiteReport
+    from adv_wrappers.campaign import Costs, SuiteReport
     from adv_wrappers.evaluation.function_reference import MakeFunction
     from adv_wrappers.evaluation.report import Report
 
+_AGAIN = "; and the strongest again on fresh episodes"
 _BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
 
 
@@ -126,14 +126,14 @@ def suite_(
                 episode_seed=seed,
                 progress=progress,
             )
-            cost = suite_cost(suite, setting, attacks or None, workers)
-        rows = ({**asdict(entry), "seconds": entry.seconds} for entry in cost.entries)
-        print_table(cost.table(), rows, ("entry", "seconds"), [cost.summary(workers)])
+            cost = suite_cost(suite, setting, attacks or None)
+        parts = (part.to_dict() for part in cost.parts)
+        print_table(cost.table(), parts, ("name", "seconds"), [cost.summary(workers) + _AGAIN])
         return
 
-    def tell_cost(cost: SuiteCost) -> None:
-        if cost.wall_clock(workers)[1] >= EVERY_S:
-            click.echo(cost.line(workers), err=True)
+    def tell_cost(cost: Costs) -> None:
+        if cost.wall_clock(workers) >= EVERY_S:
+            click.echo(cost.line(workers) + _AGAIN, err=True)
 
     with print_if_unwritten(_show), show_progress() as progress, resumable(out, kept_suite):
         report = run_suite(

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from adv_wrappers.errors import Argument, Message, OutputError, SimulationError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.player import BlockResult, Player, PlayerSetup
 from adv_wrappers.evaluation.report import Report, Row, check_minimum
-from adv_wrappers.evaluation.slow_attack_warning import warn_of_long_attacks
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.target_state_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action

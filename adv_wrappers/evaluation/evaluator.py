@@ -30,7 +30,7 @@ from adv_wrappers.evaluation.threat_stacks import (
     threats_to_rewards,
     with_unique_names,
 )
-from adv_wrappers.utils.step_timer import StepTimer
+from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.victims.victim import Victim
 
 PERTURBED = " (on an environment already perturbed by "  # in the name of the run without a threat
@@ -219,15 +219,14 @@ class Evaluator:
             count += max(sum(part[row::width]) for row in range(width))
         return count
 
-    def step_seconds(self, i: int, timer: StepTimer, rows: int) -> list[float]:
+    def step_seconds(self, i: int, timer: StepTimer) -> list[float]:
         """Seconds of some steps of a cell, of which nothing is kept.
 
         Args:
             i: its index.
             timer: says when there are enough.
-            rows: the number of rows that are attacked, at most as many as there are; the others stand still.
         """
-        return self.player.step_seconds(i, self.seeds[:rows], timer)
+        return self.player.step_seconds(i, self.seeds, timer)
 
     def report(
         self, rows: Mapping[int, Row], minimum: float | str | None = None, failed: Mapping[int, str] | None = None

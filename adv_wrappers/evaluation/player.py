@@ -20,8 +20,8 @@ from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
 from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.presets import preset_in_errors
+from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.processes import pickled
-from adv_wrappers.utils.step_timer import StepTimer
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.layer import AnyVectorEnv
@@ -214,7 +214,7 @@ class Player:
 
         Args:
             cell: its index.
-            seeds: of as many episodes as rows are attacked.
+            seeds: of its episodes.
             timer: says when there are enough.
         """
         recorder, env = self._runs[cell]

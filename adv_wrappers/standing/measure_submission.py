@@ -26,9 +26,9 @@ from adv_wrappers.agent_report.what_the_report_chose_and_why import (
     Untried,
     write_choices,
 )
+from adv_wrappers.campaign.estimate import search_step, timed_search
 from adv_wrappers.campaign.suite_attack_entry import AttackSetting, MadeAttack
 from adv_wrappers.campaign.suite_attacks_without_training import beam
-from adv_wrappers.campaign.suite_cost import search_step, timed_search
 from adv_wrappers.campaign.suites import entries_that_apply
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.core.arrays import Scale
@@ -36,7 +36,6 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.perturbation import How, Perturbation, function_name
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.beam import BEAM_FILE
 from adv_wrappers.evaluation.environments import Environment, EnvKwargs, json_value
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.standing.budget_table import StandingBudget, chosen_budget, fitted_budget
@@ -157,18 +156,12 @@ def add_submission(
     return entry
 
 
-def is_searched(setting: AttackSetting) -> bool:
-    """Whether the folder of an agent holds what a search over its episodes found."""
-    folder = setting.folder(beam.name)
-    return folder is not None and (folder / setting.part / BEAM_FILE).is_file()
-
-
 def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
     """What a search finds in a share of the time that is left, or had found; else :class:`OutOfTime`, which is noted.
 
     How long it takes is not known before: it shortens the episodes that it searches.
     """
-    timer, found, _ = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
+    timer, found = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
     if found is None:
         seconds = search_step(timer, setting) * float(player.clean["mean_length"])
         player.leave_out(beam.name, "the standing", seconds)

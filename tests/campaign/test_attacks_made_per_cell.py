@@ -9,8 +9,8 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, Store, attacks_made_per_cell, expand, run
-from adv_wrappers.campaign.attacks_made_per_cell import AttackRecipe, _turn
-from adv_wrappers.campaign.plan_cost import estimate
+from adv_wrappers.campaign.attacks_made_per_cell import _turn
+from adv_wrappers.campaign.estimate import estimate
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.utils.files import held
 from tests.campaign.test_run_plan import DQN, rows
@@ -158,23 +158,10 @@ def test_who_comes_second_waits(tmp_path, monkeypatch):
 def test_the_cost_of_a_training(tmp_path):
     plan = Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 250}))
     with Store(tmp_path / "rows.db") as store:
-        cost = estimate(plan, store)
-        kinds = {kind.name.partition(", ")[2]: kind for kind in cost.kinds}
-        assert {name: (kind.cells, kind.sampled) for name, kind in kinds.items()} == {
-            "none": (1, 1),
-            "pa-ad: training": (1, 0),
-            "pa-ad": (2, 0),
-        }
+        kinds = {part.name.partition(", ")[2]: part for part in estimate(plan, store).parts}
+        assert {name: part.left for name, part in kinds.items()} == {"none": 1, "pa-ad: training": 1, "pa-ad": 2}
         assert kinds["pa-ad: training"].seconds > kinds["pa-ad"].seconds > 0
         assert len(store) == 1 and not (tmp_path / "rows.db.trainings").exists()
         run(Plan.of(**(TRAINED | {"suite": ["pa-ad"], "steps": 250, "seeds": [0]})), store)
-        kinds = {kind.name.partition(", ")[2]: kind for kind in estimate(plan, store).kinds}
-        assert kinds["pa-ad: training"].cells == 0 and kinds["pa-ad"].cells == 1
-
-
-def test_the_sample_makes_an_attack_once(monkeypatch):
-    made, threat = [], AttackRecipe.threat
-    monkeypatch.setattr(AttackRecipe, "threat", lambda recipe, setting: made.append(recipe) or threat(recipe, setting))
-    with Store(":memory:") as store:
-        estimate(Plan.of(**(TRAINED | {"suite": ["beam"], "seeds": [0]})), store)
-    assert [recipe.entry for recipe in made] == ["beam"]
+        kinds = {part.name.partition(", ")[2]: part for part in estimate(plan, store).parts}
+        assert kinds["pa-ad: training"].left == 0 and kinds["pa-ad"].left == 1

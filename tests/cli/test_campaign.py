@@ -69,11 +69,11 @@ def test_seeds_of_an_evaluation_go_into_a_store(plan, tmp_path):
     assert "2 cells played" in call(*words, "--seed", 7, "--store", store).output
 
 
-def test_a_dry_run_plays_a_sample(plan, tmp_path):
+def test_a_dry_run_plays_the_clean_runs(plan, tmp_path):
     done = call("run", plan, "--store", tmp_path / "rows.db", "--dry-run", "--workers", 2)
-    assert done.exit_code == 0 and "2 cells are left, 0 are known" in done.output and "with 2 processes" in done.output
+    assert done.exit_code == 0 and "3 cells are left, 0 are known: with 2 processes about" in done.output
     with Store(tmp_path / "rows.db") as store:
-        assert len(store) == 2
+        assert len(store) == 1
 
 
 @pytest.mark.parametrize("form", ["make", "id"])
@@ -131,7 +131,7 @@ main(["run", {str(tmp_path / "plan.json")!r}, "--store", {str(tmp_path / "rows.d
     ("words", "message"),
     [
         (("--gpus", "0.5"), "go with --ray"), (("--ray", "local", "--workers", "2"), "give --actors with --ray"),
-        (("--workers", "0"), "0 is not in the range"), (("--sample", "0", "--dry-run"), "is not in the range"),
+        (("--workers", "0"), "0 is not in the range"),
     ],
 )  # fmt: skip
 def test_wrong_usage_of_run(plan, tmp_path, words, message):

@@ -32,7 +32,7 @@ def test_a_suite_that_is_quick_says_nothing(monkeypatch):
 def test_a_dry_run_plays_no_attack(tmp_path: Path):
     done = CliRunner().invoke(main, [*WORDS, "--dry-run", "--out", str(tmp_path / "o")])
     assert done.exit_code == 0, done.output
-    assert re.search(r"\d entries are left, \d are known: about .* the sample took \d+ s\n", done.stdout)
+    assert re.search(r"\d entries are left, 0 are known: about ", done.stdout)
     assert "worst case" not in done.stdout and not (tmp_path / "o" / "report.json").exists()
     assert Report.from_json(tmp_path / "o" / "evaluation" / "report.json").threats[0]["threat"] == "none"
     assert CliRunner().invoke(main, [*WORDS, "--out", str(tmp_path / "o")]).exit_code == 0

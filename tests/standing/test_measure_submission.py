@@ -15,6 +15,8 @@ import adv_wrappers
 from adv_wrappers.adversaries import Director
 from adv_wrappers.agent_report.html_page import write_page
 from adv_wrappers.agent_report.what_the_report_chose_and_why import read_choices
+from adv_wrappers.campaign.estimate import is_made
+from adv_wrappers.campaign.suite_attacks_without_training import beam
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import BudgetError, ThreatError, TrustError, ValueRangeError
 from adv_wrappers.standing.measure_submission import (
@@ -22,7 +24,6 @@ from adv_wrappers.standing.measure_submission import (
     _without_folders,
     add_attack,
     add_submission,
-    is_searched,
     open_submission,
     what_card_says,
 )
@@ -82,8 +83,9 @@ def test_rows_that_are_there_are_none_to_be_paid_for(measured):
     store, _ = measured
     (entry,) = read_entries(store)  # as it is now
     cost = submission_cost(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), store / "dqn")
-    assert {*cost.kept} == {*entry.attacks} - {"mine"}
-    assert {*cost.attacks} == {*entry.left_out_seconds}
+    left = {part.name: part.left for part in cost.costs.parts}
+    assert {name for name in left if not left[name]} == {*entry.attacks} - {"mine"}
+    assert {name for name in left if left[name]} == {*entry.left_out_seconds}
 
 
 def test_what_does_not_fit_is_left_out_with_its_seconds(tmp_path):
@@ -98,7 +100,7 @@ def test_whole_episodes_are_searched_where_the_environment_can_be_saved(measured
     assert entry.attacks["beam"].mean == min(one.mean for one in entry.attacks.values())
     folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
     setting = open_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), folder, 6.0)[0].setting(folder)
-    assert is_searched(setting) and not is_searched(replace(setting, out=tmp_path))
+    assert is_made(beam, setting) and not is_made(beam, replace(setting, out=tmp_path))
     short = add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path / "short", minutes=0.01)
     assert short.left_out_seconds["beam"] > 0.01 * 60  # steps were timed, and no search was begun
 

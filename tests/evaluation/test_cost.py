@@ -1,4 +1,4 @@
-"""Attacks that take long are said before they are played."""
+"""What takes long is said beforehand: the sums, and attacks of which is warned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.campaign import Plan, expand
-from adv_wrappers.evaluation.slow_attack_warning import LONG, warn_of_long_attacks
+from adv_wrappers.evaluation.cost import LONG, Cost, Costs, warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from tests.rigs import RIGS
 
@@ -57,3 +57,29 @@ def test_presets_are_not_long():
 def test_functions_have_no_known_cost(victim):
     stack = as_threat_stack(adv.ThreatModel("observation", lambda x, context: x, adv.Linf(0.1)), victim)
     warn_of_long_attacks([stack], victim, 1)
+
+
+COSTS = Costs(
+    (
+        Cost("noise", 0, 0.0), Cost("pgd", 1, 10.0), Cost("beam: search", 1, 90.0, True), Cost("beam", 1, 2.0),
+        Cost("pa-ad: training", 2, 300.0, True), Cost("pa-ad", 4, 1.0), Cost("a", 1, 3.0),
+    ),
+    "entries", 1, ("transfer",),
+)  # fmt: skip
+
+
+def test_the_sums():
+    assert COSTS.seconds == 709 and COSTS.left == 7
+    assert COSTS.wall_clock() == 709 and COSTS.wall_clock(2) == 690 + 19 / 2  # a training is in one process
+
+
+def test_the_line_names_what_takes_longest():
+    assert COSTS.line() == (
+        "about 12 min on this machine: pa-ad: training 10 min, beam: search 90 s, pgd 10 s, pa-ad 4 s, 2 others 5 s; "
+        "less or more where attacks shorten or lengthen episodes; not estimated: transfer"
+    )
+    text = str(COSTS)
+    assert "7 entries are left, 1 are known: about 12 min" in text
+    assert text.index("pa-ad") < text.index("beam") < text.index("noise") < text.index("entries")
+    nothing = Costs((), "cells", 4).summary(2)
+    assert nothing == "0 cells are left, 4 are known: with 2 processes about 0 s on this machine"

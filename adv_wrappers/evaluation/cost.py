@@ -1,0 +1,192 @@
+"""How long something will take, before it begins: seconds of a step, measured on the spot, times the steps.
+
+A few steps of an agent under an attack in its environment are timed, a few steps of a training or a search. How many
+steps there will be is taken from a run without an attack: nobody knows beforehand how long episodes are under one.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from rich import box
+from rich.table import Table
+
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.report import Row
+from adv_wrappers.evaluation.threat_stacks import ThreatStack
+from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.utils.pace import StepTimer
+from adv_wrappers.utils.text import duration
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims.victim import Victim
+
+STEPS, SECONDS = 20, 0.5  # of an attack that is timed before it is played
+LONG = 4000  # passes for one observation; the presets have 500 at most, and a plan of a suite 3040
+_GRADIENT = 3  # forward passes that one with its gradient takes, about
+_NAMED = 4  # parts that a line names
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one part of something takes.
+
+    Attributes:
+        name: of an attack, of cells that differ in their seed and budget alone, or of a training or search for them.
+        left: how many of it are left; 0 where its row is known.
+        each: seconds of one.
+        alone: whether one process does it, however many there are.
+    """
+
+    name: str
+    left: int
+    each: float
+    alone: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Of all that are left, one after another."""
+        return self.left * self.each
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON form."""
+        return {"name": self.name, "left": self.left, "each": self.each, "seconds": self.seconds}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What something will take on this machine.
+
+    Attributes:
+        parts: of what is left, and of what is known.
+        of: what the parts are, in the plural.
+        known: how many rows were there before.
+        unknown: names of what is not estimated.
+    """
+
+    parts: tuple[Cost, ...]
+    of: str
+    known: int = 0
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> int:
+        """How many rows are left."""
+        return sum(part.left for part in self.parts if not part.alone)
+
+    @property
+    def seconds(self) -> float:
+        """Of all that is left, in one process."""
+        return sum(part.seconds for part in self.parts)
+
+    def wall_clock(self, processes: int = 1) -> float:
+        """Seconds with so many processes, each of which has a core."""
+        alone = sum(part.seconds for part in self.parts if part.alone)
+        return alone + (self.seconds - alone) / processes
+
+    def line(self, processes: int = 1) -> str:
+        """One sentence: how long it will take, and what takes longest of it."""
+        order = sorted((part for part in self.parts if part.left), key=lambda part: -part.seconds)
+        named, others = (order[:_NAMED], order[_NAMED:]) if len(order) > _NAMED + 1 else (order, [])
+        words = [f"{part.name} {duration(part.seconds)}" for part in named]
+        if others:
+            words.append(f"{len(others)} others {duration(sum(part.seconds for part in others))}")
+        text = f"about {duration(self.wall_clock(processes))} on this machine"
+        text += f": {', '.join(words)}; less or more where attacks shorten or lengthen episodes" if words else ""
+        return text + (f"; not estimated: {', '.join(self.unknown)}" if self.unknown else "")
+
+    def summary(self, processes: int = 1) -> str:
+        """:meth:`line`, and how much is left."""
+        by = f" with {processes} processes" if processes > 1 else ""
+        return f"{self.left} {self.of} are left, {self.known} are known:{by} {self.line(processes)}"
+
+    def table(self) -> Table:
+        """A rich table, one row a part."""
+        table = PrintedTable(box=box.SIMPLE_HEAD)
+        for name in ("left", "seconds each", "seconds", "name"):
+            table.add_column(name, justify="left" if name == "name" else "right", overflow="fold")
+        for part in sorted(self.parts, key=lambda part: -part.seconds):
+            known = not part.left
+            numbers = ("", "known") if known else (f"{part.each:.3g}", f"{part.seconds:.3g}")
+            table.add_row(str(part.left), *numbers, part.name)
+        return table
+
+    def __str__(self) -> str:
+        """The table and the sum as plain text."""
+        return f"{self.table()}\n{self.summary()}"
+
+
+# what is timed
+
+
+def seconds_of_row(row: Row) -> float:
+    """Seconds that the run of a row took."""
+    return float(row["ms_per_step"]) * sum(row["lengths"]) / 1000
+
+
+def step_seconds(evaluator: Evaluator, i: int) -> float | None:
+    """Seconds of a step of all environments side by side, the median of a few; None where episodes have a single one.
+
+    Args:
+        evaluator: of the cell.
+        i: its index.
+    """
+    for _ in range(2):  # what the first steps of a process import and compile is not the price of others
+        timer = StepTimer(STEPS, SECONDS)
+        with one_thread():  # as rows are played
+            found = evaluator.step_seconds(i, timer)
+        if len(found) >= STEPS:
+            break
+    return statistics.median(found) if found else None  # another process may hold up some of them
+
+
+def run_seconds(evaluator: Evaluator, i: int, clean: Row) -> float:
+    """Seconds of the run of a cell, whose episodes are taken to be as long as those of the run without an attack."""
+    each = step_seconds(evaluator, i)
+    return seconds_of_row(clean) if each is None else each * evaluator.steps_of(clean["lengths"])
+
+
+def warn_of_long_attacks(stacks: Iterable[ThreatStack], victim: Victim, rows: int) -> None:
+    """Warn of stacks that compute a network thousands of times for every observation, with the time that takes here.
+
+    Args:
+        stacks: what is to be played.
+        victim: the agent.
+        rows: observations that are attacked at once.
+
+    Warns:
+        UserWarning: one for every such stack.
+    """
+    for stack in stacks:
+        count = sum(layer.how.network_passes for layer in stack.layers if isinstance(layer.how, Perturbation))
+        if count <= LONG:
+            continue
+        each = _seconds(victim, rows)
+        took = "" if each is None else f", about {count * each:.2g} s on this machine"
+        warnings.warn(
+            f"{stack.name} computes a network {count:,} times at every step that it attacks{took} (pgd: 30 times): "
+            "fewer restarts, steps or queries are quicker",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _seconds(victim: Victim, rows: int) -> float | None:
+    """Seconds that a gradient of the victim takes, about, from some forward passes; None for Dict observations."""
+    space = victim.observation_space
+    if not isinstance(space, spaces.Box):
+        return None
+    x, state = torch.zeros(rows, *space.shape, device=victim.device, dtype=victim.dtype), victim.initial_state(rows)
+    took = list[float]()
+    for _ in range(5):
+        start = time.perf_counter()
+        float(victim.params(x, state).sum())  # waits for a device
+        took.append(time.perf_counter() - start)
+    return _GRADIENT * statistics.median(took)
