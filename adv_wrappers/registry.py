@@ -4,7 +4,7 @@
 the modules that they stand for import torch, which takes more than a second.
 
 Presets: :data:`adv_wrappers.threats.presets.presets` has the presets themselves. Installed packages add theirs by
-entry points of the group ``adv_wrappers.threats.presets``, whose names are read without importing them, until
+entry points of the group ``adv_wrappers.presets``, whose names are read without importing them, until
 :func:`load_entry_points` does. Ids: ``adv/<preset>-v0`` for every preset (:mod:`adv_wrappers.environments.ids`), and
 thirty ids ``adv-daylight/<Game>-<Transform>-v0`` (:mod:`adv_wrappers.atari.daylight_ids`).
 """
@@ -20,7 +20,7 @@ import gymnasium as gym
 
 # presets
 
-GROUP = "adv_wrappers.threats.presets"  # of entry points
+GROUP = "adv_wrappers.presets"  # of entry points
 # those of this package, in the order of adv_wrappers/threats/all_attacks.py and adv_wrappers/daylight
 NAMES = (
     "noise", "flip", "min-best", "fgsm", "pgd", "apgd", "multi-targeted", "min-played-q", "max-worst", "momentum",
