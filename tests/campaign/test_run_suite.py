@@ -714,8 +714,8 @@ def test_settings_of_critics_that_cannot_work():
 
 def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    monkeypatch.delitem(sys.modules, "adv_wrappers.training.adversary", raising=False)
-    monkeypatch.delitem(sys.modules, "adv_wrappers.training.hyperparameters", raising=False)
+    for name in [name for name in sys.modules if name.startswith("adv_wrappers.training.")]:
+        monkeypatch.delitem(sys.modules, name)  # which may hold names of it already
     with pytest.raises(adv.AdvWrappersError, match=r"pip install 'adv_wrappers\[sb3\]'"):
         standard(balancing(), Unplayed, 0.05)
     report = standard(balancing(), "CartPole-v1", 0.05, attacks=("noise", "max-diff"), episodes=1)
