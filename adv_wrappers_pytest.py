@@ -1,4 +1,4 @@
-"""pytest's option --adv-budget: the seconds of every ``adv_wrappers.testing.assert_robust`` that names none.
+"""pytest's option --adv-budget: the seconds of every ``adv_wrappers.studies.gate.assert_robust`` that names none.
 
 It is a module beside the package and imports nothing of it: pytest loads plugins in every project, and the package
 imports Gymnasium.

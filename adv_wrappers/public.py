@@ -7,8 +7,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Forces, Hybrid, Induce, Timed
-from adv_wrappers.agent_report.play_agent_report import report
-from adv_wrappers.campaign import Plan, run, run_suite
 from adv_wrappers.certification.certificate import certify
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
@@ -18,16 +16,18 @@ from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always, AtMost, Bernoulli, Every, Never, Strategic, Window
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.environments.ids import register
 from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.aggregates import aggregate
 from adv_wrappers.evaluation.backdoor_rate import backdoor_rate
-from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.iqm_and_performance_profiles import aggregate
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.worst_dynamics import worst_dynamics
-from adv_wrappers.testing import assert_robust
+from adv_wrappers.studies import Plan, run, run_suite
+from adv_wrappers.studies.gate import assert_robust
+from adv_wrappers.studies.report.report import report
 from adv_wrappers.threats import all_attacks
 from adv_wrappers.threats.all_attacks import *  # noqa: F403 - every attack
 from adv_wrappers.threats.presets import presets, threat
@@ -121,19 +121,18 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.adversaries": ("Actor", "Director"),
     "adv_wrappers.atari": ("RawFrames", "ShrinkFrames", "VectorShrinkFrames", "atari", "atari_vec"),
     "adv_wrappers.victims.saved_networks": ("Critic", "load_dynamics"),
-    "adv_wrappers.campaign": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
+    "adv_wrappers.studies": ("AttackSetting", "Entry", "Grid", "Store", "SuiteReport", "standard", "suite_cost"),
     "adv_wrappers.certification.certificate": ("Certificate",),
     "adv_wrappers.certification.ranges": ("certified_ranges",),
     "adv_wrappers.core.budgets": ("Budget",),
     "adv_wrappers.core.perturbation": ("Perturbation",),
     "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),
     "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
-    "adv_wrappers.evaluation.iqm_and_performance_profiles": ("Aggregates",),
+    "adv_wrappers.evaluation.aggregates": ("Aggregates",),
     "adv_wrappers.evaluation.beam": ("beam_search",),
-    "adv_wrappers.evaluation.curves_from_stored_rows": ("Curves", "curves_of"),
-    "adv_wrappers.evaluation.non_dominated_policies": ("non_dominated",),
-    "adv_wrappers.evaluation.online_policy_selection": ("Exp3IX", "evaluate_adaptive", "select_online"),
-    "adv_wrappers.evaluation.optimal_timing": ("fewest_perturbations", "resilience_profile"),
+    "adv_wrappers.evaluation.curves": ("Curves", "curves_of"),
+    "adv_wrappers.evaluation.policy_selection": ("Exp3IX", "evaluate_adaptive", "non_dominated", "select_online"),
+    "adv_wrappers.evaluation.fewest_perturbations": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.attack_view": ("AttackView",),
     "adv_wrappers.training.resilience.result": ("Resilience", "Robustness"),
     "adv_wrappers.training.agent": ("Hardened",),

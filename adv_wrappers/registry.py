@@ -145,10 +145,10 @@ def register_all() -> None:
 
 # what options choose from, and the defaults that their help shows
 
-SUITE_NAMES = ("standard", "action", "daylight", "certified", "everything")  # of adv_wrappers.campaign.SUITES
+SUITE_NAMES = ("standard", "action", "daylight", "certified", "everything")  # of adv_wrappers.studies.SUITES
 Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]  # of bounds, from the fastest to the tightest
 BY = ("return", "loss")  # what the best of several draws is chosen by
-CURVES_BY = ("threat", "victim", "env", "seed")  # of adv_wrappers.evaluation.curves_from_stored_rows
+CURVES_BY = ("threat", "victim", "env", "seed")  # of adv_wrappers.evaluation.curves
 FORMS = ("direction", "target")  # of PA-AD's actions
 BOTH = "both"  # forms are trained, and the stronger is kept
 OBSERVE = ("state", "state+action", "state+action+spent")  # what an adversary that learns may observe

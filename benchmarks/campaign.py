@@ -38,10 +38,10 @@ from typing import Any
 from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import Plan, Store, expand, run
-from adv_wrappers.campaign.estimate import estimate
-from adv_wrappers.campaign.plan_cells import Expansion
-from adv_wrappers.campaign.ray_cluster import RayActors
+from adv_wrappers.studies import Plan, Store, expand, run
+from adv_wrappers.studies.cells import Expansion
+from adv_wrappers.studies.estimate import estimate
+from adv_wrappers.studies.ray_cluster import RayActors
 from adv_wrappers.utils.processes import warm_pool
 
 PARTS = ("equal", "workers", "kills", "load", "cost")

@@ -59,11 +59,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import Plan, expand
 from adv_wrappers.cli import main as adv_wrappers_command
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.errors import ThreatError
+from adv_wrappers.studies import Plan, expand
 from adv_wrappers.threats.presets import parse_threat, parse_when
 from adv_wrappers.threats.text import text_of
 from adv_wrappers.utils.text import split_stack

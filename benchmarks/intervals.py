@@ -5,7 +5,7 @@
 The first table draws n returns from a known distribution again and again, and counts the intervals that hold its mean:
 normal; lognormal (sigma 1); an agent that earns 3000 and falls in one episode out of twenty, when it earns 300; and one
 of two modes (500 and 3000, each with a deviation of 100, as often as not). ``percentile`` is the bootstrap's, with
-10 000 resamples; ``t`` is Student's; ``ours`` is what reports print, ``evaluation.return_statistics.mean_interval``:
+10 000 resamples; ``t`` is Student's; ``ours`` is what reports print, ``evaluation.statistics.mean_interval``:
 Student's t with Hall's correction for skewness. Widths are medians, in units of the interval that one who knows the
 standard deviation would take. A row of a report has a ``caveat`` where its interval is not to be called one of 95%; the
 last column is the share of all rows that miss the mean and have none.
@@ -29,13 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import Data, Page, Results, made_by, prose, table
 
-from adv_wrappers.evaluation.return_statistics import (
-    LEAST_EPISODES,
-    caveat,
-    mean_interval,
-    stratified_interval,
-    t_quantile,
-)
+from adv_wrappers.evaluation.statistics import LEAST_EPISODES, caveat, mean_interval, stratified_interval, t_quantile
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Array]

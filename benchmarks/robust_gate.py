@@ -33,9 +33,9 @@ from timing import Data, Page, Results, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.errors import NotRobust
-from adv_wrappers.evaluation.claim_of_least_mean_return import RobustnessClaim
-from adv_wrappers.evaluation.return_statistics import mean_interval
-from adv_wrappers.testing import assert_robust
+from adv_wrappers.evaluation.claim import RobustnessClaim
+from adv_wrappers.evaluation.statistics import mean_interval
+from adv_wrappers.studies.gate import assert_robust
 
 WORST = 2.5
 FIVE, SELDOM, OFTEN, NEARLY = (5, 0.7, 0.5), (1, 0.2, 0.1), (1, 0.98, 0.9), (1, 0.99, 0.98)  # steps, won, and attacked

@@ -50,7 +50,7 @@ from adv_wrappers.atari import *
 from adv_wrappers.daylight import *
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.daylight.games import transform_of
-from adv_wrappers.evaluation.return_statistics import impact, mean_interval
+from adv_wrappers.evaluation.statistics import impact, mean_interval
 from adv_wrappers.threats.presets import parse_when
 torch.set_num_threads(1)
 

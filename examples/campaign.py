@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from adv_wrappers.campaign import Plan, Store, run
-from adv_wrappers.campaign.estimate import estimate
+from adv_wrappers.studies import Plan, Store, run
+from adv_wrappers.studies.estimate import estimate
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from adv_wrappers.campaign import Plan, Store, run
-from adv_wrappers.campaign.ray_cluster import RayActors
+from adv_wrappers.studies import Plan, Store, run
+from adv_wrappers.studies.ray_cluster import RayActors
 
 
 def main() -> None:

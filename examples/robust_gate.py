@@ -8,7 +8,7 @@ Put the two functions into a file of your tests, with your agent and your enviro
 from __future__ import annotations
 
 from adv_wrappers.errors import NotRobust
-from adv_wrappers.testing import assert_robust
+from adv_wrappers.studies.gate import assert_robust
 
 ATTACKS = ["noise", "fgsm", "pgd", "max-diff"]
 

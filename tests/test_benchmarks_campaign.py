@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adv_wrappers.campaign import Plan, Store, expand, run
+from adv_wrappers.studies import Plan, Store, expand, run
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "campaign.py"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import SUITES, SuiteReport
+from adv_wrappers.studies import SUITES, SuiteReport
 from adv_wrappers.victims.references import zoo_names
 from tests.result_scripts import result_script
 

@@ -31,14 +31,12 @@ FLOORS = [
     "wrappers",
     "atari",
     "environments.ids",
+    "environments.environment",
     "rendering",
     "evaluation",
     "certification",
     "training",
-    "campaign",
-    "agent_report",
-    "standing",
-    "testing",
+    "studies",
     "public",
     "cli",
 ]
@@ -94,7 +92,7 @@ def faults(path: Path) -> list[str]:
             if module != "gymnasium.spaces" and not (module == "gymnasium" and item == "spaces"):
                 found.append(f"{name} imports {module} {item}: below environments only gymnasium.spaces")
         elif (parts[0] in ("stable_baselines3", "sb3_contrib") and not name.startswith(SB3)) or (
-            parts[0] == "ray" and name != "campaign/ray_cluster.py"
+            parts[0] == "ray" and name != "studies/ray_cluster.py"
         ):
             found.append(f"{name} imports {module}")
     return found

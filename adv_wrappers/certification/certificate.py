@@ -34,8 +34,8 @@ from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.least_return import LeastReturn

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.types import Floats, Integers
+from adv_wrappers.environments.environment import EnvFactory
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.environments import EnvFactory
 from adv_wrappers.utils.deadline import Deadline
 
 Choose = Callable[[NDArray[np.bool_], Tensor], Tensor]

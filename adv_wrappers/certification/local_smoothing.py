@@ -54,8 +54,8 @@ from adv_wrappers.certification.certificate import CertifiedEpisode, CertifyingS
 from adv_wrappers.certification.smoothing import hoeffding, q_bounds, vote_bounds
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array, Floats
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import Argument, Message, SpaceError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.least_return import LeastReturn

@@ -28,6 +28,7 @@ from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Floats
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import Argument, CertificateError, Message, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.applicable_attacks import (
     BEAM,
@@ -38,11 +39,10 @@ from adv_wrappers.evaluation.applicable_attacks import (
     why_untrained_excluded,
 )
 from adv_wrappers.evaluation.beam import WIDTH, beam_search
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
-from adv_wrappers.evaluation.provenance import versions
 from adv_wrappers.evaluation.report import number_text as number_text
+from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.rendering.plots import RangePoint, plot_certified_ranges
 from adv_wrappers.rendering.table_width import PrintedTable
 from adv_wrappers.threats.presets import parse_threat, threat
@@ -331,7 +331,7 @@ def certified_ranges(
         method, budget_s, least_reward, least_return, max_nodes, max_boxes: as for :func:`adv_wrappers.certify`, for the
             certificate of each radius. Attacks take their time besides.
         scale: of :class:`adv_wrappers.Linf`.
-        attacks: names of the attacks without training (those of :func:`adv_wrappers.campaign.standard`), ``"beam"``,
+        attacks: names of the attacks without training (those of :func:`adv_wrappers.studies.standard`), ``"beam"``,
             and any other threat as a text without a budget, such as ``"pgd:steps=50"`` or ``"learned:card=FOLDER"``;
             also threats with budgets of their own, which are then at most the radii. None takes all attacks without
             training that apply.

@@ -68,11 +68,11 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats, Integers
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.least_return import lowest_return
-from adv_wrappers.evaluation.return_statistics import finite_returns
+from adv_wrappers.evaluation.statistics import finite_returns
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.trees import leaves, select

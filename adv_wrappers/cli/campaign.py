@@ -21,9 +21,9 @@ from adv_wrappers.errors import TrustError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from adv_wrappers.campaign import RunSummary, Store
-    from adv_wrappers.campaign.plan_cells import Expansion, PlanCell
     from adv_wrappers.evaluation.report import Row
+    from adv_wrappers.studies import RunSummary, Store
+    from adv_wrappers.studies.cells import Expansion, PlanCell
     from adv_wrappers.victims import Victim
 
 _OF_A_RUN = ("seed", "episode_seeds", "git")  # which differ between rows that are counted together
@@ -61,8 +61,8 @@ def run_(
         raise click.UsageError("--actors and --gpus go with --ray")
     if ray is not None and workers > 1:
         raise click.UsageError("--workers are processes of this machine: give --actors with --ray")
-    from adv_wrappers.campaign import Plan, Store, expand
-    from adv_wrappers.campaign.estimate import estimate
+    from adv_wrappers.studies import Plan, Store, expand
+    from adv_wrappers.studies.estimate import estimate
     from adv_wrappers.utils.processes import check_workers
 
     check_workers(workers)
@@ -99,9 +99,9 @@ def play(
     victims: Mapping[str, Victim] | None = None,
 ) -> RunSummary:
     """Run a plan, and show how far it is."""
-    from adv_wrappers.campaign import run
-    from adv_wrappers.campaign.ray_cluster import RayActors
-    from adv_wrappers.campaign.run_plan import failed_text
+    from adv_wrappers.studies import run
+    from adv_wrappers.studies.ray_cluster import RayActors
+    from adv_wrappers.studies.runner import failed_text
 
     with show_progress() as move:
 
@@ -157,8 +157,8 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
 
 def _names(about: Mapping[str, Any]) -> tuple[str, str]:
     """The victim and the environment, with whatever is not as usual."""
-    from adv_wrappers.evaluation.environments import environment_text
-    from adv_wrappers.evaluation.report_formats import victim_text
+    from adv_wrappers.environments.environment import environment_text
+    from adv_wrappers.evaluation.tables import victim_text
 
     return victim_text(about), environment_text(about["env"])
 

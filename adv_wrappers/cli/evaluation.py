@@ -33,7 +33,7 @@ from adv_wrappers.registry import BY
 from adv_wrappers.utils.files import held
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.function_reference import MakeFunction
+    from adv_wrappers.environments.environment import MakeFunction
     from adv_wrappers.evaluation.report import Report
     from adv_wrappers.victims import Victim
 
@@ -148,7 +148,7 @@ def evaluate_(
         raise click.UsageError("--seeds goes with --store")
     agent = load_agent(victim, trust, stats, select, device)
     if store is not None:
-        from adv_wrappers.campaign import Plan, Store, expand
+        from adv_wrappers.studies import Plan, Store, expand
 
         name = agent.ref or victim
         place: object = env
@@ -202,7 +202,7 @@ def evaluate_(
             report.plot(out / "returns.png")
             say(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
-        from adv_wrappers.evaluation.environments import Environment
+        from adv_wrappers.environments.environment import Environment
         from adv_wrappers.evaluation.least_return import lowest_return
 
         lowest_known = lowest_return(Environment.of(env, agent, env_kwargs, make))
@@ -226,7 +226,7 @@ def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> b
 @table_options
 def demo(out: Path) -> None:
     """Attack two agents of the zoo: tables, a page, JSON and figures in well under a minute."""
-    from adv_wrappers.agent_report.html_page import PAGE_FILE, check_target, write_page
+    from adv_wrappers.studies.report.page import PAGE_FILE, check_target, write_page
 
     rows: list[dict[str, Any]] = []
     reports: list[Report] = []

@@ -1,7 +1,7 @@
 """A claim about an agent as a test: ``--at-least`` compares returns with a number, ``--junit`` writes it for CI.
 
 The claim is that a mean return is at least ``X``, and a row's returns show it, do not show it, or refute it
-(:class:`adv_wrappers.evaluation.claim_of_least_mean_return.RobustnessClaim`, with one look at 95%). Only the first
+(:class:`adv_wrappers.evaluation.claim.RobustnessClaim`, with one look at 95%). Only the first
 passes, so that few episodes fail where they cannot tell. Of ``evaluate`` every row with a threat is judged, without
 threats the clean one; of ``suite`` the worst case on fresh episodes, on which nothing was chosen.
 """
@@ -21,10 +21,10 @@ from adv_wrappers.cli.output import say
 from adv_wrappers.utils.files import probe_file, write
 
 if TYPE_CHECKING:
-    from adv_wrappers.campaign import SuiteReport
-    from adv_wrappers.evaluation.claim_of_least_mean_return import RobustnessClaim, Verdict
+    from adv_wrappers.evaluation.claim import RobustnessClaim, Verdict
     from adv_wrappers.evaluation.report import Report
-    from adv_wrappers.evaluation.return_statistics import ReportRow
+    from adv_wrappers.evaluation.statistics import ReportRow
+    from adv_wrappers.studies import SuiteReport
 
 FAILED = 1  # exit status; 2 is wrong usage
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot hold
@@ -77,7 +77,7 @@ def judge(row: ReportRow, claim: RobustnessClaim, name: str | None = None, judge
         judged: whether the claim is about this row.
     """
     from adv_wrappers.evaluation.report import number_text
-    from adv_wrappers.evaluation.return_statistics import caveat
+    from adv_wrappers.evaluation.statistics import caveat
 
     name, returns, least = str(row["threat"]) if name is None else name, row["returns"], claim.min_return
     verdict, (low, high) = claim.verdict(returns), claim.interval(returns)
@@ -110,7 +110,7 @@ def judge_report(report: Report, least: float, threats: int, lowest: float | Non
         threats: how many rows the claim is about.
         lowest: return that an episode can have; None where it is not known.
     """
-    from adv_wrappers.evaluation.claim_of_least_mean_return import RobustnessClaim
+    from adv_wrappers.evaluation.claim import RobustnessClaim
 
     claim = RobustnessClaim(least, attacks=max(threats, 1), lowest=lowest)
     asked = range(len(report.threats) - threats, len(report.threats)) if threats else range(1)
@@ -119,7 +119,7 @@ def judge_report(report: Report, least: float, threats: int, lowest: float | Non
 
 def judge_suite(report: SuiteReport, least: float, lowest: float | None) -> list[Judged]:
     """The rows of a suite, which chose the strongest attack, and that attack's on fresh episodes, which is judged."""
-    from adv_wrappers.evaluation.claim_of_least_mean_return import RobustnessClaim
+    from adv_wrappers.evaluation.claim import RobustnessClaim
 
     claim = RobustnessClaim(least, lowest=lowest)
     name = f"worst case {report.worst['threat']} on fresh episodes"

@@ -27,8 +27,7 @@ from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environments import EnvFactory
-    from adv_wrappers.evaluation.function_reference import MakeFunction
+    from adv_wrappers.environments.environment import EnvFactory, MakeFunction
     from adv_wrappers.victims import Victim
     from adv_wrappers.wrappers.layer import AnyEnv
 
@@ -130,7 +129,7 @@ def imitate_(
 
 
 def _made(env: str, env_kwargs: EnvArguments | None, make: MakeFunction | None) -> AnyEnv:
-    from adv_wrappers.evaluation.environments import Environment
+    from adv_wrappers.environments.environment import Environment
 
     return Environment(env, env_kwargs, make)()
 

@@ -104,7 +104,7 @@ def kept_files(folder: Path) -> str | None:
 
 def kept_suite(folder: Path) -> str | None:
     """The rows of a suite that are scored, and the attacks that it has trained or searched for."""
-    from adv_wrappers.campaign import SUITES
+    from adv_wrappers.studies import SUITES
 
     rows = len(read_list(folder / "evaluation" / "report.json", "threats"))
     work = [entry.name for entry in SUITES["everything"] if any((folder / entry.name).glob("[!.]*"))]

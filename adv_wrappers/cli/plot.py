@@ -27,7 +27,7 @@ from adv_wrappers.registry import CURVES_BY
 @table_options
 def plot(store: Path, x: str, y: str, hue: str, col: str | None, out: Path | None) -> None:
     """Draw curves from the rows of STORE, a file or a folder, and print their points."""
-    from adv_wrappers.evaluation.curves_from_stored_rows import curves_of
+    from adv_wrappers.evaluation.curves import curves_of
     from adv_wrappers.rendering.plots import format_of
     from adv_wrappers.utils.files import probe_file
 

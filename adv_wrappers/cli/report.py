@@ -29,7 +29,7 @@ from adv_wrappers.cli.options import (
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.function_reference import MakeFunction
+    from adv_wrappers.environments.environment import MakeFunction
 
 
 @main.command("report")
@@ -78,7 +78,7 @@ def report_(
         return
     if len(sources) != 1:
         raise click.UsageError(f"one ENV goes with --victim, got {' '.join(sources)}")
-    from adv_wrappers.agent_report.play_agent_report import report
+    from adv_wrappers.studies.report.report import report
 
     agent = load_agent(victim, trust, stats, select, device)
     folder = out or Path("adv_report")
@@ -114,8 +114,8 @@ def report_(
 
 def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: bool, make: MakeFunction | None) -> None:
     """The page of one store, or of two that are compared."""
-    from adv_wrappers.agent_report.html_comparison import compare_pages
-    from adv_wrappers.agent_report.html_page import PAGE_FILE, write_page
+    from adv_wrappers.studies.report.comparison import compare_pages
+    from adv_wrappers.studies.report.page import PAGE_FILE, write_page
 
     if len(sources) > 2:
         raise click.UsageError(f"expected one store, or two that are compared, got {len(sources)}")

@@ -28,8 +28,8 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.environments import Environment
-    from adv_wrappers.evaluation.optimal_timing import ResilienceProfile
+    from adv_wrappers.environments.environment import Environment
+    from adv_wrappers.evaluation.fewest_perturbations import ResilienceProfile
     from adv_wrappers.training.resilience.result import Resilience
     from adv_wrappers.victims.victim import Victim
 
@@ -92,10 +92,10 @@ def _run(name: str, **options: object) -> None:
         raise click.UsageError("--lowest-reward is for --profile, which is not given")
     if options["profile"] is not None and (options["any_action"] or options["how"] is not None):
         raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
-    from adv_wrappers.campaign.suite_attacks_that_train import import_train_adversary
+    from adv_wrappers.studies.suite.trained import import_train_adversary
 
     import_train_adversary()  # says what is missing where Stable-Baselines3 is
-    from adv_wrappers.evaluation.environments import Environment
+    from adv_wrappers.environments.environment import Environment
     from adv_wrappers.training.resilience.resilience import resilience, robustness
     from adv_wrappers.victims import load_victim
 
@@ -122,7 +122,7 @@ def _measure(
     by: str | None,
     **options: object,
 ) -> None:
-    from adv_wrappers.evaluation.optimal_timing import TimingRules, TimingSearch, resilience_profile
+    from adv_wrappers.evaluation.fewest_perturbations import TimingRules, TimingSearch, resilience_profile
     from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 
     if profile is not None:  # which raises for what cannot be searched, before the training

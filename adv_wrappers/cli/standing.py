@@ -64,8 +64,8 @@ def add_(
     dry_run: bool,
 ) -> None:
     """Measure the agent of a card, or go on with it; the table counts the lowest mean of all its attacks."""
-    from adv_wrappers.standing.measure_submission import Submission, add_submission
-    from adv_wrappers.standing.submission_cost import submission_cost
+    from adv_wrappers.studies.standing.cost import submission_cost
+    from adv_wrappers.studies.standing.measure import Submission, add_submission
 
     name = name or Path(victim.partition(":")[2]).name
     given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs, trust)
@@ -110,7 +110,7 @@ def attack_(
     trust: bool,
 ) -> None:
     """Attack an agent of the standing in a way of your own, on its episodes: it can only be lowered."""
-    from adv_wrappers.standing.measure_submission import add_attack, called
+    from adv_wrappers.studies.standing.measure import add_attack, called
 
     if (threat is None) == (perturbation is None):
         raise click.UsageError("give an attack, either --threat or --perturbation")
@@ -136,10 +136,10 @@ def attack_(
 @click.option("--out", required=True, type=FOLDER, help="for standing.html and standing.md, and the pages of agents")
 def build_(store: Path, out: Path) -> None:
     """Make the table of all agents of STORE, as a page and in Markdown, and the report's page of each."""
-    from adv_wrappers.agent_report.html_page import check_target, write_page
-    from adv_wrappers.standing.standing_entry import read_entries
-    from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
-    from adv_wrappers.standing.standing_table import standing_table
+    from adv_wrappers.studies.report.page import check_target, write_page
+    from adv_wrappers.studies.standing.entry import read_entries
+    from adv_wrappers.studies.standing.page import STANDING_PAGE, standing_page
+    from adv_wrappers.studies.standing.table import standing_table
     from adv_wrappers.utils.files import write
 
     entries, page = read_entries(store), out / STANDING_PAGE

@@ -31,9 +31,9 @@ from adv_wrappers.registry import SUITE_NAMES
 from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:
-    from adv_wrappers.campaign import Costs, SuiteReport
-    from adv_wrappers.evaluation.function_reference import MakeFunction
+    from adv_wrappers.environments.environment import MakeFunction
     from adv_wrappers.evaluation.report import Report
+    from adv_wrappers.studies import Costs, SuiteReport
 
 _AGAIN = "; and the strongest again on fresh episodes"
 _BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
@@ -98,11 +98,11 @@ def suite_(
     check_gate(at_least, junit)
     if dry_run and at_least is not None:
         raise click.UsageError("--dry-run judges nothing: leave out --at-least")
-    from adv_wrappers.campaign import AttackSetting, run_suite, suite_cost
     from adv_wrappers.core.budgets import Linf
     from adv_wrappers.core.threat import needed_budget
-    from adv_wrappers.evaluation.environments import Environment
+    from adv_wrappers.environments.environment import Environment
     from adv_wrappers.evaluation.least_return import lowest_return
+    from adv_wrappers.studies import AttackSetting, run_suite, suite_cost
     from adv_wrappers.victims.saved_networks import load_dynamics
 
     agent = load_agent(victim, trust, stats, select, device)
@@ -169,7 +169,7 @@ def suite_(
 
 
 def _show(report: SuiteReport | Report) -> None:
-    from adv_wrappers.campaign import SuiteReport
+    from adv_wrappers.studies import SuiteReport
 
     notes = report.notes() if isinstance(report, SuiteReport) else ()
     rows = _rows(report) if isinstance(report, SuiteReport) else report.threats

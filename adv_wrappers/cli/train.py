@@ -43,7 +43,7 @@ from adv_wrappers.utils.text import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.core.budgets import Budget
-    from adv_wrappers.evaluation.function_reference import MakeFunction
+    from adv_wrappers.environments.environment import MakeFunction
     from adv_wrappers.training.agent import Hardened
     from adv_wrappers.victims.saved_networks import Critic
 
@@ -157,7 +157,7 @@ def train_adversary_(
 ) -> None:
     """Train an adversary against a victim in ENV, and keep its best checkpoint."""
     _check_tensorboard(tensorboard)
-    from adv_wrappers.campaign.suite_attacks_that_train import import_train_adversary
+    from adv_wrappers.studies.suite.trained import import_train_adversary
     from adv_wrappers.training.folder import read_record
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
@@ -306,7 +306,7 @@ def train_agent_(
     if when is not None and (adversary == "none" or (adversary is None and robust is not None)):
         raise click.UsageError("--when is the timing of an adversary, and there is none: --adversary NAME gives one")
     _check_tensorboard(tensorboard)
-    from adv_wrappers.campaign.suite_attacks_that_train import imports_of_sb3
+    from adv_wrappers.studies.suite.trained import imports_of_sb3
 
     with imports_of_sb3("agents"):
         from adv_wrappers.training.agent import train_agent
@@ -439,7 +439,7 @@ def train_critic_(
     if scale is not None and eps is None:
         raise click.UsageError("--scale goes with --eps")
     from adv_wrappers.core.budgets import Linf
-    from adv_wrappers.evaluation.return_statistics import footnotes
+    from adv_wrappers.evaluation.statistics import footnotes
     from adv_wrappers.training.critic import (
         CRITIC_GRID,
         SMALL,

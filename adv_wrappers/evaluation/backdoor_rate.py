@@ -10,10 +10,10 @@ import numpy as np
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
-from adv_wrappers.evaluation.return_statistics import mean_interval
+from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.threads import one_thread

@@ -1,71 +1,434 @@
-"""The search attack over whole episodes: perturbations that are chosen for where they lead, and not step by step.
+"""Targeted attacks toward every other action: which of them a perturbation can force, and what is shown for each.
 
-An attack that makes the victim act badly now need not cost it anything: a pole that is pushed the wrong way is caught
-again one step later. Where victim and simulator are deterministic, an adversary can look ahead: at every state it finds
-out which other actions a perturbation within the budget can force, by gradient ascents toward each of them (Gowal et
-al. 2019, section 3: one target at a time), and follows all of them, and the victim's own action, to the next states. A
-beam of these goes on. Which ones is not told by the reward so far alone: on CartPole it is the same for all states of a
-step. So the places of the beam are given, in turn, to the lowest promise (the reward so far and the victim's value),
-to states at the boundary of those that were reached, which lie apart from those already chosen, and to states that lie
-apart wherever they are: of a linear system, the ways that reach anything in the least time run along the boundary of
-what can be reached. Where the victim's value misjudges what harms it, as that of hardened agents may, the boundary is
-what finds it: so every other place is one there, and not an extreme along a single direction, which is often a state
-that was taken already.
+For every other action there are ascents of its own (Gowal et al. 2019, "An Alternative Surrogate Loss for PGD-based
+Adversarial Testing"). They raise in turn its lead over the best of the others and the logarithm of its probability: the
+lead alone has a gradient that turns between two of the others, and misses actions that lie between them (on a linear
+victim of three actions 39 of 181, together none). What is found is what a layer would hand out, projected and rounded;
+an action counts as forced where the victim plays it there.
 
-**A wider beam is never weaker**, in no episode. Ordinary beam search is not like that: a wider beam keeps other states
-at one step, which displace at the next what a narrower one would have continued with (Lemons et al. 2022, "Beam Search:
-Faster and Monotonic", whose remedy this is, with groups of places in place of single ones). A beam of width 2^n has
-groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the narrower beams, so that it keeps
-2^(n+1) - 1 states and costs twice as much as its last group. Then:
-
-1. Group g is filled with children of states in groups 0 to g, chosen by a rule that looks at nothing but these children
-   and what became of these groups before: which of the children groups 0 to g - 1 took, and the lowest return and the
-   lowest reward that groups 0 to g have met.
-2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
-   first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
-   computed of a state does not depend on the states behind it
-   (:class:`.targeted_attacks_toward_every_action.Batches`), and states are gone through group by group.
-3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
-
-What comes out is a sequence of perturbed observations for every episode, which the ordinary layers play
-(:class:`.replay_found_perturbations.RecordedPerturbations`). So the return under this attack is one
-that was played, an upper bound on what the victim keeps in the worst case: no lower one is promised.
+Ascents miss an action that is played in a corner of the box alone, or behind a flat part of the network. So what bounds
+on the network do not exclude (:mod:`adv_wrappers.victims.possible_actions`), and no ascent reached, is asked for
+once more, by short ascents from corners of the box and from random points in it. What they exclude is never asked for.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import io
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from adv_wrappers.attacks.gradient_attack import check_steps, pgd
+from adv_wrappers.attacks.objectives import CrossEntropy, Margin
+from adv_wrappers.attacks.restarts import search
+from adv_wrappers.core import rng
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.context import EPISODE_STREAM, Context
+from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.frame_stack import frame_budget
+from adv_wrappers.core.perturbation import DecliningPerturbation, VictimAttack
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
-from adv_wrappers.core.types import Array
-from adv_wrappers.errors import BudgetError, ThreatError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.core.types import Array, Batch
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
+from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
-from adv_wrappers.evaluation.replay_found_perturbations import RecordedPerturbations, RecordedStep, digest_of
-from adv_wrappers.evaluation.targeted_attacks_toward_every_action import ForcedAction, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
-from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.checks import check_integer, integer
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
+from adv_wrappers.victims.possible_actions import possible_actions
+from adv_wrappers.wrappers.layer import as_float, floated
+
+_ROWS, _IMAGES = (64, 1024), (2, 32)  # the least and the most observations that are attacked at once
+_FURTHER, _FURTHER_STEPS = 9, 2  # ascents toward what bounds allow and the first ascents missed, and their steps
+_SURE = 1e-5  # lead of a forced action, relative to the largest output: more than another size of the batch changes
+
+
+@dataclass(frozen=True)
+class TargetedLead(VictimAttack):
+    """Bring the victim to the action that the memory holds, by the largest lead of several ascents.
+
+    Args:
+        victim: with one discrete action, and a gradient.
+        steps, restarts: of the ascents, as of :class:`adv_wrappers.attacks.gradient_attack.GradientAttack`.
+    """
+
+    name: ClassVar[str] = "targeted-lead"
+    victim: Victim | None = None
+    steps: int = 8
+    restarts: int = 2
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, 0.5)
+        check_integer("restarts", self.restarts, 1)
+        need_gradient("a beam search", self.victim)
+
+    def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
+        """Which action is asked for in every row, counted from 0."""
+        return {"action": torch.zeros(len(x), dtype=torch.int64)}
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        assert context.memory is not None
+        bound, action = context.bind(self.victim), context.memory["action"].to(x.device)
+        objective = Margin(action, toward=True)
+        losses: Sequence[Loss] = [objective, CrossEntropy(action, toward=True)]
+
+        def climb(context: Context, gradient: Gradient, number: int, start: Tensor | None) -> Tensor:
+            return pgd(context, gradient, self.steps, 0.5, start=start, schedule="linear")
+
+        ascents = [losses[i % 2] for i in range(self.restarts)]
+        return search(context, bound, objective, ascents, climb, restarts=self.restarts, keep="best", rearrange=True)
+
+
+class ForcedAction(NamedTuple):
+    """An action that is not the victim's own, counted from 0, and the observation ``[*S]`` at which it is played."""
+
+    action: int
+    shown: Array
+
+
+class Batches:
+    """Batches whose sizes depend on nothing but their place in a sequence of observations.
+
+    Every size is four times the one before, up to the largest; the last batch is filled with observations of its own.
+    A matrix product rounds as its shape demands, so what is computed of the first observations would else change in
+    the last bit with the number of those that follow.
+
+    Args:
+        least, most: the first size and the largest one.
+
+    Attributes:
+        sizes: all sizes that there are.
+    """
+
+    def __init__(self, least: int, most: int) -> None:
+        self.sizes = [least]
+        while self.sizes[-1] < most:
+            self.sizes.append(min(4 * self.sizes[-1], most))
+
+    def of(self, observations: Array) -> Iterator[tuple[int, Array]]:
+        """The place of every batch's first observation, and the batch ``[size, *S]``."""
+        start = 0
+        for size in itertools.chain(self.sizes, itertools.repeat(self.sizes[-1])):
+            part = observations[start : start + size]
+            if len(part) == 0:
+                return
+            yield start, part if len(part) == size else np.concatenate([part, np.repeat(part[:1], size - len(part), 0)])
+            start += size
+
+
+class TargetedAttacks:
+    """Find, at true observations, the actions that perturbations within a budget force.
+
+    The perturbed observations are made by an engine, as a layer has one: they are what the layer would hand out.
+    Observations are computed with in :class:`Batches`, and the draws are the same in every row, so what is found at
+    the first of them does not depend, to the bit, on how many follow.
+
+    Args:
+        episodes: the victim and the environment.
+        within: the budget.
+        steps, restarts: of :class:`TargetedLead`.
+        quantize: as for :func:`adv_wrappers.evaluate`.
+
+    Attributes:
+        threat: the first ascents, within the budget as it is for this victim.
+        batches: how observations are computed with.
+    """
+
+    def __init__(
+        self, episodes: DeterministicEpisodes, within: Budget, steps: int, restarts: int, quantize: bool
+    ) -> None:
+        self.victim, self.count, self.quantize = episodes.victim, episodes.count, quantize
+        threat = ThreatModel("observation", TargetedLead(self.victim, steps, restarts), within).resolve(self.victim)
+        space, acted = episodes.env.observation_space, episodes.env.action_space
+        seen = space if quantize else as_float(space, threat)
+        images = len(space.shape or ()) > 1
+        self.threat, self.batches = threat, Batches(*(_IMAGES if images else _ROWS))
+        further = replace(threat, how=TargetedLead(self.victim, min(_FURTHER_STEPS, steps), max(_FURTHER, restarts)))
+        self._engines, self._further = (
+            {rows: Engine(one, seen, acted, rows) for rows in self.batches.sizes} for one in (threat, further)
+        )
+        self._field = threat.check(seen, acted)
+        self._bounded = True  # as far as is known
+
+    def begin(self, seed: int) -> None:
+        """Episodes begin; ``seed`` seeds the draws of the ascents, which are the same in every row."""
+        for engines in (self._engines, self._further):
+            for rows, engine in engines.items():
+                engine.begin_episode([seed] * rows)
+
+    def received(self, observations: Array) -> Array:
+        """Observations ``[B, *S]`` as the layer receives them."""
+        return observations if self.quantize else np.asarray(floated(observations))
+
+    def find(self, observations: Array, own: NDArray[np.int64]) -> list[list[ForcedAction]]:
+        """The actions that can be forced at the observations of one step, which then is over.
+
+        Args:
+            observations: ``[B, *S]``, as the layer receives them.
+            own: the victim's own actions, from 0, ``[B]``.
+        """
+        best: list[dict[int, tuple[float, Array]]] = [{} for _ in own]
+        possible = self._possible(observations)  # costs less than one step of an ascent
+        pairs = [(i, a) for i, a in np.argwhere(possible).tolist() if a != own[i]]
+        self._ask(self._engines, observations, own, pairs, best)
+        self._ask(self._further, observations, own, [(i, a) for i, a in pairs if a not in best[i]], best)
+        for engine in (*self._engines.values(), *self._further.values()):
+            engine.clock.tick()
+        return [[ForcedAction(action, shown) for action, (_, shown) in sorted(found.items())] for found in best]
+
+    def _ask(
+        self,
+        engines: Mapping[int, Engine],
+        observations: Array,
+        own: NDArray[np.int64],
+        pairs: list[tuple[int, int]],
+        best: list[dict[int, tuple[float, Array]]],
+    ) -> None:
+        """Ascend towards actions, each at an observation, and keep what is played with the largest lead so far."""
+        asked = np.array([action for _, action in pairs])
+        for start, part in self.batches.of(observations[[i for i, _ in pairs]]):
+            engine, actions = engines[len(part)], asked[start : start + len(part)]
+            engine.set_memory({"action": torch.tensor(np.resize(actions, len(part)))})
+            shown: Array = engine.apply(part)
+            played, leads = self._played(shown)
+            for (i, _), action, lead, one in zip(pairs[start:], played, leads, shown, strict=False):  # the rest is fill
+                if lead > 0 and action != own[i] and lead > best[i].get(action, (0.0, one))[0]:
+                    best[i][action] = lead, one.copy()
+
+    def _possible(self, observations: Array) -> NDArray[np.bool_]:
+        """Which actions bounds do not exclude, ``[B, A]``; all where there are no bounds on the victim's network."""
+        victim, budget, found = self.victim, self.threat.budget, np.ones((len(observations), self.count), bool)
+        box = budget.grid_box if self._field.grid else budget.box
+        for start, part in self.batches.of(observations) if self._bounded else ():
+            exact = self._field.exactly(part)
+            ends = box(exact, *self._field.widened(exact, part.dtype))
+            low, high = (end.expand_as(exact).to(victim.device, victim.dtype) for end in ends)
+            try:
+                with torch.no_grad():
+                    possible = possible_actions(victim, low, high, "interval")
+            except VictimError:  # a network that bounds have no rule for
+                self._bounded = False
+                break
+            found[start : start + len(part)] = possible[: len(found) - start].cpu().numpy()
+        return found
+
+    def _played(self, shown: Array) -> tuple[list[int], list[float]]:
+        """The victim's actions, from 0, and by how much each leads; 0 for less than rounding may change."""
+        victim = self.victim
+        with torch.no_grad():
+            params = victim.params(to_victim(shown, victim.dtype, victim.device, True, space=victim.observation_space))
+        victim.check_params(params, len(shown))
+        if params.shape[-1] == 1:
+            return [0] * len(shown), [0.0] * len(shown)
+        top = params.topk(2, -1)
+        lead = top.values[:, 0] - top.values[:, 1]
+        lead = torch.where(lead > _SURE * params.abs().amax(-1), lead, 0.0)
+        return top.indices[:, 0].tolist(), lead.tolist()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Perturbed observations that were found beforehand, step by step of known episodes, as an ordinary perturbation.
+#
+# A search over whole episodes (:mod:`adv_wrappers.evaluation.beam`) finds which observations to show to a victim.
+# Played by the layers that every attack goes through, they are projected onto the budget and measured as any other
+# attack is.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+_BYTES = 16  # of a digest: which observation a perturbation is for
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """A perturbed observation, and what it was found for.
+
+    Attributes:
+        seed: what the environment was reset with.
+        t: the step of the episode, from 0, the observation of the reset.
+        digest: of the true observation, see :func:`digest_of`.
+        shown: the perturbed observation ``[*S]``, in the dtype in which the layer hands it out.
+    """
+
+    seed: int
+    t: int
+    digest: bytes
+    shown: Array
+
+
+def digest_of(observation: Batch) -> bytes:
+    """A digest of the bytes of an observation ``[*S]``, an array or a tensor."""
+    array = observation.detach().cpu().numpy() if isinstance(observation, Tensor) else np.asarray(observation)
+    return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=_BYTES).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPerturbations(DecliningPerturbation):
+    """Show recorded observations at the steps for which there are some; all other steps are left alone.
+
+    A record belongs to an episode, by the seed that its environment was reset with, and to the true observation of its
+    step, to the bit: where another one comes, because the victim or the environment is another, the step is left alone.
+    The layer is the innermost one of its environment, as the only layer is.
+
+    Args:
+        steps: the record; None to read it from ``file``.
+        file: an ``.npz`` file that :meth:`save` wrote, by which this has a JSON form.
+        sha256: hash of the record; a file with another is refused. Filled in from the file.
+
+    Raises:
+        ThreatError: without a record, and for a file that holds none, or another one than ``sha256`` says.
+    """
+
+    name: ClassVar[str] = "recorded"
+    steps: Sequence[RecordedStep] | None = None
+    file: str | None = None
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is None:
+            if self.file is None:
+                raise ThreatError("recorded needs steps=, or file= with a record that save(file) wrote")
+            set_fields(self, steps=_read(Path(self.file)))
+        sha256 = _hash(self._steps)
+        if self.sha256 not in (None, sha256):
+            raise ThreatError(f"the record {self.file} changed: expected sha256 {self.sha256:.12}, got {sha256:.12}")
+        set_fields(self, sha256=sha256)
+
+    @property
+    def _steps(self) -> Sequence[RecordedStep]:
+        assert self.steps is not None
+        return self.steps
+
+    @cached_property
+    def _episodes(self) -> Mapping[int, Mapping[int, RecordedStep]]:
+        """The record by the key of an episode and the step in it."""
+        found: dict[int, dict[int, RecordedStep]] = {}
+        for step in self._steps:
+            found.setdefault(_episode_key(step.seed), {})[step.t] = step
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; raises :class:`ThreatError` for a record without a file."""
+        if self.file is None:
+            raise ThreatError("a record without a file has no JSON form: save(file) returns one that has")
+        return {"type": self.name, "file": self.file, "sha256": self.sha256}
+
+    def save(self, file: str | Path) -> RecordedPerturbations:
+        """Write the record to an ``.npz`` file; the same with a JSON form, which names the file."""
+        steps, data = self._steps, io.BytesIO()
+        shown = np.stack([step.shown for step in steps]) if steps else np.zeros(0)
+        np.savez_compressed(
+            data,
+            seed=np.array([step.seed for step in steps], np.uint64),
+            t=np.array([step.t for step in steps]),
+            digest=np.frombuffer(b"".join(step.digest for step in steps), np.uint8).reshape(-1, _BYTES),
+            shown=shown,
+        )
+        write(Path(file), data.getvalue())
+        return RecordedPerturbations(steps, str(file))
+
+    def accepts(self, x: Tensor, context: Context) -> Tensor:
+        """Rows for whose step there is a record, bool ``[B]``."""
+        return torch.tensor([step is not None for step in self._present(context)], dtype=torch.bool)
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        y = x.clone()
+        for row, step in enumerate(self._present(context)):
+            if step is not None:
+                y[row] = torch.as_tensor(step.shown).to(y)
+        return y
+
+    def _present(self, context: Context) -> list[RecordedStep | None]:
+        """The record of every row's present step, or None."""
+        keys = [int(key) for key in context.episode_key.tolist()]
+        times = np.broadcast_to(np.asarray(context.t), (len(keys),)).tolist()
+        found = [self._episodes.get(key, {}).get(t) for key, t in zip(keys, times, strict=True)]
+        part = context.part
+        same = [step is not None and step.digest == digest_of(part[i]) for i, step in enumerate(found)]
+        return [step if alike else None for step, alike in zip(found, same, strict=True)]
+
+
+def _episode_key(seed: int) -> int:
+    """The key by which the innermost layer knows the first episode after a reset with a seed."""
+    return rng.signed(rng.fold(rng.fold(rng.fold(rng.root(seed), 0), EPISODE_STREAM), 0))
+
+
+def _hash(steps: Sequence[RecordedStep]) -> str:
+    found = hashlib.sha256()
+    for step in steps:
+        found.update(f"{step.seed} {step.t} {step.shown.dtype.str} {step.shown.shape} ".encode())
+        found.update(step.digest + np.ascontiguousarray(step.shown).tobytes())
+    return found.hexdigest()
+
+
+def _read(path: Path) -> tuple[RecordedStep, ...]:
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            columns = [data[name] for name in ("seed", "t", "digest", "shown")]
+        return tuple(
+            RecordedStep(int(seed), int(t), digest.tobytes(), shown)
+            for seed, t, digest, shown in zip(*columns, strict=True)
+        )
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise ThreatError(f"cannot read a record of perturbations from {path}: {error}") from error
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The search attack over whole episodes: perturbations that are chosen for where they lead, and not step by step.
+#
+# An attack that makes the victim act badly now need not cost it anything: a pole that is pushed the wrong way is
+# caught again one step later. Where victim and simulator are deterministic, an adversary can look ahead: at every
+# state it finds out which other actions a perturbation within the budget can force, by gradient ascents toward each
+# of them (Gowal et al. 2019, section 3: one target at a time), and follows all of them, and the victim's own action,
+# to the next states. A beam of these goes on. Which ones is not told by the reward so far alone: on CartPole it is
+# the same for all states of a step. So the places of the beam are given, in turn, to the lowest promise (the reward
+# so far and the victim's value), to states at the boundary of those that were reached, which lie apart from those
+# already chosen, and to states that lie apart wherever they are: of a linear system, the ways that reach anything in
+# the least time run along the boundary of what can be reached. Where the victim's value misjudges what harms it, as
+# that of hardened agents may, the boundary is what finds it: so every other place is one there, and not an extreme
+# along a single direction, which is often a state that was taken already.
+#
+# **A wider beam is never weaker**, in no episode. Ordinary beam search is not like that: a wider beam keeps other
+# states at one step, which displace at the next what a narrower one would have continued with (Lemons et al. 2022,
+# "Beam Search: Faster and Monotonic", whose remedy this is, with groups of places in place of single ones). A beam of
+# width 2^n has groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the narrower beams, so that
+# it keeps 2^(n+1) - 1 states and costs twice as much as its last group. Then:
+#
+# 1. Group g is filled with children of states in groups 0 to g, chosen by a rule that looks at nothing but these
+# children
+#    and what became of these groups before: which of the children groups 0 to g - 1 took, and the lowest return and the
+#    lowest reward that groups 0 to g have met.
+# 2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
+#    first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
+#    computed of a state does not depend on the states behind it
+#    (:class:`.beam.Batches`), and states are gone through group by group.
+# 3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
+#
+# What comes out is a sequence of perturbed observations for every episode, which the ordinary layers play
+# (:class:`.beam.RecordedPerturbations`). So the return under this attack is one
+# that was played, an upper bound on what the victim keeps in the worst case: no lower one is promised.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 WIDTH = BEAM_WIDTH  # states that are kept of every episode
 TOGETHER = 16  # episodes that are searched side by side

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from adv_wrappers.errors import Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.distances_on_sampled_steps import Distance
-from adv_wrappers.evaluation.target_state_distance import Measure
+from adv_wrappers.evaluation.distances import Distance
+from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import BY
 from adv_wrappers.utils.checks import integer

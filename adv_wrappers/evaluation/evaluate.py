@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import Argument, Message, OutputError, SimulationError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.cost import warn_of_long_attacks
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.player import BlockResult, Player, PlayerSetup
 from adv_wrappers.evaluation.report import Report, Row, check_minimum
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
-from adv_wrappers.evaluation.target_state_distance import Measure
+from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
@@ -82,7 +82,7 @@ def evaluate(
             (:class:`adv_wrappers.evaluation.least_return.LeastReturn`), if anything is.
         distances: how observations are compared beside ``l2`` and ``linf``, which are always taken: ``"ssim"``,
             ``"psnr"``, and functions of two batches with a ``name`` such as
-            :class:`adv_wrappers.evaluation.lpips.Lpips`, computed on at most 256 attacked steps of a run. None takes
+            :class:`.Lpips`, computed on at most 256 attacked steps of a run. None takes
             ssim and psnr where observations are images of uint8.
         progress: called as ``progress(threat, episodes finished, episodes)``, which counts every draw of an episode.
         quantize: whether integer observations stay integers; False makes them float32, so that budgets below one grey

@@ -8,20 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 from adv_wrappers.environments.dmc import feature_names
+from adv_wrappers.environments.environment import Environment, is_named, json_value
 from adv_wrappers.errors import SimulationError, ValueRangeError
-from adv_wrappers.evaluation.best_of_several_draws import play_draws
-from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample, sampled_distances
-from adv_wrappers.evaluation.environments import Environment, is_named, json_value
+from adv_wrappers.evaluation.best_of import play_draws
+from adv_wrappers.evaluation.distances import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
 from adv_wrappers.evaluation.least_return import LeastReturn, known_range
 from adv_wrappers.evaluation.player import Block, BlockResult, Cell, Player
-from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, compared, describe_minimum, measured_row
 from adv_wrappers.evaluation.report_warnings import find_warnings
-from adv_wrappers.evaluation.return_statistics import KnownRange
-from adv_wrappers.evaluation.row_key import row_key
-from adv_wrappers.evaluation.target_state_distance import measure_text, measured_target
+from adv_wrappers.evaluation.row_key import revision, row_key, versions
+from adv_wrappers.evaluation.statistics import KnownRange
+from adv_wrappers.evaluation.target_distance import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (
     ThreatStack,
     is_worst_action,

@@ -28,9 +28,9 @@ from gymnasium.wrappers import (
 
 from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.raw_screen import RawFrames
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
-from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.evaluation.return_statistics import KnownRange
+from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.untrusted_files import named_code

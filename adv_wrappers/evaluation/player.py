@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.environments.dmc import DmcVectorEnv
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError, entry_in_errors
-from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
-from adv_wrappers.evaluation.distances_on_sampled_steps import ObservationSample
-from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation.distances import ObservationSample, RunMeasurements
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv, play_episodes, side_by_side
 from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
-from adv_wrappers.evaluation.target_state_distance import EpisodeLosses
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
+from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.presets import preset_in_errors
 from adv_wrappers.utils.pace import StepTimer

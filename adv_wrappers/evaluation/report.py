@@ -1,7 +1,4 @@
-"""The report: what was evaluated, on what, with which seeds, and one row a threat that starts with the clean run.
-
-A row holds what one run measured, and what that means beside the clean run and the lowest return.
-"""
+"""The JSON schema of ``report.json``, by which programs in any language can check what they read (draft 2020-12)."""
 
 from __future__ import annotations
 
@@ -19,21 +16,179 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
-from adv_wrappers.evaluation import return_statistics
-from adv_wrappers.evaluation.best_of_several_draws import EpisodeDraws
-from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
-from adv_wrappers.evaluation.distances_on_sampled_steps import Distance, ObservationSample
-from adv_wrappers.evaluation.report_formats import LONG_COLUMNS, long_rows, model_index, victim_name, write_tensorboard
-from adv_wrappers.evaluation.report_schema import REPORT_SCHEMA
-from adv_wrappers.evaluation.return_statistics import KnownRange, ReportRow, footnotes, marked
-from adv_wrappers.evaluation.text_table import Tabular, TextTable
-from adv_wrappers.evaluation.threat_columns import row_label
+from adv_wrappers.evaluation import statistics
+from adv_wrappers.evaluation.best_of import EpisodeDraws
+from adv_wrappers.evaluation.distances import Distance, ObservationSample
+from adv_wrappers.evaluation.statistics import KnownRange, ReportRow, footnotes, marked
+from adv_wrappers.evaluation.tables import (
+    LONG_COLUMNS,
+    Tabular,
+    TextTable,
+    long_rows,
+    model_index,
+    row_label,
+    victim_name,
+    write_tensorboard,
+)
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
+from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.rendering.plots import ReturnsRow, plot_returns
 from adv_wrappers.rendering.table_width import PrintedTable, fit_table
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims.victim import Victim
+
+JsonSchema = dict[str, Any]
+
+
+def _described(about: str, **schema: Any) -> JsonSchema:
+    return {"description": about, **schema}
+
+
+def _number(about: str, **limits: float) -> JsonSchema:
+    return _described(about, type="number", **limits)
+
+
+def _number_or_null(about: str, **limits: float) -> JsonSchema:
+    return _described(about, type=["number", "null"], **limits)
+
+
+def _count(about: str, least: int = 0) -> JsonSchema:
+    return _described(about, type="integer", minimum=least)
+
+
+def _list(of: JsonSchema, about: str) -> JsonSchema:
+    return _described(about, type="array", items=of)
+
+
+def _list_or_null(of: JsonSchema, about: str) -> JsonSchema:
+    return _described(about, type=["array", "null"], items=of)
+
+
+def _object(properties: Mapping[str, JsonSchema], about: str, *, required: bool = True, more: bool) -> JsonSchema:
+    needed = {"required": [*properties]} if required else {}
+    return _described(about, type="object", properties=dict(properties), **needed, additionalProperties=more)
+
+
+_ANY_NUMBER = {"type": "number"}
+_SHARE = {"minimum": 0.0, "maximum": 1.0}
+_ROW: dict[str, JsonSchema] = {
+    "threat": _described("the threat as text, none for the run without one", type="string"),
+    "mean_return": _number("mean return over the episodes"),
+    "low": _number("lower end of its 95% interval"),
+    "high": _number("upper end of its 95% interval"),
+    "caveat": _described("why low and high are not a 95% interval", type=["string", "null"]),
+    "std": _number("standard deviation of the sample of returns", minimum=0.0),
+    "median": _number("of the returns"),
+    "min": _number("of the returns"),
+    "max": _number("of the returns"),
+    "regret": _number("clean mean return minus this one"),
+    "impact": _number_or_null("regret as a share of what can be lost, counted from minimum"),
+    "general_impact": _number_or_null("the same, counted from the lowest return that the rules of the game allow"),
+    "attacked_fraction": _number("share of all steps at which any layer attacked", **_SHARE),
+    "e_adv": _number("mean over the episodes of the attacked share of an episode", **_SHARE),
+    "e_adv_std": _number("its standard deviation over the episodes", minimum=0.0),
+    "action_change": _number_or_null("share of the attacked steps at which the action was another", **_SHARE),
+    "l2": _number_or_null("mean Euclidean distance of the attacked steps", minimum=0.0),
+    "linf": _number_or_null("mean largest distance of the attacked steps", minimum=0.0),
+    "distances": _described(
+        "mean of every other distance, by its name", type="object", additionalProperties={"type": ["number", "null"]}
+    ),
+    "distance_images": _count("observations over which distances are means"),
+    "ms_per_step": _number("milliseconds of wall clock for a step of one environment", minimum=0.0),
+    "episodes": _count("number of episodes", 1),
+    "mean_length": _number("mean number of steps of an episode", minimum=0.0),
+    "transfer": _described("whether the attack is aimed at another victim", type="boolean"),
+    "layers": _list(
+        {"type": ["object", "null"]}, "the threats, innermost first; null where one has no JSON form; none if clean"
+    ),
+    "returns": _list(_ANY_NUMBER, "of every episode"),
+    "lengths": _list({"type": "integer", "minimum": 0}, "steps of every episode"),
+    "attacked_fractions": _list({"type": "number", **_SHARE}, "attacked share of every episode"),
+    "loss": _number_or_null("mean over the episodes of the total loss of states"),
+    "loss_std": _number_or_null("its standard deviation over the episodes", minimum=0.0),
+    "losses": _list_or_null(_ANY_NUMBER, "of every episode"),
+    "best_of": _count("draws of every episode, of which the best counts", 1),
+    "draws": {
+        "description": "returns and losses of every draw (outer) of every episode (inner); null for one draw",
+        "type": ["object", "null"],
+        "properties": {
+            "returns": _list({"type": "array", "items": _ANY_NUMBER}, "by draw"),
+            "losses": _list_or_null({"type": "array", "items": _ANY_NUMBER}, "by draw"),
+        },
+        "required": ["returns", "losses"],
+        "additionalProperties": False,
+    },
+    "checks": _object(
+        {
+            **{name: {"type": "integer", "minimum": 0} for name in ("attacked", "unchanged")},
+            **{name: {"type": "integer", "minimum": 0} for name in ("gradients", "zero_gradients")},
+            **{name: {"type": "boolean"} for name in ("integers", "alike")},
+            **{name: {"type": "integer", "minimum": 0} for name in ("asked_twice", "unequal_answers")},
+        },
+        "counts of observations, which warnings are made of; and unrepeated and outside, sentences of the environment",
+        more=True,
+    ),
+}
+_REPORT: dict[str, JsonSchema] = {
+    "versions": _described("of Python and of packages", type="object", additionalProperties={"type": "string"}),
+    "seed": _count("the seed that was given"),
+    "episode_seeds": _list({"type": "integer", "minimum": 0}, "drawn from it, one an episode"),
+    "git": _described("revision of the package's sources", type=["string", "null"]),
+    "device": _described("on which the victim computed", type="string"),
+    "victim": _object(
+        {
+            "ref": _described("such as zoo:NAME", type=["string", "null"]),
+            "fingerprint": _described("sha256 of its weights", type="string"),
+            "select": _described("how it acts on its distribution", enum=["mode", "sample"]),
+        },
+        "the agent",
+        more=True,
+    ),
+    "env": {
+        "description": "the environment",
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "kwargs": {"type": "object"},
+            "make": _described("the function that made it, where that is not gymnasium.make", type="string"),
+        },
+        "required": ["id", "kwargs"],
+        "additionalProperties": False,
+    },
+    "episodes": _count("of every threat", 1),
+    "num_envs": _count("environments that were stepped at once", 1),
+    "warnings": _list({"type": "string"}, "signs that a number should not be trusted"),
+    "threats": _described(
+        "one row a threat, the clean run first",
+        type="array",
+        items=_object(_ROW, "what one run measured", more=True),
+    ),
+    "minimum": _object(
+        {
+            "kind": _described("what it is", enum=["fixed", "argmin-Q agent", "least likely action", "unknown"]),
+            "value": {"type": ["number", "null"]},
+        },
+        "the return that impact counts from",
+        more=False,
+    ),
+    "quantize": _described("whether integer observations stayed integers", type=["boolean", "null"]),
+    "measure": _described("the target whose loss was measured, as text", type=["string", "null"]),
+    "by": _described("what the best of several draws was chosen by", enum=["return", "loss"]),
+}
+REPORT_SCHEMA: JsonSchema = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "report.json of adv_wrappers",
+    **_object(_REPORT, "what adv_wrappers.evaluate found", more=False),
+}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The report: what was evaluated, on what, with which seeds, and one row a threat that starts with the clean run.
+#
+# A row holds what one run measured, and what that means beside the clean run and the lowest return.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 Row = dict[str, Any]  # columns of one run, values that JSON knows
 COLUMNS = (
@@ -70,8 +225,8 @@ def measured_row(
     losses = None if run.losses is None else run.losses[best]
     return {
         "threat": stack.name,
-        **return_statistics.summary(returns, known),
-        "caveat": return_statistics.caveat(returns),
+        **statistics.summary(returns, known),
+        "caveat": statistics.caveat(returns),
         "regret": None,
         "impact": None,
         "general_impact": None,
@@ -129,15 +284,15 @@ def compared(
         known: the range of returns, at which intervals are cut: rows of an older release are not.
     """
     means = [_mean_of_first(rows[0], row["episodes"]) for row in rows]
-    ends = [return_statistics.cut((row["low"], row["high"]), row["mean_return"], known) for row in rows]
+    ends = [statistics.cut((row["low"], row["high"]), row["mean_return"], known) for row in rows]
     return tuple(
         {
             **row,
             "low": low,
             "high": high,
-            "regret": return_statistics.regret(clean, row["mean_return"]),  # on the episodes that the row holds
-            "impact": return_statistics.impact(clean, row["mean_return"], lowest),
-            "general_impact": return_statistics.impact(clean, row["mean_return"], fixed),
+            "regret": statistics.regret(clean, row["mean_return"]),  # on the episodes that the row holds
+            "impact": statistics.impact(clean, row["mean_return"], lowest),
+            "general_impact": statistics.impact(clean, row["mean_return"], fixed),
         }
         for row, clean, (low, high) in zip(rows, means, ends, strict=True)
     )
@@ -187,7 +342,7 @@ class Report(Tabular):
         threats: the rows, the clean run first. Each holds ``threat`` (text), ``layers`` (dictionaries, where they have
             a JSON form), ``transfer`` (whether the attack is aimed at another victim), ``mean_return`` with its 95%
             interval ``low`` and ``high``, ``caveat`` (a sentence where that is none, see
-            :func:`~adv_wrappers.evaluation.return_statistics.caveat`, or None), ``std``, ``median``, ``min``, ``max``,
+            :func:`~adv_wrappers.evaluation.statistics.caveat`, or None), ``std``, ``median``, ``min``, ``max``,
             ``regret``, ``impact`` (counted from ``minimum``) and ``general_impact`` (from the lowest return that the
             rules of a game allow), ``attacked_fraction`` (of all steps), ``e_adv`` and ``e_adv_std`` (mean and
             deviation over the episodes of the attacked share of an episode), ``action_change`` (of the attacked steps:

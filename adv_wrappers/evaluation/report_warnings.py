@@ -2,7 +2,7 @@
 
 An attack that fails looks like an agent that is robust. Each check returns sentences that say what was seen and what
 may be done about it; a report carries them, and so does the table of the command line. What rows say of each other is
-looked at in :mod:`.gradient_masking` and :mod:`.statistical_power`.
+looked at in :mod:`.masking` and :mod:`.statistics`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
-from adv_wrappers.evaluation.gradient_masking import find_masking
-from adv_wrappers.evaluation.return_statistics import mean_interval, paired_differences
-from adv_wrappers.evaluation.statistical_power import too_few_episodes
+from adv_wrappers.evaluation.masking import find_masking
+from adv_wrappers.evaluation.statistics import mean_interval, paired_differences, too_few_episodes
+from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.threats.text import name_of
 from adv_wrappers.utils.checks import finite_float, is_integer

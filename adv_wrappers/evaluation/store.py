@@ -110,7 +110,7 @@ class Store:
         StoreError: for a file that is damaged, no store, or of a newer release.
         OutputError: for one that cannot be written to.
 
-    >>> from adv_wrappers.campaign import Plan, Store, run
+    >>> from adv_wrappers.studies import Plan, Store, run
     >>> plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
     >>> with Store(":memory:") as store:
     ...     summary = run(plan, store)

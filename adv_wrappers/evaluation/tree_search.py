@@ -4,7 +4,7 @@ Where victim and environment are deterministic, what an adversary can make of an
 states, its edges the actions that the victim can be brought to. A search goes back to a node that it has seen, tries an
 action there, and asks the victim at many nodes at once. Which nodes are followed, in which order, and how their returns
 are bounded is the idea of each search: :mod:`adv_wrappers.evaluation.beam`,
-:mod:`adv_wrappers.evaluation.optimal_timing` and :mod:`adv_wrappers.certification.action_search`.
+:mod:`adv_wrappers.evaluation.fewest_perturbations` and :mod:`adv_wrappers.certification.action_search`.
 
 The environment has to be deterministic under its seed. Random numbers that it draws in its steps are then those of the
 seed, and what is found is what an adversary can do that knows them.
@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.spaces import action_mask_of
 from adv_wrappers.core.types import Array, Info
+from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.environments.replay import record_for_replay
 from adv_wrappers.environments.snapshot import Snapshot, check_repeats, difference, random_states
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of

@@ -23,8 +23,8 @@ from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Floats
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator

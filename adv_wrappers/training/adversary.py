@@ -32,6 +32,7 @@ from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import (
     ANOTHER_OUT,
     Argument,
@@ -42,8 +43,7 @@ from adv_wrappers.errors import (
     ValueRangeError,
     Words,
 )
-from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.evaluation.distances import RunMeasurements
 from adv_wrappers.registry import BOTH, FORMS
 from adv_wrappers.threats.presets import parse_when
 from adv_wrappers.training.checkpoints import restore_model, save_model

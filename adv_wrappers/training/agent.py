@@ -26,6 +26,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits, given_budget
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.errors import (
     EPS_OR_WITHIN,
     Argument,
@@ -36,7 +37,6 @@ from adv_wrappers.errors import (
     VictimError,
     Words,
 )
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.registry import REWARDS, Rewards
 from adv_wrappers.threats.presets import as_threat, parse_when, presets

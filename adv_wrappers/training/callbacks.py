@@ -22,8 +22,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
 from adv_wrappers.core.schedules import Number
+from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.errors import Argument, Message, SpaceError, ValueRangeError, each_entry
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment
 from adv_wrappers.evaluation.episodes import SEED_OFFSET, Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator

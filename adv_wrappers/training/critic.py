@@ -44,14 +44,14 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel, fits, needed_budget
 from adv_wrappers.core.types import Array, Info
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import CardError, Message, ThreatError, ValueRangeError, VictimError, Words
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
-from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
 from adv_wrappers.evaluation.evaluate import evaluate
-from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
-from adv_wrappers.evaluation.return_statistics import footnotes
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
+from adv_wrappers.evaluation.row_key import revision, versions
+from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.rendering.table_width import PrintedTable
 from adv_wrappers.training.folder import (

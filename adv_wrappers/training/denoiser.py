@@ -32,10 +32,10 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import Argument, BudgetError, Message, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
-from adv_wrappers.evaluation.provenance import revision, versions
+from adv_wrappers.evaluation.rollout import side_by_side
+from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card_format import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.dynamics import HELD_OUT, LEAST_STEPS, MOST_WIDTH, relu_mlp

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.environment import Environment, is_named, text_of_function
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.environments import Environment, is_named, text_of_function
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card_format import card_kind, digest
 from adv_wrappers.utils.checks import check_integer, integer

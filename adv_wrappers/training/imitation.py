@@ -26,10 +26,10 @@ from torch.nn import functional
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Space
+from adv_wrappers.environments.environment import AnyEnvironment, EnvFactory, Environment, MakeEnv
 from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError, each_entry
-from adv_wrappers.evaluation.environments import AnyEnvironment, EnvFactory, Environment, MakeEnv
-from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
-from adv_wrappers.evaluation.provenance import versions
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
+from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.folder import (

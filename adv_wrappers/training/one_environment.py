@@ -13,8 +13,8 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.utils import trees
 from adv_wrappers.wrappers.layer import AnyEnv
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.registry import Rewards
 from adv_wrappers.training.agent import Hardened, train_agent
 from adv_wrappers.victims import Victim, load_victim

@@ -23,8 +23,8 @@ from adv_wrappers.certification.greedy_worst_case import PlayedEpisodes, play_ch
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
-from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.environments.environment import Environment
+from adv_wrappers.evaluation.distances import RunMeasurements
 from adv_wrappers.evaluation.episodes import Episodes, checkpoint_seeds
 from adv_wrappers.evaluation.executor import Executor, Played, Processes, Tell, ThisProcess
 from adv_wrappers.evaluation.player import Block, Cell, Player

@@ -22,8 +22,8 @@ from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Info
+from adv_wrappers.environments.environment import Environment, not_side_by_side
 from adv_wrappers.errors import AdvWrappersError, WorkerError
-from adv_wrappers.evaluation.environments import Environment, not_side_by_side
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, discard, pool_of
 
 RowsVectorEnv = VectorEnv[Any, Any, Array]

@@ -25,8 +25,8 @@ from tests.rigs import leaves
 TIMED = ("seconds", "ms_per_step", "minutes", "when", "created")  # columns that no two runs have alike
 # the only places inside the package that are named here
 ELSEWHERE = {
-    "AttackSetting": "adv_wrappers.campaign",
-    "SUITES": "adv_wrappers.campaign",
+    "AttackSetting": "adv_wrappers.studies",
+    "SUITES": "adv_wrappers.studies",
     "action_bounds": "adv_wrappers.victims.possible_actions",
     "action_radius": "adv_wrappers.certification.smoothing",
     "beam_search": "adv_wrappers.evaluation.beam",
@@ -34,16 +34,16 @@ ELSEWHERE = {
     "certify_smoothed_actions": "adv_wrappers.certification.local_smoothing",
     "crown": "adv_wrappers.bounds",
     "decide": "adv_wrappers.bounds.branch_and_bound",
-    "entries_that_apply": "adv_wrappers.campaign",
-    "fewest_perturbations": "adv_wrappers.evaluation.optimal_timing",
+    "entries_that_apply": "adv_wrappers.studies",
+    "fewest_perturbations": "adv_wrappers.evaluation.fewest_perturbations",
     "interval": "adv_wrappers.bounds",
     "main": "adv_wrappers.cli",
     "parse_threat": "adv_wrappers.threats.presets",
     "possible_actions": "adv_wrappers.victims.possible_actions",
-    "resilience_profile": "adv_wrappers.evaluation.optimal_timing",
+    "resilience_profile": "adv_wrappers.evaluation.fewest_perturbations",
     "text_of": "adv_wrappers.threats.text",
     "train_denoiser": "adv_wrappers.training.denoiser",
-    "write_page": "adv_wrappers.agent_report.html_page",
+    "write_page": "adv_wrappers.studies.report.page",
     "zoo_names": "adv_wrappers.victims",
 }
 

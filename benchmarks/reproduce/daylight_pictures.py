@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.observation_under_threats import compare_threats, daylight_threats
+from adv_wrappers.evaluation.comparison import compare_threats, daylight_threats
 from adv_wrappers.rendering.contact_sheet import ThreatComparison, draw_contact_sheet, draw_spectra
 from adv_wrappers.rendering.fourier_spectrum import BANDS
 from adv_wrappers.rendering.pixels import to_pixels

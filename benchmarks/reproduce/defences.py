@@ -23,10 +23,10 @@ from page import WORK, Data, Page, Results, episode_options, load
 from radial import measured_cost
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import run_suite
-from adv_wrappers.campaign.suites import SUITES
 from adv_wrappers.certification.smoothing import certify_smoothed
-from adv_wrappers.standing.measure_submission import what_card_says
+from adv_wrappers.studies import run_suite
+from adv_wrappers.studies.standing.measure import what_card_says
+from adv_wrappers.studies.suite.suites import SUITES
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.car import CarDQN
 from adv_wrappers.training.defences.dqn import SADQN, RadialDQN

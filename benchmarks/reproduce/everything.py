@@ -33,10 +33,10 @@ from model_based import ROWS, model_of
 from page import RESULTS, Data, Page, Results
 from published import PublishedRow, ball, counted, published
 
-from adv_wrappers.campaign import SUITES, SuiteReport, run_suite
-from adv_wrappers.campaign.attacks_made_per_cell import budget_of
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.standing.budget_table import budget_of_environment
+from adv_wrappers.studies import SUITES, SuiteReport, run_suite
+from adv_wrappers.studies.cells import budget_of
+from adv_wrappers.studies.standing.budgets import budget_of_environment
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.references import zoo_names
 
@@ -103,7 +103,7 @@ class Agent:
             work: the folder of all suites.
             episodes: the number of episodes of every entry, and of others for the worst case; None takes 20, or 5 of
                 images.
-            workers, num_envs: as for :func:`adv_wrappers.campaign.run_suite`.
+            workers, num_envs: as for :func:`adv_wrappers.studies.run_suite`.
             steps: of each training; None trains nothing.
             models: the folder of learned models, as for ``model_based.py``; None attacks without them.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adv_wrappers.evaluation.return_statistics import mean_interval, t_quantile
+from adv_wrappers.evaluation.statistics import mean_interval, t_quantile
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from figures import table
 from page import WORK, Data, Page, Results, episode_options, load, machine, made_by
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import Plan, Store, run
+from adv_wrappers.studies import Plan, Store, run
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.critic import SMALL, scan_critics

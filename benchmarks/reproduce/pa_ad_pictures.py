@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, Polygon, Rectangle
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.observation_under_threats import ConstantEnv
+from adv_wrappers.evaluation.comparison import ConstantEnv
 from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED
 from adv_wrappers.rendering.plots import new_figure, save_png
 from adv_wrappers.victims.runner import PolicyRunner

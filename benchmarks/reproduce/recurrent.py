@@ -24,7 +24,7 @@ from gymnasium.wrappers import TransformObservation
 from page import WORK, Data, Page, Results, episode_options, load, prose
 
 import adv_wrappers as adv
-from adv_wrappers.standing.measure_submission import what_card_says
+from adv_wrappers.studies.standing.measure import what_card_says
 from adv_wrappers.training.agent import train_agent
 
 ENV, WITHIN = "CartPole-v1", adv.Linf(0.05)

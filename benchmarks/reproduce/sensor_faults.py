@@ -22,8 +22,8 @@ from figures import kept, of_row, table
 from page import AGAIN, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
-from adv_wrappers.agent_report.observation_ranges_in_clean_episodes import observed_ranges
 from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.studies.report.ranges import observed_ranges
 
 AGENTS = {
     "zoo:cartpole-dqn": "CartPole-v1",

@@ -27,7 +27,7 @@ from page import Data, Page, Results
 import adv_wrappers as adv
 from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius, least_mean
 from adv_wrappers.core.context import Context
-from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.rendering.pixels import GRID, INK, MUTED
 from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_png
 from adv_wrappers.victims.runner import PolicyRunner

@@ -33,12 +33,12 @@ from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.return_statistics import caveat, mean_interval
-from adv_wrappers.standing.budget_table import StandingBudget, budget_of_environment
-from adv_wrappers.standing.measure_submission import Submission, add_attack, add_submission
-from adv_wrappers.standing.standing_entry import ENTRY_FILE, AttackedMean, StandingEntry, ranked, read_entries
-from adv_wrappers.standing.standing_page import STANDING_PAGE, standing_page
-from adv_wrappers.standing.standing_table import standing_table
+from adv_wrappers.evaluation.statistics import caveat, mean_interval
+from adv_wrappers.studies.standing.budgets import StandingBudget, budget_of_environment
+from adv_wrappers.studies.standing.entry import ENTRY_FILE, AttackedMean, StandingEntry, ranked, read_entries
+from adv_wrappers.studies.standing.measure import Submission, add_attack, add_submission
+from adv_wrappers.studies.standing.page import STANDING_PAGE, standing_page
+from adv_wrappers.studies.standing.table import standing_table
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.critic import train_critic
 from adv_wrappers.victims import environment_of, load_victim

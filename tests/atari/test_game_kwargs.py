@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.atari import env as atari
+from adv_wrappers.atari import env as env_module
 from adv_wrappers.errors import SpaceError
 from tests.rigs import same_bytes
 
@@ -38,7 +38,7 @@ PONG = "PongNoFrameskip-v4"
 @pytest.mark.parametrize("place", [{}, {"raw": "jpeg"}])
 def test_what_is_fixed_and_what_is_mistyped(monkeypatch, place, given, message, single, vector):
     """Refused before the emulator starts, with a word on what to do instead."""
-    for owner, name in ((atari, "make_game"), (gym, "make_vec")):
+    for owner, name in ((env_module, "make_game"), (gym, "make_vec")):
         monkeypatch.setattr(owner, name, lambda *a, **k: pytest.fail("ALE was started"))
     with pytest.raises(SpaceError, match=message) as error:
         adv.atari.atari(PONG, **place, **given)

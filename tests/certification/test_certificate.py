@@ -17,7 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers import Linf, Newest, certify, evaluate, from_module, load_victim
 from adv_wrappers.atari.env import atari
 from adv_wrappers.certification import all_starts, certificate
-from adv_wrappers.certification import possible_actions as possible_actions_under_budget
+from adv_wrappers.certification import possible_actions as possible_actions_module
 from adv_wrappers.certification.all_starts import certify_all_starts
 from adv_wrappers.certification.ranges import certified_ranges
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
@@ -153,7 +153,7 @@ class Clock:
     def __init__(self, monkeypatch, a_box=1.0):
         self.now, self.a_box, self.boxes = 0.0, a_box, 0
         monkeypatch.setattr(deadline, "clock", lambda: self.now)
-        for module in (possible_actions_under_budget, all_starts):
+        for module in (possible_actions_module, all_starts):
             monkeypatch.setattr(module, "possible_actions", self.bounded(module.possible_actions))
 
     def bounded(self, possible_actions):

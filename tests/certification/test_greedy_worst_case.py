@@ -9,8 +9,8 @@ import torch
 from adv_wrappers import Linf, evaluate, load_victim
 from adv_wrappers.certification.greedy_worst_case import own_action, play_choices, worst_possible_action
 from adv_wrappers.certification.possible_actions import PossibleActions
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.environments import Environment
 from tests.certification.walks import STEPS, Walk, shown, walker
 
 SEEDS = [0, 1, 2, 3, 4, 5, 6]

@@ -10,10 +10,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from adv_wrappers.campaign import Plan, Store, expand
 from adv_wrappers.cli import campaign, main
-from tests.campaign.test_run_plan import MANY, failing
+from adv_wrappers.studies import Plan, Store, expand
 from tests.modules import card_naming, noted_module  # noqa: F401
+from tests.studies.test_runner import MANY, failing
 
 PLAN = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from adv_wrappers.cli import main
 from adv_wrappers.cli.gate import judge, junit_xml
-from adv_wrappers.evaluation.claim_of_least_mean_return import RobustnessClaim
+from adv_wrappers.evaluation.claim import RobustnessClaim
 
 SHORT = ["--episodes", "20", "--env-kwargs", "max_episode_steps=40"]  # of CartPole no return below 0 is possible
 EVALUATE = ["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", *SHORT]

@@ -160,9 +160,9 @@ def texts(expression: ast.expr) -> str:
 
 # whose messages are about a threat, a plan or a value of a class, which write arguments like Python everywhere
 OTHERS = (
-    "adversaries", "attacks", "atari", "campaign", "cli", "core/perturbation", "core/timing", "daylight",
-    "environments/ids", "evaluation/replay_found_perturbations", "faults/actuators", "threats",
-    "training/defences/dqn", "training/defences/losses", "victims/smoothed",
+    "adversaries", "attacks", "atari", "cli", "core/perturbation", "core/timing", "daylight", "environments/ids",
+    "evaluation/beam", "faults/actuators", "studies/cells", "studies/plan", "studies/runner", "studies/suite",
+    "threats", "training/defences/dqn", "training/defences/losses", "victims/smoothed",
 )  # fmt: skip
 
 

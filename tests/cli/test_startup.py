@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from adv_wrappers.campaign import SUITES
 from adv_wrappers.cli import main
 from adv_wrappers.daylight.games import SETTINGS, TRANSFORM_CLASSES
 from adv_wrappers.registry import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS, NAMES, ROBUST, SUITE_NAMES
+from adv_wrappers.studies import SUITES
 from adv_wrappers.threats.presets import presets
 
 SLOW = ("torch", "stable_baselines3", "matplotlib", "rich")

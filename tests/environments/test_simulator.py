@@ -20,7 +20,7 @@ from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.environments.simulator import EnvironmentBeneath, Simulator
 from adv_wrappers.environments.snapshot import difference
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.evaluation.episodes_under_one_threat import EpisodesVectorEnv
+from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.training.sb3_vec_env import Sb3Adapter
 from adv_wrappers.wrappers.record_actions import VectorActionRecorder
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.return_statistics import summary
+from adv_wrappers.evaluation.statistics import summary
 
 
 def made_row(threat: str, returns: Sequence[float], **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.applicable_attacks import why_no_beam
-from tests.agent_report.planted import agent_for, showing
+from tests.studies.report.planted import agent_for, showing
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 

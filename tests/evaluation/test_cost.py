@@ -7,9 +7,9 @@ import warnings
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import Plan, expand
 from adv_wrappers.evaluation.cost import LONG, Cost, Costs, warn_of_long_attacks
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
+from adv_wrappers.studies import Plan, expand
 from tests.rigs import RIGS
 
 LENGTHY = "min-played-q:restarts=1_000,eps=0.1"

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import adv_wrappers as adv
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError, SimulationError
-from adv_wrappers.evaluation import episodes_under_one_threat
-from adv_wrappers.evaluation.environments import Environment
+from adv_wrappers.evaluation import rollout
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -146,11 +146,11 @@ def test_transfer_is_told(victim: Victim) -> None:
 def test_idle_rows_are_not_attacked(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def decide(self: episodes_under_one_threat.UnfinishedRows, step: Any, path: int = 0) -> Any:
+    def decide(self: rollout.UnfinishedRows, step: Any, path: int = 0) -> Any:
         asked.append(self.rows)
         return self.rows
 
-    monkeypatch.setattr(episodes_under_one_threat.UnfinishedRows, "decide", decide)
+    monkeypatch.setattr(rollout.UnfinishedRows, "decide", decide)
     report = adv.evaluate(victim, "CartPole-v1", ["pgd:eps=0.3"], episodes=3, num_envs=2)
     assert any(rows is not True and not rows[1] for rows in asked)  # row 1 plays one episode, row 0 two
     assert report.threats[1]["episodes"] == 3 and report.num_envs == 2
@@ -238,7 +238,7 @@ def test_numbers_must_be_finite(broken: dict[str, float]) -> None:
 def test_the_atari_preprocessing() -> None:
     pytest.importorskip("ale_py")
     from adv_wrappers.atari.env import atari
-    from adv_wrappers.evaluation.environments import Environment
+    from adv_wrappers.environments.environment import Environment
 
     env = atari("BreakoutNoFrameskip-v4")
     assert env.observation_space.shape == (4, 84, 84) and env.observation_space.dtype == np.uint8

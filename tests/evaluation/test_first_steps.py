@@ -15,10 +15,10 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation import first_steps
 from adv_wrappers.evaluation.first_steps import OutsideSpace
+from adv_wrappers.studies import Plan, Store, run
 
 BOX = spaces.Box(-1, 1, (3,))
 _COUNT = itertools.count()

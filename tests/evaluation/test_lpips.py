@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.evaluation.lpips import BATCH, SCALE, SHIFT, Lpips
+from adv_wrappers.evaluation.image_distances import BATCH, SCALE, SHIFT, Lpips
 
 RNG = np.random.default_rng(1)
 

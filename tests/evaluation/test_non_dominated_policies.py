@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.non_dominated_policies import non_dominated, value_of_game
+from adv_wrappers.evaluation.policy_selection import non_dominated, value_of_game
 
 
 @pytest.mark.parametrize(

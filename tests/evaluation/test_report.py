@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.provenance import revision, versions
 from adv_wrappers.evaluation.report import Report, number_text
+from adv_wrappers.evaluation.row_key import revision, versions
 
 
 def row(name: str, mean: float) -> dict[str, object]:

@@ -11,7 +11,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, OutputError, ValueRangeError
-from adv_wrappers.evaluation.report_formats import LONG_COLUMNS, yaml_text
+from adv_wrappers.evaluation.tables import LONG_COLUMNS, yaml_text
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation import report_warnings
-from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds, draw_seeds
+from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.evaluation.agents import balancing, short

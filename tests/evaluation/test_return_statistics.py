@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation import return_statistics
+from adv_wrappers.evaluation import statistics
 
 
 @pytest.mark.parametrize(
@@ -19,14 +19,14 @@ from adv_wrappers.evaluation import return_statistics
     ],
 )  # fmt: skip
 def test_the_quantiles_are_those_of_the_tables(freedom: int, level: float, table: float) -> None:
-    assert return_statistics.t_quantile(freedom, level) == pytest.approx(table, abs=6e-4)
+    assert statistics.t_quantile(freedom, level) == pytest.approx(table, abs=6e-4)
 
 
 def test_without_skewness_it_is_the_interval_of_student() -> None:
     values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0]) + 10
     half = 2.77644511 * values.std(ddof=1) / 5**0.5
-    assert return_statistics.mean_interval(values) == pytest.approx((10 - half, 10 + half))
-    assert return_statistics.mean_interval([1.0, 2.0]) == pytest.approx((1.5 - 12.7062047 / 2, 1.5 + 12.7062047 / 2))
+    assert statistics.mean_interval(values) == pytest.approx((10 - half, 10 + half))
+    assert statistics.mean_interval([1.0, 2.0]) == pytest.approx((1.5 - 12.7062047 / 2, 1.5 + 12.7062047 / 2))
 
 
 @pytest.mark.parametrize(("last", "cut"), [(2.8, False), (9.0, True)])
@@ -36,7 +36,7 @@ def test_with_skewness_its_ends_solve_the_equation_of_hall(last: float, cut: boo
     g = ((values - values.mean()) ** 3).mean() / values.std(ddof=1) ** 3 / n**0.5
     assert (g > 0.8 / table) == cut and g > 0.1
     g = min(g, 0.8 / table)  # one outlier may not stretch it without end
-    low, high = return_statistics.mean_interval(values, 0.9)
+    low, high = statistics.mean_interval(values, 0.9)
     for end, quantile in ((low, table), (high, -table)):
         t = (values.mean() - end) / error
         assert t + g / 3 * t**2 + g**2 / 27 * t**3 + g / 6 == pytest.approx(quantile)
@@ -46,11 +46,11 @@ def test_with_skewness_its_ends_solve_the_equation_of_hall(last: float, cut: boo
 
 def test_the_interval_moves_and_stretches_with_the_values() -> None:
     values = np.random.default_rng(1).lognormal(size=30)
-    low, high = return_statistics.mean_interval(values)
-    assert (low, high) == return_statistics.mean_interval(values.tolist())
-    assert return_statistics.mean_interval(1000 - 3 * values) == pytest.approx((1000 - 3 * high, 1000 - 3 * low))
+    low, high = statistics.mean_interval(values)
+    assert (low, high) == statistics.mean_interval(values.tolist())
+    assert statistics.mean_interval(1000 - 3 * values) == pytest.approx((1000 - 3 * high, 1000 - 3 * low))
     for scale in (1e-300, 1e300):  # squares and cubes of such returns are no numbers
-        assert return_statistics.mean_interval(values * scale) == pytest.approx((low * scale, high * scale))
+        assert statistics.mean_interval(values * scale) == pytest.approx((low * scale, high * scale))
 
 
 @pytest.mark.parametrize(
@@ -62,40 +62,40 @@ def test_the_interval_moves_and_stretches_with_the_values() -> None:
 )  # fmt: skip
 def test_the_interval_covers_as_often_as_it_says(kind: str, mean: float, n: int, least: float) -> None:
     draws = getattr(np.random.default_rng(3), kind)(size=(2000, n))
-    inside = sum(low <= mean <= high for low, high in map(return_statistics.mean_interval, draws))
+    inside = sum(low <= mean <= high for low, high in map(statistics.mean_interval, draws))
     assert inside / 2000 >= least
 
 
 def test_a_stratum_alone_is_the_interval_of_its_seeds() -> None:
     values = np.random.default_rng(2).lognormal(size=12)
-    assert return_statistics.stratified_interval([values], 0.9) == return_statistics.mean_interval(values, 0.9)
+    assert statistics.stratified_interval([values], 0.9) == statistics.mean_interval(values, 0.9)
 
 
 def test_equal_strata_are_as_sure_as_all_their_seeds() -> None:
     task = [-1.0, -0.5, 0.5, 1.0]
-    low, high = return_statistics.stratified_interval([task, [v + 100 for v in task], [v - 40 for v in task]])
-    half = return_statistics.t_quantile(9) * np.std(task, ddof=1) / 12**0.5  # three times three degrees of freedom
+    low, high = statistics.stratified_interval([task, [v + 100 for v in task], [v - 40 for v in task]])
+    half = statistics.t_quantile(9) * np.std(task, ddof=1) / 12**0.5  # three times three degrees of freedom
     assert (low, high) == pytest.approx((20 - half, 20 + half))
 
 
 def test_the_interval_over_seeds_covers_as_often_as_it_says() -> None:
     rng, tasks = np.random.default_rng(4), np.array([[0.0], [500.0], [3000.0]])
     draws = tasks + np.array([[1.0], [100.0], [400.0]]) * rng.normal(size=(1000, 3, 5))
-    inside = sum(low <= tasks.mean() <= high for low, high in map(return_statistics.stratified_interval, draws))
+    inside = sum(low <= tasks.mean() <= high for low, high in map(statistics.stratified_interval, draws))
     assert inside / 1000 >= 0.93
 
 
 @pytest.mark.parametrize("bad", [[], [[1.0]], [[1.0, 2.0], [3.0]], [[1.0, 2.0], []]])
 def test_every_task_needs_two_seeds(bad: list[list[float]]) -> None:
     with pytest.raises(ValueRangeError, match=r"at least two seeds a task|at least one return, all finite, got \[\]"):
-        return_statistics.stratified_interval(bad)
+        statistics.stratified_interval(bad)
 
 
 @pytest.mark.parametrize("value", [7.0, 0.1, -3e100])
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
 def test_equal_values_are_their_own_interval(value: float, count: int) -> None:
-    assert return_statistics.mean_interval([value] * count) == (value, value)
-    row = return_statistics.summary([value] * count)
+    assert statistics.mean_interval([value] * count) == (value, value)
+    row = statistics.summary([value] * count)
     assert (row["low"], row["high"], row["std"]) == (value, value, pytest.approx(0.0, abs=abs(value) * 1e-12))
 
 
@@ -111,26 +111,26 @@ def test_equal_values_are_their_own_interval(value: float, count: int) -> None:
     ],
 )  # fmt: skip
 def test_what_an_interval_cannot_show_is_said(values: list[float], reason: str) -> None:
-    assert return_statistics.caveat(values) == reason
+    assert statistics.caveat(values) == reason
 
 
 @pytest.mark.parametrize("values", [list(range(10)), [5.0] * 26 + [1.0, 2.0, 2.0, 3.0]])
 def test_other_returns_have_no_caveat(values: list[float]) -> None:
-    assert return_statistics.caveat(values) is None
+    assert statistics.caveat(values) is None
 
 
 def test_the_mark_is_explained_once() -> None:
     rows = [{"episodes": 30, "caveat": text} for text in ("all equal", None, "all but one equal")]
-    assert [return_statistics.marked("1 .. 2", row)[0] for row in rows] == ["†", "1", "†"]
-    (note,) = return_statistics.footnotes(rows)
+    assert [statistics.marked("1 .. 2", row)[0] for row in rows] == ["†", "1", "†"]
+    (note,) = statistics.footnotes(rows)
     assert note.startswith("† no interval of 95% (all returns are equal, or all but 3 or fewer)") and "21%" in note
     assert (
-        return_statistics.footnotes(rows[1:2]) == [] and return_statistics.footnotes([{"mean_return": 1.0}]) == []
+        statistics.footnotes(rows[1:2]) == [] and statistics.footnotes([{"mean_return": 1.0}]) == []
     )  # and of old reports
 
 
 def test_summary() -> None:
-    row = return_statistics.summary([1.0, 2.0, 6.0])
+    row = statistics.summary([1.0, 2.0, 6.0])
     assert (row["mean_return"], row["median"], row["min"], row["max"]) == (3.0, 2.0, 1.0, 6.0)
     assert row["std"] == pytest.approx(7**0.5)
 
@@ -138,9 +138,9 @@ def test_summary() -> None:
 @pytest.mark.parametrize("bad", [[], [1.0, float("nan")], [float("inf")]])
 def test_values_must_be_finite(bad: list[float]) -> None:
     for question in (
-        return_statistics.mean_interval,
-        return_statistics.caveat,
-        lambda values: return_statistics.stratified_interval([values]),
+        statistics.mean_interval,
+        statistics.caveat,
+        lambda values: statistics.stratified_interval([values]),
     ):
         with pytest.raises(ValueRangeError, match="at least one return, all finite, got"):
             question(bad)
@@ -150,13 +150,13 @@ def test_values_must_be_finite(bad: list[float]) -> None:
 def test_the_level_is_a_probability(level: float) -> None:
     for values in ([1.0], [1.0, 2.0]):
         with pytest.raises(ValueRangeError, match="level"):
-            return_statistics.mean_interval(values, level)
+            statistics.mean_interval(values, level)
 
 
 def test_regret_and_impact() -> None:
-    assert return_statistics.regret(500.0, 100.0) == 400.0
-    assert return_statistics.impact(500.0, 100.0, 0.0) == pytest.approx(0.8)
-    assert return_statistics.impact(21.0, -21.0, -21.0) == 1.0
-    assert return_statistics.impact(100.0, 150.0, 0.0) == pytest.approx(-0.5)
-    assert return_statistics.impact(100.0, 50.0, None) is None
-    assert return_statistics.impact(-21.0, -21.0, -21.0) is None
+    assert statistics.regret(500.0, 100.0) == 400.0
+    assert statistics.impact(500.0, 100.0, 0.0) == pytest.approx(0.8)
+    assert statistics.impact(21.0, -21.0, -21.0) == 1.0
+    assert statistics.impact(100.0, 150.0, 0.0) == pytest.approx(-0.5)
+    assert statistics.impact(100.0, 50.0, None) is None
+    assert statistics.impact(-21.0, -21.0, -21.0) is None

@@ -7,9 +7,8 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.counts_that_warnings_need import CheckedRow
-from adv_wrappers.evaluation.return_statistics import t_quantile
-from adv_wrappers.evaluation.statistical_power import MOST_COUNTED, POWER, episodes_needed, too_few_episodes
+from adv_wrappers.evaluation.statistics import MOST_COUNTED, POWER, episodes_needed, t_quantile, too_few_episodes
+from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.victims import Victim
 
 UNIT = np.array([-1.0, 1.0]) * np.sqrt(0.5)  # a mean of zero, a deviation of one

@@ -8,10 +8,10 @@ import sqlite3
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.campaign import Plan, Store, run
 from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation import evaluator
 from adv_wrappers.evaluation.store import PlayedCell
+from adv_wrappers.studies import Plan, Store, run
 from tests.evaluation.agents import short
 from tests.modules import noted_module  # noqa: F401  # a fixture
 from tests.processes import python
@@ -175,7 +175,7 @@ def test_claims_keep_others_out_until_their_process_is_gone(tmp_path):
         first.add([ERROR])
         assert second.claim(["b"]) == ["b"]  # a cell that failed is tried again
     script = f"""
-from adv_wrappers.campaign import Store
+from adv_wrappers.studies import Store
 import os, signal
 store = Store({str(path)!r})
 print(store.claim(["d"]), flush=True)

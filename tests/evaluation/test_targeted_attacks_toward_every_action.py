@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import Linf, from_module
-from adv_wrappers.evaluation.targeted_attacks_toward_every_action import Batches, TargetedAttacks
+from adv_wrappers.evaluation.beam import Batches, TargetedAttacks
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
 
 SEEN, ACTED = spaces.Box(-5, 5, (2,), np.float32), spaces.Discrete(5)

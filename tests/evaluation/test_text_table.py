@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from adv_wrappers.evaluation.text_table import TextTable, plain
+from adv_wrappers.evaluation.tables import TextTable, plain
 
 MarkdownIt = pytest.importorskip("markdown_it").MarkdownIt  # which rich brings, but for its oldest releases
 

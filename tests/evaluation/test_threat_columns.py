@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.threat_columns import argument_of, attack_label, attack_text, eps_of, row_label
+from adv_wrappers.evaluation.tables import argument_of, attack_label, attack_text, eps_of, row_label
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.threats.text import text_of
 

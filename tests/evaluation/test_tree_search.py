@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from adv_wrappers import load_victim
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SnapshotError, ValueRangeError
-from adv_wrappers.evaluation.environments import Environment
 from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, step_limit
-from tests.evaluation.test_optimal_timing import Dice, Handle, Walk, agent
+from tests.evaluation.test_fewest_perturbations import Dice, Handle, Walk, agent
 
 
 def test_steps_from_nodes():

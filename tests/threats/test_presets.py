@@ -18,9 +18,9 @@ from adv_wrappers.core.json_values import Value, decode
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
 from adv_wrappers.registry import names_without_importing
 from adv_wrappers.threats.presets import PresetTable, as_threat, names, parse_threat
-from tests.agent_report.planted import agent_for, showing
 from tests.laws.checks import adversary_of, model_of
 from tests.rigs import RIGS, vector
+from tests.studies.report.planted import agent_for, showing
 
 
 def test_the_same_arguments_mean_the_same_everywhere():

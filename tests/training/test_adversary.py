@@ -25,7 +25,7 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-from adv_wrappers.training import folder as training_folder
+from adv_wrappers.training import folder as folder_module
 from adv_wrappers.training.adversary import ALGORITHMS, strongest_form, train_adversary
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN
@@ -425,7 +425,7 @@ def test_a_training_that_is_killed_between_any_two_files_goes_on_to_the_same_end
     for at in range(1, 100):
         left[0], folder = at, tmp_path / f"killed-{at}"
         with monkeypatch.context() as patched:
-            for module, name in ((training_folder, "rename_file"), (training_folder, "write"), (shutil, "rmtree")):
+            for module, name in ((folder_module, "rename_file"), (folder_module, "write"), (shutil, "rmtree")):
                 patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
             patched.setattr(TrainingFolder, "remove_parts", lambda folder: None)  # a kill leaves them
             try:

@@ -22,8 +22,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
-from adv_wrappers.campaign import Store
-from adv_wrappers.evaluation.curves_from_stored_rows import curves_of
+from adv_wrappers.evaluation.curves import curves_of
+from adv_wrappers.studies import Store
 from adv_wrappers.training.callbacks import RobustnessCallback, ScheduleBudgetCallback, training_environment
 
 ATTACK = "max-diff:eps=0.3,steps=2"

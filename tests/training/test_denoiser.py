@@ -11,9 +11,9 @@ import torch
 from gymnasium import spaces
 
 import adv_wrappers as adv
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
+from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.denoiser import _Windows, train_denoiser
 from adv_wrappers.training.trajectories import Trajectories, collect
 from adv_wrappers.victims.saved_networks import Denoiser

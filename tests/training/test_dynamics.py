@@ -13,9 +13,9 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.environments.dmc import dmc
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.evaluation.episodes_under_one_threat import side_by_side
+from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.dynamics import _errors, train_dynamics
 from adv_wrappers.training.trajectories import Trajectories, collect, recorded_trajectories
 

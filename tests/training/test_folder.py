@@ -15,9 +15,9 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import CardError, ValueRangeError
-from adv_wrappers.evaluation.environments import Environment
-from adv_wrappers.training import folder as training_folder
+from adv_wrappers.training import folder as folder_module
 from adv_wrappers.training.agent import AdversarySpec
 from adv_wrappers.training.folder import (
     TrainingFolder,
@@ -182,7 +182,7 @@ def test_a_training_that_is_killed_between_any_two_files_goes_on_from_a_whole_ch
         part = parts_of(folder, "3")
         left[0] = at
         with monkeypatch.context() as patched:
-            for module, name in ((training_folder, "rename_file"), (training_folder, "write"), (shutil, "rmtree")):
+            for module, name in ((folder_module, "rename_file"), (folder_module, "write"), (shutil, "rmtree")):
                 patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
             try:
                 if finishing:
@@ -209,8 +209,8 @@ def test_a_training_that_is_killed_between_any_two_files_goes_on_from_a_whole_ch
 
 def test_files_of_a_trainings_own_come_after_what_says_whose_they_are(tmp_path, monkeypatch):
     folder, written = TrainingFolder(tmp_path / "new", "dynamics", {"seed": 0}), []
-    write = training_folder.write
-    monkeypatch.setattr(training_folder, "write", lambda path, data: (written.append(path.name), write(path, data)))
+    write = folder_module.write
+    monkeypatch.setattr(folder_module, "write", lambda path, data: (written.append(path.name), write(path, data)))
     folder.keep("played", b"one")
     folder.keep("played", b"other")
     assert written == ["state.json", "played", "played"]

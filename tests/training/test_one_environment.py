@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.evaluation.environments import Environment
-from tests.agent_report.planted import Guess
+from tests.studies.report.planted import Guess
 
 pytest.importorskip("stable_baselines3")
 

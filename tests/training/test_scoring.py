@@ -14,8 +14,8 @@ import gymnasium as gym
 import pytest
 import torch
 
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError, WorkerError
-from adv_wrappers.evaluation.environments import Environment
 from tests.evaluation.agents import short
 
 pytest.importorskip("stable_baselines3")

@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError, WorkerError
-from adv_wrappers.evaluation.environments import Environment
 from tests.evaluation.agents import short
 
 pytest.importorskip("stable_baselines3")

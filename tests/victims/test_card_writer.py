@@ -18,7 +18,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.victims.card import load_card
-from tests.agent_report.planted import agent_for
+from tests.studies.report.planted import agent_for
 from tests.victims.test_card_reader import CARDS, observations, write
 
 OBS, DISCRETE = spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Discrete(3)

@@ -173,7 +173,7 @@ def perturbed() -> Any:
 
 def test_an_environment_knows_the_weights_of_those_that_play_in_it() -> None:
     def described(victim: adv.Victim) -> Any:
-        from adv_wrappers.evaluation.environments import json_value
+        from adv_wrappers.environments.environment import json_value
 
         others = {"right": victim, "keeper": "random"}
         environment = adv.Environment(SingleAgentEnv, {"env": Trio, "agent": "left", "others": others})

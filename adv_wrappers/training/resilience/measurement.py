@@ -31,6 +31,7 @@ from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import And, AtMost
+from adv_wrappers.environments.environment import EnvFactory, Environment
 from adv_wrappers.environments.replay import record_for_replay
 from adv_wrappers.environments.snapshot import check_repeats
 from adv_wrappers.errors import (
@@ -43,11 +44,10 @@ from adv_wrappers.errors import (
     VictimError,
     Words,
 )
-from adv_wrappers.evaluation.distances_and_changed_actions import RunMeasurements
-from adv_wrappers.evaluation.environments import EnvFactory, Environment
+from adv_wrappers.evaluation.distances import RunMeasurements
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.player import Block, Cell, Player
-from adv_wrappers.evaluation.provenance import versions
+from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.threats.presets import as_threat, preset_in_errors

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.evaluation.environments import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.training.resilience.measurement import (
     Measurement,
     MeasurementOptions,

@@ -157,7 +157,7 @@ class Resilience:
     """The test-time resilience of a victim: how few perturbations a learned adversary needs for the largest regret.
 
     What a trained adversary reaches is an upper bound on the perturbations that are needed, never the number itself;
-    :func:`~adv_wrappers.evaluation.optimal_timing.fewest_perturbations` computes it where victim and environment are
+    :func:`.fewest_perturbations` computes it where victim and environment are
     deterministic.
 
     Attributes:

@@ -13,9 +13,8 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.optimal_timing import fewest_perturbations
-from adv_wrappers.training.resilience import measurement as one_resilience_measurement
-from adv_wrappers.training.resilience import measurement as resilience_stop_rule
+from adv_wrappers.evaluation.fewest_perturbations import fewest_perturbations
+from adv_wrappers.training.resilience import measurement as measurement_module
 from tests.evaluation.agents import balancing, short, uncopied
 
 pytest.importorskip("stable_baselines3")
@@ -106,7 +105,7 @@ def test_what_is_finished_is_not_measured_again(finished: Any, monkeypatch: pyte
         raise AssertionError("measured again")
 
     for name in ("train_director", "Player"):
-        monkeypatch.setattr(one_resilience_measurement, name, fail)
+        monkeypatch.setattr(measurement_module, name, fail)
     again = resilience(DQN, SHORT, 2.0, transfer="zoo:cartpole-ppo", by="policy", out=out, **QUICK)
     assert again.to_dict() == found.to_dict() and again.adversary.sha256 == found.adversary.sha256
     fewer = resilience(DQN, SHORT, 2.0, by="policy", out=out, **QUICK)
@@ -169,7 +168,7 @@ def test_the_stop_rule_ends_a_training_and_a_second_call_keeps_it(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("WINDOW", 2), ("STABLE", 2), ("TOLERANCE", 100.0), ("REGRET_SHARE", 1.0)):
-        monkeypatch.setattr(resilience_stop_rule, name, value)
+        monkeypatch.setattr(measurement_module, name, value)
     given = {**QUICK, "steps": 2048, "checks": 1, "stop": True, "out": tmp_path}
     found = resilience(DQN, SHORT, **given)
     assert found.stopped and found.steps < 2048 and len(found.training) >= 4
@@ -262,7 +261,7 @@ def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
 def test_bad_input_is_refused_before_anything_is_trained(
     given: Any, error: Any, message: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_resilience_measurement, "train_director", None)
+    monkeypatch.setattr(measurement_module, "train_director", None)
     with pytest.raises(error, match=message):
         resilience(DQN, SHORT, out=tmp_path, **{**QUICK, **given})
 

@@ -1,0 +1,199 @@
+"""One observation under several threats, for the pictures of :mod:`adv_wrappers.rendering.contact_sheet`.
+
+An environment is played for some steps, and every threat is applied to the observation that it has come to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from adv_wrappers.core.threat import ThreatModel, fits
+from adv_wrappers.core.types import Array, Info, Space
+from adv_wrappers.daylight import SETTINGS
+from adv_wrappers.environments.environment import Environment, EnvKwargs, MakeEnv
+from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError, each_entry
+from adv_wrappers.evaluation import image_distances
+from adv_wrappers.rendering.contact_sheet import ThreatComparison
+from adv_wrappers.rendering.pixels import FrameReader
+from adv_wrappers.threats.presets import as_threat, preset_in_errors
+from adv_wrappers.threats.text import caption, name_and_arguments
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.text import split_stack
+from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.wrappers.layer import AnyEnv, layers
+from adv_wrappers.wrappers.wrap import wrap
+
+# For games that the daylight paper does not have: numbers that change something and leave the picture readable.
+_TRANSFORMS = (
+    "brightness:alpha=1.2,beta=40", "median-blur:k=3", "rotation:degrees=3", "shift:dx=2,dy=1", "jpeg:quality=30",
+    "perspective:distance=3",
+)  # fmt: skip
+
+
+class ConstantEnv(gym.Env[Array, Any]):
+    """An environment of one observation."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, observation: Array, space: spaces.Box, action_space: Space) -> None:
+        self.observation, self.observation_space, self.action_space = observation, space, action_space
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
+        """The observation."""
+        super().reset(seed=seed)
+        return self.observation.copy(), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, Info]:
+        """The observation, and the end."""
+        return self.observation.copy(), 0.0, True, False, {}
+
+
+def compare_threats(
+    source: str | AnyEnv | Array,
+    threats: Sequence[Any] | None = None,
+    victim: Victim | str | None = None,
+    *,
+    step: int = 100,
+    seed: int = 0,
+    raw: bool = False,
+    layout: str | None = None,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+) -> ThreatComparison:
+    """One observation under each of several threats.
+
+    Every threat is applied to the same observation by a wrapper of its own, as in an episode that begins with it and
+    has the reset seed ``seed``. Timings are left out: a picture shows an attack. An environment that perturbs its
+    observations itself is played as it is, and the result says so (``ThreatComparison.under``).
+
+    Args:
+        source: an id (an Atari game is put behind :func:`adv_wrappers.atari.atari`), an environment, or an observation.
+        threats: as :func:`adv_wrappers.evaluate` takes them, stacks included; None for the six daylight transforms.
+        victim: the agent that plays until then, at whom threats without a victim are aimed; without one, actions are
+            random.
+        step: number of steps that are played first.
+        seed: seeds the episode and all draws.
+        raw: whether to take the emulator's colour screen, uint8 ``[210, 160, 3]``, instead of the observation.
+        layout: which axis of the observation is what; None infers it.
+        env_kwargs, make: of an id, as for :func:`adv_wrappers.evaluate`.
+
+    Raises:
+        SpaceError: for a source that cannot be made, or whose observations are no images.
+        AdvWrappersError: one of its kinds, for a threat that does not fit.
+    """
+    agent = load_victim(victim) if isinstance(victim, str) else victim
+    step, seed = integer("step", step, 0, 10**9), integer("seed", seed, 0, 2**63 - 1)
+    name = "an observation"
+    under: tuple[str, ...] = ()
+    space: Any
+    actions: Space = spaces.Discrete(2) if agent is None else agent.action_space
+    if isinstance(source, np.ndarray):
+        if raw:
+            takes = " takes the screen of an Atari game, but an observation was given"
+            raise SpaceError(Message(Argument("raw", True), takes))
+        high = 255 if source.dtype == np.uint8 else 1
+        true, space = source, spaces.Box(0, high, source.shape, source.dtype.type)
+    else:
+        made = Environment.of(source, agent, env_kwargs, make).make_one() if isinstance(source, str) else source
+        name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
+        # the emulator's screen lies beneath all of them
+        under = () if raw else tuple(caption(each.threat) for each in layers(made) if each.on == "observation")
+        try:
+            true, space, actions = _played(made, agent, step, seed, raw), made.observation_space, made.action_space
+        finally:
+            if isinstance(source, str):
+                made.close()
+        if raw:
+            space, layout = spaces.Box(0, 255, true.shape, np.uint8), None
+    try:
+        FrameReader(space, layout)
+    except SpaceError as error:
+        raise SpaceError(f"only images can be looked at, {name} has the observations {space}: {error}") from error
+    perturbed, names = [], []
+    for item in daylight_threats(name) if threats is None else threats:
+        stack = [replace(threat, when=None) for threat in _stack(item)]
+        with preset_in_errors(item):
+            env = wrap(ConstantEnv(true, space, actions), *stack, victim=agent)
+        perturbed.append(env.reset(seed=seed)[0])
+        found = [name_and_arguments(layer, when=False) for layer in stack]
+        names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))
+    title = name if isinstance(source, np.ndarray) else f"{name}, step {step}"
+    frames = FrameReader(space, layout)
+    limits = None if space.dtype == np.uint8 else (frames.low, frames.high)
+    distances = tuple(_distances(true, each, frames.layout, limits) for each in perturbed)
+    return ThreatComparison(title, space, true, tuple(perturbed), tuple(names), distances, layout, under)
+
+
+def _distances(
+    true: Array, perturbed: Array, layout: str, limits: tuple[float, float] | None
+) -> dict[str, float | None]:
+    """``l2``, ``linf``, ``ssim`` and ``psnr`` of whole observations; ``ssim`` is None where its window does not fit."""
+    x, y = true[None], perturbed[None]
+    found: dict[str, float | None] = {
+        "l2": float(image_distances.l2(x, y)),
+        "linf": float(image_distances.linf(x, y)),
+    }
+    found["ssim"] = None
+    with contextlib.suppress(SpaceError):
+        found["ssim"] = float(image_distances.ssim(x, y, layout, limits))
+    found["psnr"] = float(image_distances.psnr(x, y, limits))
+    return found
+
+
+def daylight_threats(id: str) -> tuple[str, ...]:
+    """The six daylight transforms as texts, with a game's own parameters if the daylight paper has it.
+
+    >>> daylight_threats("PongNoFrameskip-v4")[3]
+    'daylight:game=Pong,transform=shift'
+    """
+    word = id.split(":")[-1].split("/")[-1].lower()
+    for game, settings in SETTINGS.items():
+        if word.startswith(game.lower()):
+            return tuple(f"daylight:game={game},transform={transform}" for transform in settings)
+    return _TRANSFORMS
+
+
+def _stack(item: object) -> list[ThreatModel]:
+    parts = split_stack(item) if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
+    made = each_entry(as_threat, parts)
+    if not made:
+        raise ThreatError("a stack needs at least one threat")
+    for threat in made:
+        if threat.on != "observation":
+            raise ThreatError(f"{threat.label} perturbs the action, which no picture of an observation can show")
+    return made
+
+
+def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool) -> Array:
+    """The observation after some steps, or the emulator's screen; a new episode begins where one ends."""
+    screen = getattr(getattr(env.unwrapped, "ale", None), "getScreenRGB", None)
+    if raw and screen is None:
+        raise SpaceError(Message(Argument("raw", True), f" takes the screen of an Atari game, {env} has none"))
+    if not isinstance(env.observation_space, spaces.Box):
+        raise SpaceError(f"only images can be looked at, these observations are {env.observation_space}")
+    runner = None
+    if victim is not None:
+        fits(victim, env.observation_space, env.action_space)
+        runner = PolicyRunner(victim, 1)
+        runner.reset(None, [seed])
+    obs, _ = env.reset(seed=seed)
+    env.action_space.seed(seed)
+    for _ in range(step):
+        action = env.action_space.sample() if runner is None else runner.act_one(obs)
+        obs, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            obs, _ = env.reset()
+            if runner is not None:
+                runner.reset()
+    seen = np.array(screen() if raw and screen is not None else obs)
+    if seen.dtype.kind == "f" and not np.isfinite(seen).all():
+        raise ValueRangeError("the environment returned an observation that is not finite")
+    return seen

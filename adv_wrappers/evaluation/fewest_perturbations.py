@@ -1,0 +1,461 @@
+"""The best timing there is: how few perturbations break a deterministic agent, found by searching all of them.
+
+Behzadan and Hsu 2019 train adversaries to find out when to attack (Algorithms 1 and 2). Where agent and simulator are
+deterministic and actions discrete, the optimum that those approach can be computed: from the state at a step, the
+episode goes on with the agent's own action, or with the action that a perturbation forces. All such continuations are
+followed, layer by layer, each with its return so far and the perturbations spent on it; one that can no longer beat the
+best that is known is dropped. The victim looks at all states of a layer at once.
+
+- :func:`fewest_perturbations` is their resilience: the lowest ``return + cost * perturbations`` of every episode.
+- :func:`resilience_profile` is their robustness: the lowest return with at most k perturbations, for every k.
+
+A search visits many states, and does not keep those apart that it reaches on two ways: it is for agents that break
+within some twenty steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adv_wrappers.attacks.worst_action import WorstAction
+from adv_wrappers.core.budgets import Valid
+from adv_wrappers.core.context import Context
+from adv_wrappers.core.spaces import to_victim
+from adv_wrappers.core.types import Floats
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
+from adv_wrappers.errors import Argument, Message, ValueRangeError
+from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, Transition, TreeNode, collection_paused
+from adv_wrappers.utils.checks import check_integer, check_number, integer
+from adv_wrappers.victims import Victim, load_victim
+
+Steps = tuple[int, ...]  # of an episode: those that are perturbed
+
+
+@dataclass(frozen=True)
+class FewestPerturbations:
+    """The best timings of some episodes, one entry an episode.
+
+    Attributes:
+        victim, env: the agent and the environment, as reports call them.
+        seeds: the seeds of the episodes.
+        cost: what a perturbation costs.
+        objective: ``returns + cost * perturbations``, the lowest there is where ``finished``; float64 ``[E]``.
+        returns: the agent's returns; float64 ``[E]``.
+        perturbations: how many perturbations were spent; int64 ``[E]``.
+        steps: at which steps of every episode, from 0.
+        clean_returns: the returns without any perturbation; float64 ``[E]``.
+        finished: whether all timings were considered, bool ``[E]``; else there may be better ones.
+        nodes: how many steps were simulated; int64 ``[E]``.
+    """
+
+    victim: str
+    env: str
+    seeds: tuple[int, ...]
+    cost: float
+    objective: Floats
+    returns: Floats
+    perturbations: NDArray[np.int64]
+    steps: tuple[Steps, ...]
+    clean_returns: Floats
+    finished: NDArray[np.bool_]
+    nodes: NDArray[np.int64]
+
+    @property
+    def regret(self) -> Floats:
+        """What the perturbations cost the agent, float64 ``[E]``."""
+        return self.clean_returns - self.returns
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return _json(self)
+
+
+@dataclass(frozen=True)
+class ResilienceProfile:
+    """The lowest returns under budgets of perturbations, one row an episode and one column a budget.
+
+    Attributes:
+        victim, env, seeds, clean_returns, nodes: as of :class:`FewestPerturbations`.
+        budgets: the largest number of perturbations in an episode.
+        horizon: how many steps were searched.
+        returns: the lowest returns; float64 ``[E, K]``.
+        steps: at which steps of every episode its perturbations are, budget by budget.
+        finished: whether all timings were considered; bool ``[E, K]``.
+    """
+
+    victim: str
+    env: str
+    seeds: tuple[int, ...]
+    budgets: tuple[int, ...]
+    horizon: int
+    returns: Floats
+    steps: tuple[tuple[Steps, ...], ...]
+    clean_returns: Floats
+    finished: NDArray[np.bool_]
+    nodes: NDArray[np.int64]
+
+    @property
+    def regret(self) -> Floats:
+        """What the perturbations cost the agent, float64 ``[E, K]``."""
+        return self.clean_returns[:, None] - self.returns
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return _json(self)
+
+
+def fewest_perturbations(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    seeds: Sequence[int],
+    cost: float = 1.0,
+    by: str | None = None,
+    *,
+    gamma: float = 0.99,
+    horizon: int | None = None,
+    lowest_reward: float = 0.0,
+    max_nodes: int = 1_000_000,
+    env_kwargs: EnvKwargs | None = None,
+) -> FewestPerturbations:
+    """The timing of the lowest return plus cost of perturbations, for every episode (Algorithm 1's optimum).
+
+    Args:
+        victim: the agent, or its reference; it plays its most likely action.
+        env: an id, or a function that makes one environment.
+        seeds: the seeds of the episodes: the environment is reset with each of them.
+        cost: what a perturbation costs, in rewards; at least 0.
+        by: the action that a perturbation forces instead of the agent's own: the worst of the others, by the rule of
+            this name of :class:`adv_wrappers.WorstAction` (``other=True``), or for ``"any"`` each of them.
+        gamma: the discount of ``by="successor"``.
+        horizon: how many steps may be perturbed; None for all. An episode that is not over by then is taken to earn
+            what the clean one earns from there on.
+        lowest_reward: the lowest reward that a step can bring, on which it depends what can be dropped; the closer the
+            faster. One below 0 needs a horizon, or an environment with a limit of steps.
+        max_nodes: how many steps are simulated for an episode at most; then the best that is known is returned as not
+            finished.
+        env_kwargs: keyword arguments of the environment; None takes those of the victim's card if it names the id.
+
+    Raises:
+        VictimError: for a victim that samples or is recurrent, or that ``by`` does not suit.
+        SpaceError: for actions other than one discrete one.
+        SnapshotError: for an environment that can neither be saved nor replayed (:ref:`replays`).
+        ValueRangeError: for numbers out of range, and for a reward below ``lowest_reward``.
+
+    >>> from adv_wrappers.evaluation.fewest_perturbations import fewest_perturbations
+    >>> found = fewest_perturbations("zoo:cartpole-dqn", "CartPole-v1", [0, 1], lowest_reward=1.0)
+    >>> found.objective, found.perturbations
+    (array([13., 13.]), array([5, 4]))
+    """
+    check_number("cost", cost, 0)
+    rules = TimingRules(by, gamma, horizon, lowest_reward, max_nodes)
+    checked = _checked_seeds(seeds)
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs)
+    with closing(DeterministicEpisodes(victim, environment)) as tree:
+        search = TimingSearch(tree, rules)
+        episodes = [search.episode(seed, float(cost), None) for seed in checked]
+    found = [episode.best[0] for episode in episodes]
+    return FewestPerturbations(
+        tree.label,
+        environment.name,
+        checked,
+        float(cost),
+        np.array([best.total for best in found]),
+        np.array([best.total - cost * len(best.steps) for best in found]),
+        np.array([len(best.steps) for best in found]),
+        tuple(best.steps for best in found),
+        np.array([episode.clean for episode in episodes]),
+        np.array([not episode.open for episode in episodes]),
+        np.array([episode.nodes for episode in episodes]),
+    )
+
+
+def resilience_profile(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    seeds: Sequence[int],
+    budgets: Sequence[int],
+    horizon: int = 60,
+    by: str | None = None,
+    *,
+    gamma: float = 0.99,
+    lowest_reward: float = 0.0,
+    max_nodes: int = 1_000_000,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+) -> ResilienceProfile:
+    """The lowest return of every episode with at most k perturbations, for every k (Algorithm 2's optimum).
+
+    Args:
+        budgets: the numbers of perturbations, whole and at least 0.
+        horizon: how many steps are searched. An episode that is not over by then is taken to earn what the clean one
+            earns from there on: an agent that is still balancing has lost nothing.
+        victim, env, seeds, by, gamma, lowest_reward, max_nodes, env_kwargs: as for :func:`fewest_perturbations`.
+        make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
+
+    Raises:
+        AdvWrappersError: as of :func:`fewest_perturbations`.
+    """
+    most = [integer("a budget", budget, 0) for budget in budgets]
+    if not most:
+        raise ValueRangeError("budgets must hold at least one number of perturbations, got none")
+    check_integer("horizon", horizon, 1)
+    rules = TimingRules(by, gamma, horizon, lowest_reward, max_nodes)
+    checked = _checked_seeds(seeds)
+    victim = load_victim(victim)
+    environment = Environment.of(env, victim, env_kwargs, make)
+    with closing(DeterministicEpisodes(victim, environment)) as tree:
+        search = TimingSearch(tree, rules)
+        episodes = [search.episode(seed, 0.0, max(most)) for seed in checked]
+    return ResilienceProfile(
+        tree.label,
+        environment.name,
+        checked,
+        tuple(most),
+        horizon,
+        np.array([[episode.best[k].total for k in most] for episode in episodes]),
+        tuple(tuple(episode.best[k].steps for k in most) for episode in episodes),
+        np.array([episode.clean for episode in episodes]),
+        np.array([[k < episode.first_open for k in most] for episode in episodes]),
+        np.array([episode.nodes for episode in episodes]),
+    )
+
+
+def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    checked = tuple(integer("a seed", seed, 0) for seed in seeds)
+    if not checked:
+        raise ValueRangeError(Message(Argument("seeds"), " must hold at least one seed, got none"))
+    return checked
+
+
+def _json(found: FewestPerturbations | ResilienceProfile) -> dict[str, Any]:
+    arrays = {**asdict(found), "regret": found.regret}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
+
+
+@dataclass(frozen=True)
+class FoundTiming:
+    """A timing that is known: what it totals, and the steps that it perturbs."""
+
+    total: float
+    steps: Steps
+
+
+class PerturbedNode(NamedTuple):
+    """A state on the way, and what led to it.
+
+    Attributes:
+        node: the state.
+        total: the return so far, and the cost of the perturbations so far.
+        steps: the steps that were perturbed.
+    """
+
+    node: TreeNode
+    total: float
+    steps: Steps
+
+
+@dataclass
+class SearchedEpisode:
+    """What the search of one episode has found.
+
+    Attributes:
+        best: the best timing; under budgets the best with at most k perturbations, at place k.
+        clean: the clean return.
+        nodes: how many steps were simulated.
+        first_open: the smallest number of perturbations whose timings were not all considered.
+    """
+
+    best: list[FoundTiming]
+    clean: float
+    nodes: int = 0
+    first_open: float = np.inf
+
+    @property
+    def open(self) -> bool:
+        """Whether there may be better timings."""
+        return self.first_open < np.inf
+
+    def place(self, steps: Steps) -> int:
+        """Where timings of this many perturbations are kept."""
+        return min(len(steps), len(self.best) - 1)
+
+    def beaten_by(self, total: float, steps: Steps) -> bool:
+        """Whether a total of at least this, with these perturbations and perhaps more, may be better than the best."""
+        return total < self.best[self.place(steps)].total
+
+    def keep(self, timing: FoundTiming) -> None:
+        """Keep a timing wherever it is better than what is there."""
+        for k in range(self.place(timing.steps), len(self.best)):
+            if timing.total < self.best[k].total:
+                self.best[k] = timing
+
+
+@dataclass(frozen=True)
+class TimingRules:
+    """Which timings are considered, as for :func:`fewest_perturbations`.
+
+    Raises:
+        ValueRangeError: for numbers out of range.
+    """
+
+    by: str | None = None
+    gamma: float = 0.99
+    horizon: int | None = None
+    lowest_reward: float = 0.0
+    max_nodes: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if self.horizon is not None:
+            check_integer("horizon", self.horizon, 1)
+        check_number("lowest_reward", self.lowest_reward)
+        check_integer("max_nodes", self.max_nodes, 1)
+
+
+class TimingSearch:
+    """The searches of one victim in one environment.
+
+    Args:
+        tree: the victim and the environment.
+        rules: which timings are considered.
+
+    Raises:
+        VictimError: for a victim that ``rules.by`` does not suit.
+        ValueRangeError: for numbers out of range, and a negative ``lowest_reward`` where episodes have no limit.
+    """
+
+    def __init__(self, tree: DeterministicEpisodes, rules: TimingRules) -> None:
+        self.tree, self.rules = tree, rules
+        self.worst = None if rules.by == "any" else WorstAction(tree.victim, rules.by, gamma=rules.gamma, other=True)
+        self.limit = tree.limit if rules.horizon is None else rules.horizon
+        if rules.lowest_reward < 0 and self.limit is None:
+            needs = " below 0 needs a horizon: without a limit of steps no timing is bounded"
+            raise ValueRangeError(Message("a ", Argument("lowest_reward"), needs))
+
+    def episode(self, seed: int, cost: float, most: int | None) -> SearchedEpisode:
+        """Search one episode; ``most`` perturbations, None for any number at a cost each."""
+        root, clean, clean_then = self._clean_episode(seed)
+        rest = clean - clean_then
+        found = SearchedEpisode([FoundTiming(clean, ())] * (1 if most is None else most + 1), clean)
+        with collection_paused():
+            # a quick search for something to beat: once an episode is perturbed, it is at every step
+            for goes_on in (False, True):
+                self._search(root, found, cost, np.inf if most is None else most, rest, goes_on)
+        return found
+
+    def _clean_episode(self, seed: int) -> tuple[TreeNode, float, float]:
+        """The first state, and the return without perturbations, whole and within the horizon."""
+        tree, horizon = self.tree, self.rules.horizon
+        first = tree.reset(seed)
+        observation, clean, clean_then = first.observation, 0.0, 0.0
+        for t in itertools.count():
+            action = tree.actions(tree.batch([observation]))[0]
+            observation, reward, terminated, truncated, _ = tree.env.step(action)
+            clean += self._checked_reward(float(reward))
+            clean_then = clean if horizon is None or t < horizon else clean_then
+            if terminated or truncated:
+                break
+        tree.check_drew_nothing(first)
+        return first, clean, clean_then
+
+    def _checked_reward(self, reward: float) -> float:
+        if not reward >= self.rules.lowest_reward:
+            least = Argument("lowest_reward", self.rules.lowest_reward)
+            raise ValueRangeError(Message("expected rewards of at least ", least, f", got {reward}"))
+        return reward
+
+    def _search(
+        self, root: TreeNode, found: SearchedEpisode, cost: float, most: float, rest: float, goes_on: bool
+    ) -> None:
+        """Follow every timing from the first state on; not ``goes_on``: those that perturb every step to the end."""
+        tree, layer = self.tree, [PerturbedNode(root, 0.0, ())]
+        for t in itertools.count():
+            own = list(tree.actions(tree.batch([one.node.observation for one in layer])))
+            spending = [(one.node, action) for one, action in zip(layer, own, strict=True) if len(one.steps) < most]
+            forced = iter(self._forced_actions(spending))
+            after, least = list[PerturbedNode](), self._least_future(t, rest)
+            for one, action in zip(layer, own, strict=True):
+                spends = len(one.steps) < most
+                choices = [(other, (*one.steps, t)) for other in next(forced) if other != action] if spends else []
+                if goes_on or not one.steps or not spends:
+                    choices.append((action, one.steps))
+                for choice, steps in choices:
+                    total = one.total + cost * (len(steps) - len(one.steps))
+                    if not found.beaten_by(total + least, steps):
+                        continue
+                    if found.nodes >= self.rules.max_nodes:
+                        found.first_open = min(found.first_open, len(steps))
+                        continue
+                    found.nodes += 1
+                    reached = tree.step(one.node, choice)
+                    total += self._checked_reward(reached.reward)
+                    if reached.over:
+                        found.keep(FoundTiming(total, steps))
+                    elif self.rules.horizon == t + 1:
+                        found.keep(FoundTiming(total + rest, steps))
+                    elif found.beaten_by(total + self._least_future(t + 1, rest), steps):
+                        after.append(PerturbedNode(tree.save(reached), total, steps))
+            layer = after
+            if not layer:
+                return
+
+    def _least_future(self, t: int, rest: float) -> float:
+        """The least that a state at step t can still earn."""
+        lowest = float(self.rules.lowest_reward)
+        if self.limit is None:
+            return lowest
+        left = lowest * (self.limit - t)
+        return min(lowest, left, left + rest)
+
+    def _forced_actions(self, spending: list[tuple[TreeNode, Any]]) -> list[list[Any]]:
+        """The actions that a perturbation may force in some states where the victim has chosen its own.
+
+        The own one is among them where no other is allowed, or where any is.
+        """
+        tree, nodes = self.tree, [node for node, _ in spending]
+        if not nodes:
+            return []
+        masks = [np.ones(tree.count, np.int8) if node.mask is None else np.asarray(node.mask) for node in nodes]
+        if self.worst is None:
+            return [[np.int64(tree.start + action) for action in np.flatnonzero(mask)] for mask in masks]
+        victim = tree.victim
+        own = torch.as_tensor([int(action) for _, action in spending], dtype=victim.dtype, device=victim.device)
+        seen = tree.batch([node.observation for node in nodes])
+        bounds = own.new_tensor(tree.start), own.new_tensor(tree.start + tree.count - 1)
+        context = Context.around(
+            own,
+            Valid(),
+            bounds,
+            torch.zeros(len(nodes), dtype=torch.int64),
+            observation=to_victim(seen, victim.dtype, victim.device, True, space=victim.observation_space),
+            mask=None if all(mask.all() for mask in masks) else torch.as_tensor(np.stack(masks), device=victim.device),
+            simulator=NodeSimulator(tree, nodes),
+        )
+        with torch.no_grad():
+            return [[action] for action in self.worst(own, context).cpu().numpy().astype(np.int64)]
+
+
+class NodeSimulator:
+    """Tries one action a state, for rules that look at what follows."""
+
+    def __init__(self, tree: DeterministicEpisodes, nodes: list[TreeNode]) -> None:
+        self.tree, self.nodes = tree, nodes
+
+    def step(self, actions: Tensor) -> tuple[Any, Floats, NDArray[np.bool_]]:
+        """Observations, rewards and ends of one step from every state."""
+        after = list[Transition]()
+        for node, action in zip(self.nodes, actions.cpu().numpy(), strict=True):
+            one = self.tree.step(node, action)
+            after.append(one._replace(observation=copy.deepcopy(one.observation)))
+        rewards, over = np.array([one.reward for one in after]), np.array([one.over for one in after])
+        return self.tree.batch([one.observation for one in after]), rewards, over

@@ -1,0 +1,390 @@
+"""Non-dominated policies: which policies of several are worth keeping, by their returns under several attacks.
+
+The notion of PROTECTED (Liu et al. 2024): a policy is dominated where others, chosen among at random with fixed
+probabilities (a mixture), earn at least as much under every attack. Their class of policies is trained so that none of
+it is dominated; here policies that are there already are looked through, under attacks that were played. Whether a
+mixture dominates a policy is the value of a matrix game: the mixture chooses a policy, its opponent the attack, and the
+payoff is the policy's return less that of the policy in question. A small linear program has that value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from adv_wrappers.core.types import Floats, Integers
+from adv_wrappers.environments.environment import AnyEnvironment, Environment
+from adv_wrappers.errors import Argument, Message, SimulationError, SpaceError, ValueRangeError
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.evaluate import play_missing
+from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.player import Player
+from adv_wrappers.evaluation.report import Report, Row
+from adv_wrappers.evaluation.threat_stacks import as_threat_stacks
+from adv_wrappers.utils.checks import check_number, integer, number
+from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.processes import check_workers
+from adv_wrappers.victims import Victim, load_victim
+
+_ROUNDING = 1e-9  # of the largest return: a mixture that is behind by less is not behind
+_ZERO = 1e-12  # of the tableau, whose entries are about 1
+
+
+def non_dominated(returns: ArrayLike) -> NDArray[np.bool_]:
+    """Which policies to keep, so that for each of the others some mixture of these earns as much under every attack.
+
+    Policies are looked at from the last to the first, and one that a mixture of those that are left dominates is left
+    out. So of equal ones the first is kept.
+
+    Args:
+        returns: mean returns, float ``[policies, attacks]``; the run without an attack is a column like the others.
+            They are taken as they are: :func:`adv_wrappers.evaluate` has the intervals, within which a policy may be
+            dominated by chance.
+
+    Returns:
+        Whether each is kept, bool ``[policies]``; at least one is.
+
+    Raises:
+        ValueRangeError: for another shape, no policy or no attack, and returns that are not finite.
+
+    >>> from adv_wrappers.evaluation.policy_selection import non_dominated
+    >>> non_dominated([[500, 0], [200, 200], [0, 500]]).tolist()  # half of each other one earns 250 under either attack
+    [True, False, True]
+    """
+    table = np.asarray(returns, np.float64)
+    if table.ndim != 2 or not table.size:
+        raise ValueRangeError(f"expected returns [policies, attacks], at least one of each, got shape {table.shape}")
+    if not np.isfinite(table).all():
+        raise ValueRangeError("expected returns [policies, attacks] that are finite numbers, got some that are not")
+    kept = np.ones(len(table), np.bool_)
+    slack = _ROUNDING * float(np.abs(table).max())
+    for policy in reversed(range(len(table))):
+        kept[policy] = False
+        if not kept.any() or value_of_game(table[kept] - table[policy]) < -slack:
+            kept[policy] = True
+    return kept
+
+
+def value_of_game(payoffs: Floats) -> float:
+    """What the best mixture of rows is sure of, whatever column is chosen: the value of a matrix game.
+
+    With payoffs that are positive, the columns' player has the linear program *maximise* ``sum(y)`` *such that*
+    ``payoffs @ y <= 1`` *and* ``y >= 0``, whose maximum is one over the value. It is solved by the simplex method with
+    Bland's rule, which cannot cycle.
+
+    Args:
+        payoffs: float ``[rows, columns]``, finite.
+    """
+    low, span = float(payoffs.min()), float(np.ptp(payoffs))
+    if span == 0:
+        return low
+    rows, columns = payoffs.shape
+    tableau = np.zeros((rows + 1, columns + rows + 1))
+    tableau[:rows, :columns] = 1 + (payoffs - low) / span
+    tableau[:rows, columns:-1] = np.eye(rows)
+    tableau[:rows, -1] = 1
+    tableau[-1, :columns] = -1
+    basis = np.arange(columns, columns + rows)
+    while len(entering := np.flatnonzero(tableau[-1, :-1] < -_ZERO)):
+        column = tableau[:rows, entering[0]]
+        ratios = np.full(rows, np.inf)
+        np.divide(tableau[:rows, -1], column, ratios, where=column > _ZERO)
+        ties = np.flatnonzero(ratios == ratios.min())
+        leaving = ties[basis[ties].argmin()]
+        basis[leaving] = entering[0]
+        tableau[leaving] /= tableau[leaving, entering[0]]
+        others = np.arange(rows + 1) != leaving
+        tableau[others] -= np.outer(tableau[others, entering[0]], tableau[leaving])
+    return low + span * (1 / float(tableau[-1, -1]) - 1)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Online policy selection: an agent that has several policies, and chooses one before every episode by its returns.
+#
+# This is what PROTECTED (Liu et al. 2024) does at test time: of a few policies none of which is dominated by the
+# others (:mod:`adv_wrappers.evaluation.policy_selection`), an adversarial bandit chooses one before every episode,
+# and is told the return of that one alone. Its regret is what the best single policy would have earned more in all
+# rounds; it grows no faster than the square root of their number, whatever attacks come. So in the long run the agent
+# earns what the policy for the worst attack earns where it meets that, and more where the attacker is weaker and
+# another policy is better.
+#
+# The bandit is EXP3-IX (Neu 2015), exponential weights with implicit exploration. Of losses ``l`` in ``[0, 1]`` the
+# estimate is ``l / (p + gamma)`` for the policy that was chosen, with probability ``p``, and 0 for the others; weights
+# are ``exp(-eta * sum of estimates)``. With ``eta = 2 gamma = sqrt(2 ln K / (K T))`` for K policies and T rounds the
+# regret is of the order ``sqrt(K T ln K)`` with high probability.
+#
+# The paper was at hand in its abstract, its first figure and its code. What differs from the code:
+#
+# - It has gains, ``return / 6000``, where Neu has losses. With gains ``gamma`` makes a policy that is seldom chosen
+# look
+#   worse than it is, and with losses better, which is what explores. A range of returns is given here, and what lies
+#   outside counts as its end.
+# - Its ``eta`` is ``5 sqrt(ln K / (K T))`` where agents are tested, 3.5 times Neu's, which ``learning_rate`` takes.
+# - Its class of policies is trained for the purpose, one after the other. Here policies are given.
+# - Its attacker is one adversary that was trained against all policies together, on and off by turns. Here threats are
+#   aimed at each policy, as :func:`adv_wrappers.evaluate` aims them.
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class Exp3IX:
+    """EXP3-IX (Neu 2015): which of several policies plays the next episode.
+
+    Args:
+        policies: K, how many there are, at least 2.
+        rounds: T, the number of episodes that the learning rate is meant for; there may be more or fewer.
+        return_range: the lowest and the highest return of an episode; one that lies outside counts as the nearer end.
+        learning_rate: eta, above 0; None is ``sqrt(2 ln K / (K T))``. Half of it is gamma.
+        seed: of the choices.
+
+    Attributes:
+        learning_rate: eta.
+        estimated_losses: float64 ``[K]``, of every policy the sum of its estimated losses, in units of the range.
+
+    Raises:
+        ValueRangeError: for numbers out of their range.
+
+    >>> from adv_wrappers.evaluation.policy_selection import Exp3IX
+    >>> bandit = Exp3IX(policies=2, rounds=200, return_range=(0, 500))
+    >>> for _ in range(200):
+    ...     chosen = bandit.choose()
+    ...     bandit.update(chosen, [100, 400][chosen])  # the return of an episode that was played by this policy
+    >>> bool(bandit.probabilities[1] > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        policies: int,
+        rounds: int,
+        return_range: tuple[float, float],
+        learning_rate: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        count = integer("policies", policies, 2)
+        rounds = integer("rounds", rounds, 1)
+        self._low, self._high = _checked_range(return_range)
+        if learning_rate is None:
+            learning_rate = math.sqrt(2 * math.log(count) / (count * rounds))
+        check_number("learning_rate", learning_rate, 0.0, above=True)
+        self.learning_rate = float(learning_rate)
+        self.estimated_losses: Floats = np.zeros(count)
+        self._random = np.random.default_rng(integer("seed", seed, 0))
+
+    @property
+    def probabilities(self) -> Floats:
+        """The probability that each policy is chosen next, float64 ``[K]``."""
+        weights = np.exp(-self.learning_rate * (self.estimated_losses - self.estimated_losses.min()))
+        found: Floats = weights / weights.sum()
+        return found
+
+    def choose(self) -> int:
+        """The policy of the next episode, drawn by :attr:`probabilities`."""
+        return int(self._random.choice(len(self.estimated_losses), p=self.probabilities))
+
+    def update(self, chosen: int, episode_return: float) -> None:
+        """Learn from an episode, before the next policy is chosen.
+
+        Args:
+            chosen: the policy that played it, as :meth:`choose` drew it.
+            episode_return: its return.
+
+        Raises:
+            ValueRangeError: for a policy that there is not, and a return that is not finite.
+        """
+        chosen = integer("chosen", chosen, 0, len(self.estimated_losses) - 1)
+        earned = (number("episode_return", episode_return) - self._low) / (self._high - self._low)
+        loss = 1 - min(max(earned, 0.0), 1.0)
+        self.estimated_losses[chosen] += loss / (self.probabilities[chosen] + self.learning_rate / 2)
+
+
+@dataclass(frozen=True)
+class OnlineSelection:
+    """What became of choosing online: T rounds, K policies.
+
+    Attributes:
+        returns: float64 ``[K, T]``, what every policy earns in every round; of these only those that were chosen were
+            known to the bandit.
+        chosen: int64 ``[T]``, the policy of every round.
+        probabilities: float64 ``[T, K]``, those that it was drawn by.
+        reports: of every policy, where :func:`evaluate_adaptive` played it.
+    """
+
+    returns: Floats
+    chosen: Integers
+    probabilities: Floats
+    reports: tuple[Report, ...] = ()
+
+    def __str__(self) -> str:
+        policies, rounds = self.returns.shape
+        means = ", ".join(f"{mean:.4g}" for mean in self.returns.mean(1))
+        shares = ", ".join(f"{np.mean(self.chosen == policy):.0%}" for policy in range(policies))
+        return (
+            f"mean return {self.received.mean():.4g} over {rounds} rounds; of the policies alone {means}, chosen in "
+            f"{shares} of the rounds"
+        )
+
+    @property
+    def received(self) -> Floats:
+        """The returns of the policies that were chosen, float64 ``[T]``."""
+        return self.returns[self.chosen, np.arange(len(self.chosen))]
+
+    @property
+    def best(self) -> int:
+        """The policy that earns most in all rounds together, the first of equal ones."""
+        return int(self.returns.sum(1).argmax())
+
+    @property
+    def regret(self) -> Floats:
+        """What the best policy of rounds 0 to t earned in them more than those that were chosen, float64 ``[T]``."""
+        found: Floats = self.returns.cumsum(1).max(0) - self.received.cumsum()
+        return found
+
+
+def select_online(
+    returns: ArrayLike, return_range: tuple[float, float], learning_rate: float | None = None, seed: int = 0
+) -> OnlineSelection:
+    """Choose among policies by EXP3-IX, round by round, where it is known what each would earn in each.
+
+    In a round the bandit is told the return of the policy that it chose, and nothing of the others. This is the same as
+    playing one episode after another, as long as what a policy earns in a round does not depend on which were chosen
+    before: true of every threat that :func:`adv_wrappers.evaluate` plays, and not of an attacker who learns meanwhile.
+
+    Args:
+        returns: float ``[policies, rounds]``, paired: a column is one episode. The ``"returns"`` of the rows of
+            evaluations on the same episodes, such as of every policy under an adversary that was trained against it.
+        return_range, learning_rate, seed: as for :class:`Exp3IX`.
+
+    Raises:
+        ValueRangeError: for fewer than two policies or no round, returns that are not finite, and numbers out of range.
+
+    >>> from adv_wrappers.evaluation.policy_selection import select_online
+    >>> found = select_online([[500.0] * 100 + [100.0] * 100, [200.0] * 200], (0, 500))
+    >>> found.best, found.chosen.shape, bool(found.received.mean() > 200)
+    (0, (200,), True)
+    """
+    table = np.array(returns, np.float64)
+    if table.ndim != 2 or len(table) < 2 or table.shape[1] < 1:
+        expected = "expected returns [policies, rounds] of at least two policies and one round"
+        raise ValueRangeError(f"{expected}, got shape {table.shape}")
+    if not np.isfinite(table).all():
+        raise ValueRangeError("expected returns [policies, rounds] that are finite numbers, got some that are not")
+    policies, rounds = table.shape
+    bandit = Exp3IX(policies, rounds, return_range, learning_rate, seed)
+    chosen, probabilities = np.zeros(rounds, np.int64), np.zeros((rounds, policies))
+    for t in range(rounds):
+        probabilities[t], chosen[t] = bandit.probabilities, bandit.choose()
+        bandit.update(int(chosen[t]), float(table[chosen[t], t]))
+    return OnlineSelection(table, chosen, probabilities)
+
+
+@holding
+def evaluate_adaptive(
+    victims: Sequence[Victim | str],
+    env: AnyEnvironment,
+    threats: object = (),
+    rounds: int | Episodes = 400,
+    seed: int = 0,
+    *,
+    return_range: tuple[float, float],
+    threat_of_round: Sequence[int] | Integers | None = None,
+    learning_rate: float | None = None,
+    num_envs: int | None = None,
+    out: str | Path | None = None,
+    workers: int = 1,
+) -> OnlineSelection:
+    """Evaluate an agent that has several policies, and chooses one before every episode by the returns so far.
+
+    Round t is episode t of ``adv.evaluate(victim, env, threats, rounds, seed)``, whichever policy plays it. All of them
+    do, side by side, since the regret needs what the others would have earned; then :func:`select_online` chooses among
+    them one round after another. A threat without a victim of its own is aimed at the policy that plays.
+
+    Args:
+        victims: the policies, at least two, each an agent or a reference such as ``"zoo:hopper-ppo"``.
+        env: as for :func:`adv_wrappers.evaluate`; it is the same for all policies.
+        threats: what is met, as for :func:`adv_wrappers.evaluate`.
+        rounds: the number of episodes; or an :class:`adv_wrappers.Episodes`.
+        seed: seeds the episodes, and the choices.
+        return_range: the lowest and the highest return of an episode, as for :class:`Exp3IX`.
+        threat_of_round: of every round which threat is met, int ``[rounds]``: 0 is none, 1 the first of ``threats``,
+            and so on. None is the first in every round.
+        learning_rate: as for :class:`Exp3IX`.
+        num_envs, workers: as for :func:`adv_wrappers.evaluate`.
+        out: a folder. What policy k earns is kept in the folder ``k`` of it, as :func:`adv_wrappers.evaluate` keeps it,
+            row by row; the same call goes on with that.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is played: for fewer than two policies, one that does not
+            fit the environment, or for which its card asks for another, and numbers out of their range.
+        SimulationError: for a simulation that diverges under a threat to the dynamics.
+
+    >>> from adv_wrappers.evaluation.policy_selection import evaluate_adaptive
+    >>> policies = ["zoo:cartpole-ppo", "zoo:cartpole-radial-ppo"]
+    >>> found = evaluate_adaptive(policies, "CartPole-v1", "max-diff:eps=0.2", rounds=4, return_range=(0, 500))
+    >>> found.returns.shape, found.chosen.shape
+    ((2, 4), (4,))
+    """
+    if isinstance(victims, (str, Victim)) or len(victims) < 2:
+        raise ValueRangeError(Message(Argument("victims"), f" must be a list of at least two, got {victims!r:.80}"))
+    how = Episodes.of(rounds, seed=seed, num_envs=num_envs)
+    workers, count = check_workers(workers), how.count
+    Exp3IX(len(victims), count, return_range, learning_rate, how.seed)  # raises for numbers out of their range
+    agents = [load_victim(victim) for victim in victims]
+    with closing(Player()) as player:
+        evaluators = [
+            Evaluator(agent, Environment.of(env, agent), as_threat_stacks(threats, agent), how, player)
+            for agent in agents
+        ]
+        first, names = evaluators[0].environment, [stack.name for stack in evaluators[0].stacks]
+        for k, evaluator in enumerate(evaluators):
+            if evaluator.environment.described != first.described:
+                raise SpaceError(
+                    f"all policies play in one environment: that of policy 0 is {first}, and that of policy {k} "
+                    f"{evaluator.environment}; an adv_wrappers.Environment has keyword arguments for all of them"
+                )
+        met = _checked_threats(threat_of_round, len(names), count)
+        reports, returns = [], np.zeros((len(agents), count))
+        for k, evaluator in enumerate(evaluators):
+            player.open(evaluator.cells)  # all of them were opened above, to check them
+            rows = dict[int, Row]()
+            folder = None if out is None else Path(out) / str(k)
+            reports.append(
+                play_missing(evaluator, rows, {0, *met.tolist()}, out=folder, resume=out is not None, workers=workers)
+            )
+            for threat in np.unique(met).tolist():
+                if threat not in rows:
+                    raise SimulationError(f"policy {k} has no returns under {names[threat]}: the simulation diverged")
+                returns[k, met == threat] = np.array(rows[threat]["returns"])[met == threat]
+    return replace(select_online(returns, return_range, learning_rate, how.seed), reports=tuple(reports))
+
+
+def _checked_range(return_range: tuple[float, float]) -> tuple[float, float]:
+    try:
+        low, high = (number("return_range", end) for end in return_range)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ValueRangeError):
+            raise
+        expected = " must be two numbers, the lowest return and the highest, "
+        raise ValueRangeError(Message(Argument("return_range"), f"{expected}got {return_range!r:.80}")) from error
+    if not (low < high and math.isfinite(high - low)):
+        raise ValueRangeError(
+            Message(Argument("return_range"), f" must go from a return to a higher one, got {return_range!r:.80}")
+        )
+    return low, high
+
+
+def _checked_threats(given: Sequence[int] | Integers | None, threats: int, rounds: int) -> Integers:
+    """Of every round the number of the threat that is met, int64 ``[rounds]``."""
+    if given is None:
+        return np.full(rounds, min(1, threats - 1))
+    found = np.asarray(given)
+    fits = found.shape == (rounds,) and found.dtype.kind in "iu" and found.min() >= 0 and found.max() < threats
+    if not fits:
+        expected = f" must be {rounds} integers, one for every round, from 0 (no threat) to {threats - 1}"
+        raise ValueRangeError(Message(Argument("threat_of_round"), f"{expected}, got {given!r:.80}"))
+    return found.astype(np.int64)

@@ -1,0 +1,348 @@
+"""assert_robust: a test of a user's own suite, which fails where an agent does not keep what is asked for under attack.
+
+A sequential test. Episodes are played in looks, of 10, 20, 40, ... episodes an attack in all, and after each look the
+returns of every attack are judged (:class:`adv_wrappers.evaluation.claim.RobustnessClaim`). The
+test fails as soon as one attack's mean lies below ``min_return``, and passes as soon as every attack's mean lies at or
+above it. What lies on both sides is played on. A test that ends without a verdict, out of time or of episodes, has not
+shown the
+agent to be robust: it fails, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.threat import ThreatModel, needed_budget
+from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
+from adv_wrappers.errors import NotRobust, ValueRangeError, each_entry
+from adv_wrappers.evaluation.claim import RobustnessClaim
+from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
+from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.first_steps import said_in
+from adv_wrappers.evaluation.least_return import lowest_return
+from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.statistics import LEAST_EPISODES
+from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
+from adv_wrappers.studies import AttackSetting, entries_that_apply
+from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.utils.threads import one_thread
+from adv_wrappers.victims import Victim, load_victim
+
+BUDGET_VARIABLE = "ADV_WRAPPERS_BUDGET"  # seconds of every call that names none: pytest's option --adv-budget sets it
+_FIRST = 1  # episodes that are played to know what one costs
+_BATCHED = 0.2  # of an episode that is played alone, what one beside others costs at the least
+_LAST_LOOKS = 2  # beside the planned ones, where time ends between two of them
+_SPENT = 0.95  # share of the time that is filled: episodes differ in length
+
+
+@dataclass(frozen=True)
+class AttackVerdict:
+    """What was seen of an agent under one attack.
+
+    Attributes:
+        threat: its text, as ``adv-wrappers evaluate`` takes it.
+        mean, low, high: of the returns, with the interval of the last look.
+        episodes: how many were played.
+        worst_seed: of the episode with the lowest return.
+    """
+
+    threat: str
+    mean: float
+    low: float
+    high: float
+    episodes: int
+    worst_seed: int
+
+    def __str__(self) -> str:
+        bounds = f"{number_text(self.low)} to {number_text(self.high)}"
+        return f"{self.threat} leaves {number_text(self.mean)} ({bounds}) over {self.episodes} episodes"
+
+
+@dataclass(frozen=True)
+class Robust:
+    """What :func:`assert_robust` returns where it passes.
+
+    Attributes:
+        attacks: what was seen under each attack, in the order of the suite.
+        seconds: wall clock.
+        left_out: by attack that does not apply, the reason.
+    """
+
+    attacks: tuple[AttackVerdict, ...]
+    seconds: float
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> AttackVerdict:
+        """The attack with the lowest mean."""
+        return min(self.attacks, key=lambda attack: attack.mean)
+
+
+def assert_robust(
+    victim: Victim | str,
+    env: AnyEnvironment,
+    suite: str = "standard",
+    eps: float | None = None,
+    *,
+    min_return: float,
+    confidence: float = 0.95,
+    budget_s: float | None = None,
+    scale: object = None,
+    within: Budget | None = None,
+    attacks: str | Sequence[object] | None = None,
+    seed: int = 0,
+    num_envs: int | None = None,
+    most_episodes: int = 1280,
+    return_range: tuple[float | None, float | None] | None = None,
+    rare: float = 0.05,
+    env_kwargs: EnvKwargs | None = None,
+    make: MakeEnv | None = None,
+) -> Robust:
+    """Assert that an agent's mean return is at least so much under every attack of a suite.
+
+    Args:
+        victim, env, env_kwargs, make, num_envs: as for :func:`adv_wrappers.evaluate`.
+        suite: the name of a suite, of which the attacks are taken that apply, need no training and no search.
+        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself. Not needed where all
+            ``attacks`` have a budget of their own.
+        min_return: the mean return that is asked for.
+        confidence: of either verdict, above 0.5 and below 1.
+        budget_s: seconds that the call may take; None takes what ``pytest --adv-budget`` says, or as many as it takes.
+        attacks: instead of a suite, threats as :func:`adv_wrappers.evaluate` takes them; names of presets get the
+            budget.
+        seed: seeds the episodes; every look has its own.
+        most_episodes: of each attack.
+        return_range: the lowest and the highest return that an episode can have, each None where it is not known; None
+            takes what is known of the environment's least return
+            (:class:`adv_wrappers.evaluation.least_return.LeastReturn`). Nearly equal returns are judged by it.
+        rare: the share of episodes, above 0 and below 1, from which on a kind of them must not be missed where nearly
+            all that were played are equal, and their range is not known: 0.05 takes at least 72 of these to pass, 0.01
+            takes 368.
+
+    Returns:
+        What was seen, where the agent passes.
+
+    Raises:
+        NotRobust: where it does not, with the attack and the seed of its worst episode; and where there is no verdict.
+        AdvWrappersError: one of its kinds, before anything is played, for arguments that cannot work.
+
+    >>> from adv_wrappers.studies.gate import assert_robust
+    >>> found = assert_robust("zoo:cartpole-dqn", "CartPole-v1", eps=0.01, attacks=["noise"], min_return=400)
+    >>> found.worst.threat, found.worst.episodes
+    ('noise:eps=0.01', 40)
+    """
+    __tracebackhide__ = True  # pytest shows the line of the test, and not the source of this function
+    began = time.perf_counter()
+    check_number("min_return", min_return)
+    check_number("confidence", confidence, 0.5, 1.0, above=True)
+    if confidence == 1:
+        raise ValueRangeError("confidence must be below 1: no number of episodes gives certainty")
+    budget_s = _budget(budget_s)
+    integer("most_episodes", most_episodes, LEAST_EPISODES, MOST_EPISODES)
+    check_number("rare", rare, 0.0, 1.0, above=True)
+    if rare == 1:
+        raise ValueRangeError("rare must be below 1, the share of all episodes")
+    attacks = [attacks] if isinstance(attacks, str) else attacks
+    agent, (lowest, highest) = load_victim(victim), _return_range(return_range)
+    environment = Environment.of(env, agent, env_kwargs, make)
+    if return_range is None:
+        lowest = lowest_return(environment)
+    stacks, left_out = _attacks(agent, environment, suite, eps, scale, within, attacks)
+    names = [stack.name for stack in stacks]
+    test = _SequentialTest(names, float(min_return), confidence, most_episodes, rare, lowest, highest)
+    root = np.random.SeedSequence(integer("seed", seed, 0))
+    where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
+    batch, warned = _FIRST, False
+    while True:
+        undecided = [i for i, above in enumerate(test.above) if not above]
+        left = None if budget_s is None else _SPENT * budget_s - (time.perf_counter() - began)
+        batch = test.batch(left)
+        if batch < 1:
+            raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
+        (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
+        how = Episodes(batch, look_seed, num_envs, distances=())
+        evaluator = Evaluator(agent, environment, [stacks[i] for i in undecided], how)
+        with closing(evaluator), one_thread():
+            for place, i in enumerate(undecided):
+                started = time.perf_counter()
+                row = evaluator.play([place])[place]
+                for sentence in () if warned else said_in(row).values():
+                    warnings.warn(sentence, stacklevel=2)
+                warned = True
+                test.add(i, row["returns"], evaluator.seeds, time.perf_counter() - started)
+                if test.below(i):
+                    raise NotRobust(_broken(test.verdict(i), test, where))
+                if budget_s is not None and test.too_slow(budget_s - (time.perf_counter() - began)):
+                    raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
+        test.end_look()
+        if all(test.above):
+            verdicts = tuple(test.verdict(i) for i in range(len(stacks)))
+            return Robust(verdicts, time.perf_counter() - began, left_out)
+
+
+class _SequentialTest:
+    """The returns so far, and what they decide.
+
+    Args:
+        names: of the attacks.
+        min_return, confidence: what is asked for.
+        most: episodes of each attack.
+        rare: the share of episodes that equal ones must not have missed, where their range is not known.
+        lowest, highest: the range of returns, or None.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        min_return: float,
+        confidence: float,
+        most: int,
+        rare: float = 0.05,
+        lowest: float | None = None,
+        highest: float | None = None,
+    ) -> None:
+        self.names = names
+        self.looks = [
+            min(LEAST_EPISODES * 2**i, most) for i in range(max(math.ceil(math.log2(most / LEAST_EPISODES)), 0) + 1)
+        ]
+        self.claim = RobustnessClaim(
+            min_return, confidence, len(self.looks) + _LAST_LOOKS, len(names), rare, lowest, highest
+        )
+        self.returns: list[list[float]] = [[] for _ in names]
+        self.seeds: list[list[int]] = [[] for _ in names]
+        self.seconds = [0.0] * len(names)  # of an episode, in the last batch
+        self.above = [False] * len(names)
+        self.done, self.last = 0, 0  # episodes of those that are undecided, and looks that time cut short
+
+    def batch(self, left: float | None) -> int:
+        """Episodes of the next look for each attack that is undecided; 0 where there are none, or no time."""
+        if self.done == 0:
+            return _FIRST
+        following = [look for look in self.looks if look > self.done]
+        wanted = following[0] - self.done if following else 0
+        each = sum(s for s, above in zip(self.seconds, self.above, strict=True) if not above)
+        if left is None or wanted * each <= left:
+            return wanted
+        self.last += 1
+        return int(left / each) if self.last <= _LAST_LOOKS else 0
+
+    def too_slow(self, left: float) -> bool:
+        """Whether the time that is left is known not to be enough for the least episodes of each attack."""
+        missing = [max(LEAST_EPISODES - len(of), 0) for of in self.returns if of]
+        known = [seconds for seconds, of in zip(self.seconds, self.returns, strict=True) if of]
+        return left < 0 or sum(map(operator.mul, missing, known)) * _BATCHED > left
+
+    def add(self, i: int, returns: Sequence[float], seeds: Sequence[int], seconds: float) -> None:
+        """The episodes of a look of one attack."""
+        self.returns[i] += returns
+        self.seeds[i] += seeds
+        self.seconds[i] = seconds / len(returns)
+
+    def end_look(self) -> None:
+        """Judge the attacks whose mean may lie at or above what is asked for."""
+        self.done = max(self.done, *(len(of) for of, above in zip(self.returns, self.above, strict=True) if not above))
+        for i, returns in enumerate(self.returns):
+            self.above[i] = self.above[i] or self.claim.shown_by(returns)
+
+    def below(self, i: int) -> bool:
+        """Whether an attack's mean lies below what is asked for."""
+        return self.claim.refuted_by(self.returns[i])
+
+    def verdict(self, i: int) -> AttackVerdict:
+        """What was seen of an attack."""
+        returns = self.returns[i]
+        low, high = self.claim.interval(returns)
+        worst = self.seeds[i][int(np.argmin(returns))]
+        return AttackVerdict(self.names[i], float(np.mean(returns)), low, high, len(returns), worst)
+
+
+def _budget(given: float | None) -> float | None:
+    """The seconds of a call: its own, or those of the test session."""
+    said = os.environ.get(BUDGET_VARIABLE) if given is None else None
+    try:
+        budget = float(said) if said else given
+    except ValueError as error:
+        raise ValueRangeError(f"{BUDGET_VARIABLE} must be a number of seconds, got {said!r}") from error
+    if budget is not None:
+        check_number("budget_s", budget, 0, above=True)
+    return budget
+
+
+def _return_range(given: tuple[float | None, float | None] | None) -> tuple[float | None, float | None]:
+    """The lowest and the highest return that are given, after checking them; None is a range without limits."""
+    if given is None:
+        return None, None
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise ValueRangeError(f"return_range must be the lowest and the highest return, got {given!r:.80}")
+    for name, edge in zip(("lowest", "highest"), given, strict=True):
+        if edge is not None:
+            check_number(f"the {name} of return_range", edge)
+    low, high = given
+    if low is not None and high is not None and low >= high:
+        raise ValueRangeError(f"return_range must go from the lowest to the highest return, got {low:g} to {high:g}")
+    return low, high
+
+
+def _attacks(
+    victim: Victim,
+    environment: Environment,
+    suite: str,
+    eps: float | None,
+    scale: object,
+    within: Budget | None,
+    attacks: Sequence[object] | None,
+) -> tuple[list[ThreatStack], dict[str, str]]:
+    """The threats that are tried, and why others are not."""
+    budget = None
+    if eps is not None or within is not None or scale is not None:
+        budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
+    setting = AttackSetting(victim, environment, budget)
+    if attacks is None:
+        needed_budget("assert_robust", eps, None, within)
+        entries, left_out = entries_that_apply(suite, setting)
+    else:
+        texts = [attack for attack in attacks if isinstance(attack, str) and ":" not in attack]
+        entries, left_out = entries_that_apply(texts, setting) if texts else ((), {})
+        if left_out:
+            raise ValueRangeError("; ".join(f"{name} does not apply: {reason}" for name, reason in left_out.items()))
+    searched = {
+        entry.name: "it is searched for the episodes it is scored on" for entry in entries if entry.per_episodes
+    }
+    threats: list[ThreatModel | object] = [entry.attack(setting).threat for entry in entries if not entry.per_episodes]
+    threats += [attack for attack in attacks or () if not (isinstance(attack, str) and ":" not in attack)]
+    if not threats:
+        raise ValueRangeError(f"no attack applies: {left_out}")
+    return each_entry(lambda threat: as_threat_stack(threat, victim), threats), {**left_out, **searched}
+
+
+def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
+    """What is wrong, and how to see it."""
+    again = where.format(repr(verdict.threat))
+    return (
+        f"{verdict}, less than the {number_text(test.claim.min_return)} asked for. The worst of them has the seed "
+        f"{verdict.worst_seed}: env.reset(seed={verdict.worst_seed}); see also {again}"
+    )
+
+
+def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> str:
+    """Why there is no verdict, and what there is."""
+    open_ = [i for i, above in enumerate(test.above) if not above and test.returns[i]]
+    seen = "; ".join(f"{test.verdict(i)}: {test.claim.why_open(test.returns[i])}" for i in open_)
+    alone = LEAST_EPISODES * sum(seconds for seconds, above in zip(test.seconds, test.above, strict=True) if not above)
+    why = f"after {test.done} episodes" if budget_s is None else f"after {spent:.1f} of {budget_s:g} s"
+    more = (
+        f"; {LEAST_EPISODES} episodes of each take about {_BATCHED * alone:.1f} to {alone:.1f} s"
+        if test.done < LEAST_EPISODES
+        else ""
+    )
+    return f"undecided {why}{more}: whether at least {number_text(test.claim.min_return)} are left is not shown. {seen}"

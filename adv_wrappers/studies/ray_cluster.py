@@ -1,0 +1,166 @@
+"""Cells of a plan on a Ray cluster: actors that play one cell after another, with shares of a GPU where asked for.
+
+An actor of Ray is a process with one torch thread that keeps its victim and its environments, as a warm process does
+(:mod:`.player`); rows come back to the one process that writes the store. Only this module knows Ray. All
+machines need the same version of it, of this package and of what that depends on: a cell whose key is another one there
+ends with an error.
+"""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import os
+from collections.abc import Mapping
+from types import ModuleType
+
+from adv_wrappers.errors import AdvWrappersError, WorkerError
+from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Task, Tell
+from adv_wrappers.evaluation.store import PlayedCell
+from adv_wrappers.studies.player import CellPlayer, CellPlayerSetup
+from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.utils.processes import check_workers, pickled
+from adv_wrappers.victims import Victim
+
+_OBJECT_BYTES = 256 << 20  # of a local cluster's shared memory: victims and rows are small
+
+
+def import_ray() -> ModuleType:
+    """Ray; raises :class:`AdvWrappersError` where it is not installed."""
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # or its first import writes a token into the home folder
+    try:
+        return importlib.import_module("ray")
+    except ModuleNotFoundError as error:
+        raise AdvWrappersError("a cluster needs Ray: pip install 'adv_wrappers[ray]'") from error
+
+
+CellTaskLike = Task[CellPlayer, PlayedCell]
+
+
+class _Actor:
+    """What an actor runs: a player, and the tasks that it is sent."""
+
+    def __init__(self, setup: CellPlayerSetup) -> None:
+        self._player = setup.open()
+
+    def play(self, task: CellTaskLike) -> PlayedCell:
+        return task.play(self._player)
+
+
+class RayActors:
+    """The executor whose tasks the actors of a Ray cluster play; for ``workers`` of :func:`adv_wrappers.run`.
+
+    Args:
+        address: ``"local"`` starts a cluster on this machine, which :meth:`close` ends; ``"auto"`` connects to the one
+            that runs here; else the address of one, such as ``"ray://head:10001"``.
+        actors: the number of actors; None is one for every core of the cluster, or for every share of a GPU.
+        gpus: GPUs of an actor, a fraction for several on one; of a plan whose ``device`` is ``"cuda"``.
+        victims: victims that cells call by these names.
+
+    Raises:
+        AdvWrappersError: where Ray is not installed; :class:`WorkerError` for a cluster that cannot be reached, or has
+            no room for an actor, and for a victim that cannot be sent to one.
+    """
+
+    def __init__(
+        self,
+        address: str = "auto",
+        actors: int | None = None,
+        gpus: float = 0.0,
+        victims: Mapping[str, Victim] | None = None,
+    ) -> None:
+        check_number("gpus", gpus, 0)
+        if actors is not None:
+            actors = check_workers(actors, "actors") if address == "local" else integer("actors", actors, 1)
+        for name, victim in (victims or {}).items():
+            pickled(f"the victim {name}", victim)
+        self._ray = import_ray()
+        self._own = not self._ray.is_initialized()
+        if self._own:
+            self._connect(address, actors)
+        try:
+            self._gpus, count = float(gpus), actors or self._room(gpus)
+            self._setup = self._ray.put(CellPlayerSetup(dict(victims or {}), os.getcwd()))
+            self._actors = [self._new_actor() for _ in range(count)]
+        except BaseException:
+            self.close()
+            raise
+        self._running: dict[object, tuple[CellTaskLike, int]] = {}  # in the order of their submission
+        self._lost: list[CellTaskLike] = []
+        self._deaths: dict[int, int] = {}  # by the identity of a task
+
+    def _connect(self, address: str, actors: int | None) -> None:
+        about = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        local = {"num_cpus": actors or os.cpu_count(), "object_store_memory": _OBJECT_BYTES, **about}
+        try:
+            self._ray.init(**(local if address == "local" else {"address": address, "log_to_driver": False}))
+        except Exception as error:  # Ray raises many kinds
+            raise WorkerError(f"cannot reach the Ray cluster {address!r}: {error}") from error
+
+    def _room(self, gpus: float) -> int:
+        """How many actors the cluster has room for."""
+        found = self._ray.cluster_resources()
+        room = int(found.get("GPU", 0) / gpus) if gpus else int(found.get("CPU", 0))
+        if room < 1:
+            asked = f"{gpus:g} GPUs" if gpus else "one core"
+            raise WorkerError(f"the Ray cluster has no room for an actor with {asked}: it has {dict(found)}")
+        return room
+
+    def _new_actor(self) -> object:
+        kind = self._ray.remote(num_cpus=1, num_gpus=self._gpus)(_Actor)
+        return kind.remote(self._setup)
+
+    def free(self) -> int:
+        """How many more tasks may be handed over now."""
+        return 0 if self._lost else IN_FLIGHT * len(self._actors) - len(self._running)
+
+    def submit(self, task: CellTaskLike, tell: Tell | None = None) -> None:
+        """Hand a task to the actor that has the fewest."""
+        load = collections.Counter(actor for _, actor in self._running.values())
+        i = min(range(len(self._actors)), key=load.__getitem__)
+        self._running[self._actors[i].play.remote(task)] = (task, i)  # type: ignore[attr-defined]
+
+    def collect(self, seconds: float | None) -> list[Played[CellPlayer, PlayedCell]]:
+        """What has ended; the tasks of an actor that is lost are played again, at most three times each."""
+        while self._lost:
+            self.submit(self._lost.pop())
+        if not self._running:
+            return []
+        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds, fetch_local=True)
+        more = [ref for ref in self._running if ref not in done]
+        done += self._ray.wait(more, num_returns=len(more), timeout=0)[0] if more else []
+        found: list[Played[CellPlayer, PlayedCell]] = []
+        for ref in [ref for ref in self._running if ref in {*done}]:
+            if ref not in self._running:  # another task of its actor came first
+                continue
+            task, i = self._running[ref]
+            try:
+                played = Played(task, self._ray.get(ref))
+            except self._ray.exceptions.RayActorError as error:
+                found += self._replace(i, error)
+                continue
+            except Exception as error:  # what cannot be sent back
+                played = Played(task, error=error)
+            del self._running[ref]
+            self._deaths.pop(id(task), None)  # another task may get its identity
+            found.append(played)
+        return found
+
+    def _replace(self, i: int, error: Exception) -> list[Played[CellPlayer, PlayedCell]]:
+        """A new actor for one that is lost; the first of its tasks was being played, the others were waiting."""
+        refs = [ref for ref, (_, actor) in self._running.items() if actor == i]
+        first, *waiting = [self._running.pop(ref)[0] for ref in refs]
+        self._actors[i] = self._new_actor()
+        self._lost += waiting
+        self._deaths[id(first)] = self._deaths.get(id(first), 0) + 1
+        if self._deaths[id(first)] >= MOST_TRIES:
+            return [Played(first, error=WorkerError(f"its actor was lost {MOST_TRIES} times: {error}"))]
+        self._lost.append(first)
+        return []
+
+    def close(self) -> None:
+        """End the actors, and a cluster that was started or connected to here."""
+        for actor in getattr(self, "_actors", []):
+            self._ray.kill(actor)
+        if self._own:
+            self._ray.shutdown()

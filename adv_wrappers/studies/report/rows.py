@@ -1,0 +1,297 @@
+"""The trials of a report: single rows under one threat each, played one after another while there is time for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from adv_wrappers.core.budgets import Budget, Linf
+from adv_wrappers.core.spaces import At
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.environments.environment import Environment
+from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.evaluation.cost import run_seconds
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
+from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.player import Player
+from adv_wrappers.evaluation.report import Report, Row
+from adv_wrappers.evaluation.store import ROWS_FILE
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.victims.victim import Victim
+
+ROOM = 1.25  # a row may take so much longer than estimated
+Progress = Callable[[str, int, int], None]  # a threat, its episodes that are finished, and all of them
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A row that was played.
+
+    Attributes:
+        attack: the text of the attack, without budget and timing.
+        eps: the radius of its budget; None for one without.
+        row: its row.
+    """
+
+    attack: str
+    eps: float | None
+    row: Row
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.row["mean_return"])
+
+
+@dataclass(frozen=True)
+class TrialLeftOut:
+    """What was left out for want of time.
+
+    Attributes:
+        threat: the text of its attack.
+        why: what it is for, in words.
+        seconds: about what it takes, of all its rows.
+    """
+
+    threat: str
+    why: str
+    seconds: float
+
+
+class TrialPlayer:
+    """Plays rows of one agent, all on the same episodes, each kept in a folder as it comes.
+
+    Args:
+        victim: the agent.
+        environment: how its environments are made.
+        episodes: how rows are played.
+        deadline: when to stop.
+        out: the folder.
+        workers: as for :func:`adv_wrappers.evaluate`.
+        progress: called as ``progress(threat, episodes finished, episodes)``.
+        at: the key or keys of a Dict or Tuple that texts of attacks on observations are aimed at; None for the whole.
+
+    Attributes:
+        clean: the row without an attack, once :meth:`play_clean` has played it.
+        trials: the rows under threats, in their order.
+        left_out: what did not fit.
+        reserve: seconds before the deadline at which no row is played any more.
+        clean_until: when the row without an attack ends in its middle; never, unless it is set.
+    """
+
+    def __init__(
+        self,
+        victim: Victim,
+        environment: Environment,
+        episodes: Episodes,
+        deadline: Deadline,
+        out: Path,
+        workers: int = 1,
+        progress: Progress | None = None,
+        at: At = None,
+    ) -> None:
+        self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
+        self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
+        self.trials, self.left_out = list[Trial](), list[TrialLeftOut]()
+        self.reserve, self.clean_until = 0.0, Deadline(None)
+        self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
+        self._stacks = [CLEAN_RUN]
+        self._rows = dict[int, Row]()
+        self._player = Player(on_step=self._check)
+        self._seconds = dict[str, float]()  # of a step of one environment, by attack
+        self._steps = dict[str, int]()  # of the row that they are of
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether the row without an attack was played."""
+        return 0 in self._rows
+
+    @property
+    def clean(self) -> Row:
+        """The row without an attack."""
+        return self._rows[0]
+
+    def evaluator(self, stacks: list[ThreatStack]) -> Evaluator:
+        """An evaluator whose player is this one's, so that environments stay open."""
+        return Evaluator(self.victim, self.environment, stacks, self.episodes, self._player)
+
+    def play_clean(self) -> Row:
+        """The row without an attack."""
+        with closing(self.evaluator([CLEAN_RUN])) as evaluator:
+            self._play(evaluator, [0], self._progress)
+        return self._rows[0]
+
+    def fits(self, text: str, budget: Budget | None, at: At = None) -> str | None:
+        """Why an attack cannot be aimed at the agent, or None where it can be."""
+        try:
+            stack = self._stack(text, budget, None, at)
+            with closing(self.evaluator([CLEAN_RUN, stack])):
+                return None
+        except AdvWrappersError as error:
+            return str(error)
+
+    def play(
+        self,
+        attack: str | ThreatModel | tuple[ThreatModel, ...],
+        budget: Budget | None,
+        why: str,
+        when: str | None = None,
+        label: str = "",
+        at: At = None,
+        episodes: int | None = None,
+    ) -> Trial:
+        """Play a row, or take it over from the folder.
+
+        Args:
+            attack: its text without a budget, or the threat itself, or those of a stack, innermost first.
+            budget: its budget; None for an attack without.
+            why: what it is for, should it not fit into the time.
+            when: the timing, as a text.
+            label: what a threat that is no text is called.
+            at: the key or keys that a text is aimed at, in place of the player's own.
+            episodes: how many of the episodes it holds, the first ones; None for all.
+
+        Raises:
+            OutOfTime: where it does not fit into the time that is left; it is noted.
+            AdvWrappersError: one of its kinds, for an attack that cannot be aimed at the agent.
+        """
+        text = attack if isinstance(attack, str) else label
+        stack = replace(self._stack(attack, budget, when, at), episodes=episodes)
+        if self.is_over and not self._goes_on:
+            self.leave_out(text, why, self._guess(text, budget))
+            raise OutOfTime
+        with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
+            kept = self._goes_on and 1 in kept_rows(evaluator, self.out)
+            seconds = self._guess(text, budget) if kept or self.is_over else self._price(evaluator, text)
+            if not kept and not self.has_time_for(seconds):
+                self.leave_out(text, why, seconds)
+                raise OutOfTime
+            try:
+                row = self._play(evaluator, [1], self._progress if kept else self._told)[1]
+            except OutOfTime:  # it takes longer than it seemed: another program uses the machine
+                self.leave_out(text, why, seconds)
+                raise
+            self._stacks.append(evaluator.stacks[1])
+            self._rows[len(self._stacks) - 1] = row
+        steps = sum(row["lengths"])
+        if steps >= self._steps.get(text, 0):  # short rows cost more a step than others
+            self._steps[text], self._seconds[text] = steps, row["ms_per_step"] / 1000
+        trial = Trial(text, getattr(budget, "eps", None), row)
+        self.trials.append(trial)
+        return trial
+
+    @property
+    def is_over(self) -> bool:
+        """Whether only the reserve is left."""
+        return self.deadline.left <= self.reserve
+
+    def has_time_for(self, seconds: float) -> bool:
+        """Whether a row that is said to take so long fits into the time that is left."""
+        return seconds * ROOM <= self.deadline.left - self.reserve
+
+    def leave_out(self, threat: str, why: str, seconds: float) -> None:
+        """Note what does not fit."""
+        self.left_out.append(TrialLeftOut(threat, why, seconds))
+
+    def price(self, attack: str | ThreatModel, budget: Budget | None, label: str = "") -> float:
+        """About how many seconds a row under an attack takes; the arguments are those of :meth:`play`.
+
+        Some of its steps are timed, unless there is no time left for that.
+        """
+        if self.is_over:
+            return self._guess(attack if isinstance(attack, str) else label, budget)
+        with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
+            return self._price(evaluator, attack if isinstance(attack, str) else label)
+
+    def is_kept(self, attack: str | ThreatModel, budget: Budget | None) -> bool:
+        """Whether the folder holds the row under an attack, so that it is not played again."""
+        with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
+            return 1 in kept_rows(evaluator, self.out)
+
+    def report(self) -> Report:
+        """All rows, with the warnings of a report."""
+        with closing(self.evaluator(self._stacks)) as evaluator:
+            return evaluator.report(self._rows)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._player.close()
+
+    def _check(self) -> None:
+        """Raise :class:`OutOfTime` where a row is still played when only the reserve is left.
+
+        The row without an attack, on which all others depend, may take until ``clean_until``.
+        """
+        if self.is_over if self.has_clean else self.clean_until.passed:
+            raise OutOfTime
+
+    def _told(self, threat: str, finished: int, episodes: int) -> None:
+        self._check()
+        if self._progress is not None:
+            self._progress(threat, finished, episodes)
+
+    def _stack(
+        self,
+        attack: str | ThreatModel | tuple[ThreatModel, ...],
+        budget: Budget | None,
+        when: str | None,
+        at: At = None,
+    ) -> ThreatStack:
+        if not isinstance(attack, str):
+            return as_threat_stack(attack, self.victim)
+        threat = parse_threat(attack, within=budget, when=when)
+        if threat.on == "observation" and threat.at is None:
+            threat = replace(threat, at=self.at if at is None else at)
+        return as_threat_stack(threat, self.victim)
+
+    def _guess(self, attack: str, budget: Budget | None) -> float:
+        """Seconds of the row of an attack that is not timed any more.
+
+        As long as others of its name; else what has no budget, such as a fault of sensors, costs little more than a row
+        without an attack, and what has one may cost as much as the slowest attack so far.
+        """
+        clean, name = self.clean["ms_per_step"] / 1000, attack.partition(":")[0]
+        alike = [each for text, each in self._seconds.items() if text.partition(":")[0] == name]
+        others = [clean] if budget is None else [clean, *self._seconds.values()]
+        each = self._seconds.get(attack) or max(alike or others)
+        return each * sum(self.clean["lengths"])
+
+    def _price(self, evaluator: Evaluator, attack: str) -> float:
+        """Seconds of the row, from rows of the same attack, or else from some of its steps."""
+        steps = sum(self.clean["lengths"])
+        if attack not in self._seconds:
+            self._seconds[attack] = run_seconds(evaluator, 1, self.clean) / steps
+        return self._seconds[attack] * steps
+
+    def _play(self, evaluator: Evaluator, which: list[int], progress: Progress | None) -> dict[int, Row]:
+        rows = {i: row for i, row in self._rows.items() if i == 0}
+        play_missing(
+            evaluator,
+            rows,
+            [0, *which],
+            progress=progress,
+            out=self.out,
+            resume=True,
+            workers=self._workers,
+        )
+        self._rows[0] = rows[0]
+        return rows
+
+
+def one_feature(budget: Linf, feature: int, scale: tuple[float, ...]) -> Linf:
+    """A budget that moves one feature alone."""
+    return Linf(budget.eps, tuple(unit if i == feature else 0.0 for i, unit in enumerate(scale)))
+
+
+def grouped_by_attack(left_out: Sequence[TrialLeftOut]) -> list[TrialLeftOut]:
+    """What was left out, those of one attack and one purpose as one."""
+    found = dict[tuple[str, str], TrialLeftOut]()
+    for one in left_out:
+        before = found.get((one.threat, one.why))
+        found[one.threat, one.why] = replace(one, seconds=one.seconds + (before.seconds if before else 0.0))
+    return list(found.values())

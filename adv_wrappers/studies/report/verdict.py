@@ -1,0 +1,347 @@
+"""The verdict of a report: one sentence and one figure, what hurt most, what to do next, and what stays unknown.
+
+It is made of the rows, and of what was chosen for them where that is known.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.statistics import unseen
+from adv_wrappers.studies.report.advice import NextStep, hardening, words_of_agent
+from adv_wrappers.studies.report.choices import ReportChoices
+from adv_wrappers.studies.report.sections import AgentSections, AttackRow, feature_name, held, known_features
+from adv_wrappers.studies.report.sweep import NO_LOSS, half_return
+
+GREY_LEVELS = "grey levels"  # the unit of eps on images
+NEAR = 1.5  # the ratio of two eps that are said to be about the same
+SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose something
+_ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
+_OF_A_SWEEP = ("sweep", "feature", "moment", "few")  # kinds of rows whose eps may be beyond that of the verdict
+_FEW = 5  # episodes, up to which a verdict says how many it rests on
+_WHOLE = 1e-6  # of the clean return, which rounding may take
+
+
+@dataclass(frozen=True)
+class VerdictFigure:
+    """The number of a verdict: a mean return under attack with its interval.
+
+    Attributes:
+        value, low, high: the mean and its interval.
+        of: the mean return without an attack.
+        eps: the radius of the attack.
+        attack: its name.
+        certified_eps: the largest radius within which the return is certified, or None.
+    """
+
+    value: float
+    low: float
+    high: float
+    of: float
+    eps: float | None
+    attack: str
+    certified_eps: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a report says in one sentence.
+
+    Attributes:
+        sentence: the sentence.
+        figure: its number, or None.
+        feature: the feature that hurts most, or None.
+        moment: the part of an episode that hurts most and the attack in it, or None.
+        light: the change of light or camera that hurts most and the mean return that it leaves, or None.
+        fault: the same of faults of sensors and channels.
+        dynamics: the same of changes of the dynamics.
+        action: the same of attacks on actions.
+        next: what to do.
+        cannot_tell: what the report does not show.
+    """
+
+    sentence: str
+    figure: VerdictFigure | None = None
+    feature: str | None = None
+    moment: str | None = None
+    light: str | None = None
+    fault: str | None = None
+    dynamics: str | None = None
+    action: str | None = None
+    next: tuple[NextStep, ...] = ()
+    cannot_tell: tuple[str, ...] = ()
+
+
+def verdict(agent: AgentSections) -> Verdict:
+    """What the rows of a report say."""
+    clean, found = _mean(agent.clean), _headline(agent)
+    proved = _certified_eps(agent)
+    figure = None
+    if found is None:
+        sentence = f"Without an attack the agent earns {number_text(clean)} an episode. No attack was played."
+    else:
+        eps, row = found
+        left = row.returned
+        figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, _attack_name(row), proved)
+        sentence = _sentence(agent, eps, row)
+    feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
+    kinds = agent.daylight, agent.faults, agent.dynamics, agent.actions
+    light, fault, dynamics, action = (_worst(agent, list(rows)) for rows in kinds)
+    return Verdict(
+        sentence,
+        figure,
+        None if feature is None else _feature_name(agent, feature),
+        None
+        if moment is None or moment.window is None
+        else f"steps {moment.window[0]} to {moment.window[1]} ({moment.attack})",
+        _leaves(light),
+        _leaves(fault),
+        _leaves(dynamics),
+        _leaves(action),
+        _next(agent, found),
+        _unknown(agent),
+    )
+
+
+def eps_in_words(eps: float, choices: ReportChoices) -> str:
+    """An eps in words: a share of the ranges of features, grey levels, or the number as it is."""
+    if choices.features is not None:
+        return f"{100 * eps:.3g}% of each feature's range" + (f" in {', '.join(choices.at)}" if choices.at else "")
+    if choices.unit == GREY_LEVELS:
+        return f"{eps:.3g} grey level{'' if eps == 1 else 's'} of 255"
+    return f"eps {eps:.3g}"
+
+
+def _mean(row: AttackRow) -> float:
+    return float(row.row["mean_return"])
+
+
+def _attack_name(row: AttackRow) -> str:
+    """The name of a row's attack, without its arguments."""
+    name, _, arguments = row.attack.partition(":")
+    return f"{name} with restarts" if "restarts=" in arguments else name
+
+
+def _leaves(row: AttackRow | None) -> str | None:
+    """What a row leaves, in words."""
+    return None if row is None else f"{row.label} leaves {number_text(_mean(row))}"
+
+
+def _lost(agent: AgentSections, row: AttackRow) -> float:
+    """What a row takes of the mean return, on the episodes that it holds."""
+    return -row.change.mean
+
+
+def _strongest(agent: AgentSections) -> tuple[tuple[float, AttackRow], ...]:
+    """By eps above 0, the strongest row up to there; none without a sweep."""
+    return tuple(item for item in agent.sweeps[0].strongest if item[0] > 0) if agent.sweeps else ()
+
+
+def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
+    """The least eps at which half of the return is lost, with its row; else the largest eps that was tried.
+
+    Without a sweep it is the strongest row, and None where there is none. So it is of rows that no report has chosen,
+    where another attack takes what the sweep does not.
+    """
+    strongest, clean = _strongest(agent), _mean(agent.clean)
+    half = half_return(clean, (_mean(row) for _, row in strongest))
+    for eps, row in strongest:
+        if half < clean and _mean(row) <= half:
+            return eps, row
+    if strongest and (agent.choices.played or _lower_elsewhere(agent, strongest[-1][1]) is None):
+        return strongest[-1]
+    harmful = [row for row in agent.entries if _lost(agent, row) > NO_LOSS * abs(clean)]
+    worst = min((harmful if agent.choices.played else None) or agent.attacked, key=_mean, default=None)
+    return None if worst is None else (worst.eps, worst)
+
+
+def _lower_elsewhere(agent: AgentSections, found: AttackRow) -> AttackRow | None:
+    """The lowest row of another kind than a verdict's, if it takes a tenth of the return more."""
+    other = [
+        row for row in agent.attacked if row.keys != found.keys or (row.kind == "sweep" and row.ball != found.ball)
+    ]
+    rows = [*other, *(row for row in agent.attacked if row.kind not in _OF_A_SWEEP)]
+    worst = min(rows, key=_mean, default=None)
+    more = SOME_LOSS * abs(_mean(agent.clean))
+    return worst if worst is not None and _mean(found) - _mean(worst) >= more > 0 else None
+
+
+def _certified_eps(agent: AgentSections) -> float | None:
+    """The largest eps up to which it is proved that nothing is taken."""
+    mean = _mean(agent.clean)
+    found = [
+        one.eps for one in agent.choices.certificates if is_whole(one.lower, mean if one.clean is None else one.clean)
+    ]
+    return max(found, default=None)
+
+
+def is_whole(lower: float, clean: float) -> bool:
+    """Whether a bound says that nothing of a mean return is taken."""
+    return lower >= clean - _WHOLE * abs(clean)
+
+
+def _unharmed_eps(agent: AgentSections) -> float | None:
+    """The largest eps at which no attack that was tried took anything."""
+    limit = NO_LOSS * abs(_mean(agent.clean))
+    return max((eps for eps, row in _strongest(agent) if _lost(agent, row) <= limit), default=None)
+
+
+def _worst(agent: AgentSections, rows: list[AttackRow]) -> AttackRow | None:
+    """The row that takes most, if it takes a tenth of the return, and not by the chance of the episodes."""
+    row = min(filter(_is_no_chance, rows), key=_mean, default=None)
+    return row if row is not None and _lost(agent, row) >= SOME_LOSS * abs(_mean(agent.clean)) else None
+
+
+def _is_no_chance(row: AttackRow) -> bool:
+    """Whether the interval of what a row takes lies on one side of zero; of too few episodes it is none."""
+    return row.change.caveat is not None or row.change.side < 0
+
+
+def _worst_feature(agent: AgentSections, most: float | None = None) -> AttackRow | None:
+    """The row of the feature that alone takes most; of rows whose eps is not much above ``most``, if it is given."""
+    rows = [row for curve in agent.features for row in curve.rows if len(row.features) == 1]
+    return _worst(agent, [row for row in rows if most is None or (row.eps or 0.0) <= NEAR * most])
+
+
+def _worst_moment(agent: AgentSections) -> AttackRow | None:
+    return _worst(agent, [row for curve in agent.moments for row in curve.rows])
+
+
+def _feature_name(agent: AgentSections, row: AttackRow) -> str:
+    """The name of the feature that a row changes alone."""
+    [i] = row.features
+    return feature_name(i, known_features(row, agent.choices), row.keys)
+
+
+def _played(agent: AgentSections, eps: float | None = None) -> str:
+    """The names of the attacks of the sweep, or of those of its rows at an eps, in brackets; "" without any."""
+    rows = [row for curve in agent.sweeps[0].curves for row in curve.rows] if agent.sweeps else []
+    names = dict.fromkeys(_attack_name(row) for row in rows if eps is None or row.eps == eps)
+    return f" ({', '.join(names)})" if names else ""
+
+
+def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
+    count = int(agent.clean.row["episodes"])
+    few = f" All of this rests on {count} episode{'' if count == 1 else 's'} alone." if count <= _FEW else ""
+    return _finding(agent, eps, row) + _noise_alone(agent) + few
+
+
+def _noise_alone(agent: AgentSections) -> str:
+    """That there was time for nothing but noise, of which an agent withstands far more than of any attack."""
+    swept = {_attack_name(row) for sweep in agent.sweeps for curve in sweep.curves for row in curve.rows}
+    if swept != {"noise"} or not agent.choices.untried:  # a sweep of noise that ended early is itself untried
+        return ""
+    return " There was time for noise alone: an attack that aims at the agent takes more, at smaller sizes."
+
+
+def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
+    clean, lost, choices = _mean(agent.clean), _lost(agent, row), agent.choices
+    size = "an attack" if eps is None else eps_in_words(eps, choices)
+    proved, unharmed = _certified_eps(agent), _unharmed_eps(agent)
+    below = ""
+    if proved is not None:
+        below = f" It is proved that nothing up to {eps_in_words(proved, choices)} takes anything."
+    elif unharmed is not None and lost > NO_LOSS * abs(clean):
+        below = f" At {eps_in_words(unharmed, choices)} nothing played took anything{_played(agent, unharmed)}."
+    if (lower := _lower_elsewhere(agent, row)) is not None:
+        below += f" Less is left by {lower.label}: {number_text(_mean(lower))}."
+    least = agent.report.minimum.get("value")
+    if least is not None and clean <= float(least) + NO_LOSS * abs(clean):
+        return (
+            f"Without an attack the agent earns {number_text(clean)}, the least there is: no attack can take anything."
+        )
+    if lost <= NO_LOSS * abs(clean):
+        swept = [other for sweep in agent.sweeps for curve in sweep.curves for other in curve.rows]
+        if swept and all(other.row.get("action_change") == 0 for other in swept):
+            return (
+                f"Nothing that was tried changes a single action, with errors of up to {size}: the agent earns "
+                f"{number_text(clean)} whatever it is shown{_played(agent)}.{below}"
+            )
+        what = "No attack that was tried" if lower is None else "No error of this kind"
+        up_to = "" if eps is None else f", up to {size}{_played(agent, eps)}"
+        return f"{what} takes anything from {number_text(clean)}{up_to}.{below}"
+    one = _worst_feature(agent, eps)
+    if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
+        name = _feature_name(agent, one)
+        where = size if choices.at else f"{size} in all features"
+        whole = f"of {number_text(clean)}" if clean > 0 else f"from a mean return of {number_text(clean)}"
+        return (
+            f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} {whole} "
+            f"({_attack_name(one)}); one of {where} takes {number_text(lost)} "
+            f"({_attack_name(row)}{held(row, agent.clean)}).{below}"
+        )
+    taken = f"{number_text(lost)} of {number_text(clean)}"
+    if clean <= 0 or _mean(row) < 0:
+        taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(_mean(row))}"
+    if row.kind == "entries":
+        what = ", ".join(row.keys) or "what the agent sees"
+        return f"Other values of {what} take {taken} ({row.label}).{below}"
+    start = f"{row.label} takes" if eps is None else f"An error of {size} takes"
+    return f"{start} {taken}{'' if eps is None else f' ({_attack_name(row)}{held(row, agent.clean)})'}.{below}"
+
+
+def _own_unit(agent: AgentSections, row: AttackRow) -> str:
+    """The size of an error in one feature, in its own unit where its range is known."""
+    assert row.eps is not None
+    known, [i] = known_features(row, agent.choices), row.features
+    text = eps_in_words(row.eps, agent.choices)
+    low, high = (known[i].low, known[i].high) if known is not None and i < len(known) else (None, None)
+    if low is None or high is None:
+        return text
+    return f"{row.eps * (high - low):.2g} ({100 * row.eps:.3g}% of its range)"
+
+
+def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) -> tuple[NextStep, ...]:
+    """What to do, with commands."""
+    if not agent.choices.played:
+        same = words_of_agent(agent)
+        if same is None:
+            return ()
+        what = "Let a report choose budgets and attacks for this agent, and certify what it can"
+        words = ["adv-wrappers", "report", *same, "--minutes", "5", "--out", "FOLDER"]
+        return (NextStep(what, shlex.join(words)),)
+    if found is None or _lost(agent, found[1]) <= NO_LOSS * abs(_mean(agent.clean)):
+        return (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
+    steps = [] if found[0] is None else hardening(agent, found[0])
+    if not steps:
+        steps.append(
+            NextStep(
+                "Harden the agent in its own training: put PerturbObservation, with "
+                f"{'such an attack' if found[0] is None else 'an attack of this size'}, around the "
+                'environment that it is trained in (the page "While an agent trains" of the documentation)',
+                "",
+            )
+        )
+    if (one := _worst_feature(agent, found[0])) is not None:
+        clean = _mean(agent.clean)
+        taken = number_text(_lost(agent, one)) + (f" of {number_text(clean)}" if clean > 0 else "")
+        name = _feature_name(agent, one)
+        size = _own_unit(agent, one)
+        what = f"Protect the sensor of {name}, or measure it twice: an error of {size} in it alone takes {taken}"
+        steps.append(NextStep(what, ""))
+    return tuple(steps)
+
+
+def _unknown(agent: AgentSections) -> tuple[str, ...]:
+    """What the report does not tell."""
+    proved = _certified_eps(agent)
+    if proved is not None:
+        beyond = f"Beyond {eps_in_words(proved, agent.choices)} it is not certified that the whole return is kept"
+    elif agent.choices.certificates:
+        beyond = "There is no eps for which it is certified that the whole return is kept"
+    else:
+        beyond = "Nothing is certified"
+    known = (
+        "Body and world change by the factors alone that are shown; other"
+        if agent.dynamics
+        else "Other dynamics and other"
+    )
+    return (
+        f"{beyond}: another attack may take more than those that were tried.",
+        f"Rare events: {unseen(agent.report.episodes)}.",
+        "Attacks choose errors anew at every step, as bad as can be; sensors and channels fail in the sizes alone that "
+        f"are shown. {known} players are not tried.",
+        *agent.choices.not_tried,
+    )

@@ -1,0 +1,418 @@
+"""Measuring a submission: clean episodes, the attacks and a certificate at the standing's budget, in a given time.
+
+All rows of an agent are of the same episodes, and lie in its folder of the standing, which has the form of a report's
+folder. An agent counts for the lowest of the means, so another attack can only lower it. Agents are cards: data, whose
+networks are deterministic, so that a defence cannot gain by noise in its layers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from adv_wrappers.certification.certificate import certify
+from adv_wrappers.core.arrays import Scale
+from adv_wrappers.core.budgets import Linf
+from adv_wrappers.core.perturbation import How, Perturbation, function_name
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.environments.environment import Environment, EnvKwargs, json_value
+from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
+from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
+from adv_wrappers.studies.estimate import search_step, timed_search
+from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
+from adv_wrappers.studies.report.hardening import hardened_by
+from adv_wrappers.studies.report.ranges import observed_ranges
+from adv_wrappers.studies.report.rows import TrialPlayer
+from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
+from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
+from adv_wrappers.studies.suite.entry import AttackSetting, MadeAttack
+from adv_wrappers.studies.suite.suites import entries_that_apply
+from adv_wrappers.studies.suite.untrained import beam
+from adv_wrappers.threats.presets import as_threat, parse_perturbation
+from adv_wrappers.utils.checks import number
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.text import duration
+from adv_wrappers.victims import environment_of, load_victim
+from adv_wrappers.victims.victim import Victim
+
+EPISODES, FEWER = 10, 2  # of states, and of images
+ATTACKS = (
+    "noise", "max-diff", "beam", "square", "min-best", "pgd", "min-q", "strong-max-diff", "apgd", "multi-targeted",
+)  # fmt: skip
+_RANGE_SEEDS = 3  # clean episodes apart from the scored ones, by which an agent's own unit is checked
+RANGE_SHARE, CERTIFIED_SHARE, SEARCHED_SHARE = 0.05, 0.15, 0.5  # of the time that is left
+
+
+@dataclass(frozen=True)
+class Submission:
+    """An agent that is to join a standing.
+
+    Args:
+        victim: its reference, ``card:FOLDER`` or ``zoo:NAME``: agents of the standing are cards.
+        name: by which the standing calls it.
+        licence: of its weights; None takes that of its card.
+        claim: what its authors say of it, in their words; "" keeps what was said before.
+        env, env_kwargs: its environment; None is that of its card.
+        eps, scale: the budget, for an environment that the table of budgets does not have.
+        seed: of the episodes.
+        trust: import the module of an environment that its card names.
+    """
+
+    victim: str
+    name: str
+    licence: str | None = None
+    claim: str = ""
+    env: str | None = None
+    eps: float | None = None
+    scale: Scale = None
+    seed: int = 0
+    env_kwargs: EnvKwargs | None = None
+    trust: bool = False
+
+
+@dataclass(frozen=True)
+class OpenedAgent:
+    """An agent in its environment, with the budget and the episodes of all its rows.
+
+    Attributes:
+        image: whether its observations are images.
+    """
+
+    victim: Victim
+    environment: Environment
+    budget: Linf
+    episodes: Episodes
+    image: bool
+
+    def player(self, deadline: Deadline, folder: Path) -> TrialPlayer:
+        """What plays its rows, and keeps them in a folder."""
+        return TrialPlayer(self.victim, self.environment, self.episodes, deadline, folder)
+
+    def setting(self, folder: Path) -> AttackSetting:
+        """What its attacks are made for; a search over whole episodes is kept in the folder."""
+        count, seed = self.episodes.count, self.episodes.seed
+        return AttackSetting(self.victim, self.environment, self.budget, episodes=count, episode_seed=seed, out=folder)
+
+
+@holding
+def add_submission(
+    given: Submission, out: str | Path, minutes: float = 2.0, tell: Callable[[str], None] = lambda sentence: None
+) -> StandingEntry:
+    """Measure an agent, or go on with it, and write its entry.
+
+    Args:
+        given: the submission.
+        out: its folder of the standing.
+        minutes: of wall clock, above 0: attacks that do not fit are left out, with the seconds that they take.
+        tell: called with a sentence whenever something else begins.
+
+    Returns:
+        The entry, which is in the folder.
+
+    Raises:
+        AdvWrappersError: one of its kinds, before anything is attacked: for a reference that is no card, no licence, a
+            budget other than the table's, a unit of the agent's own that is too small, and a folder of other weights,
+            another environment, budget or seed.
+    """
+    deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
+    folder, name = Path(out), given.name
+    opened, entry = open_submission(given, folder, deadline.left)
+    left_out = entry.left_out
+    with closing(opened.player(deadline, folder)) as player:
+        tell(f"{name}: no attack")
+        entry.clean = _figures(player.play_clean())
+        entry.certificate, entry.no_certificate = _certified(opened, deadline)
+        setting = opened.setting(folder)
+        entries, reasons = entries_that_apply(ATTACKS, setting)
+        left_out |= {name: _without_folders(reason) for name, reason in reasons.items()}
+        for one in entries:
+            tell(f"{name}: {one.name}")
+            try:
+                made = _searched(player, setting) if one is beam else one.attack(setting)
+                row = player.play(made.threat, None, "the standing", label=one.name).row
+                entry.attacks[one.name] = _figures(row)
+                left_out.pop(one.name, None)
+            except OutOfTime:
+                seconds = entry.left_out_seconds[one.name] = player.left_out[-1].seconds
+                left_out[one.name] = f"about {duration(seconds)}, more than was left"
+                tell(f"{name}: {one.name} was left out, {left_out[one.name]}")
+            except AdvWrappersError as error:
+                left_out[one.name] = _without_folders(str(error))
+            _write(folder, entry, player, opened)
+        _write(folder, entry, player, opened)
+    return entry
+
+
+def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
+    """What a search finds in a share of the time that is left, or had found; else :class:`OutOfTime`, which is noted.
+
+    How long it takes is not known before: it shortens the episodes that it searches.
+    """
+    timer, found = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
+    if found is None:
+        seconds = search_step(timer, setting) * float(player.clean["mean_length"])
+        player.leave_out(beam.name, "the standing", seconds)
+        raise OutOfTime
+    return found
+
+
+@holding
+def add_attack(
+    victim: str,
+    out: str | Path,
+    threat: str | How,
+    *,
+    label: str | None = None,
+    minutes: float = 10.0,
+    tell: Callable[[str], None] = lambda sentence: None,
+    trust: bool = False,
+) -> StandingEntry:
+    """Attack an agent of the standing in another way, such as by an adversary that was trained against it.
+
+    The attack is played on the episodes and in the budget of the agent's other rows. It can only lower the agent.
+
+    Args:
+        victim: the agent's reference, as :func:`add_submission` took it.
+        out: its folder of the standing.
+        threat: the attack as a text without a budget, such as ``"max-diff:steps=100"`` or ``"learned:card=FOLDER"``; or
+            a perturbation of one's own, or a function ``(x, context) -> x'``. An adversary that was trained has a
+            budget of its own, which must be that of the standing.
+        label: its name in the table; None takes the text, or the name of the perturbation or function. Of two attacks
+            of one name the lower one stays.
+        minutes: of wall clock, above 0.
+        tell: called with a sentence whenever something else begins.
+        trust: import the module of an environment that the folder names.
+
+    Returns:
+        The entry, which is in the folder.
+
+    Raises:
+        AdvWrappersError: one of its kinds: for an agent that the folder does not hold, the name of an attack of the
+            standing, an attack in another budget or a text with one, and one that does not fit into the time, before it
+            is played.
+    """
+    folder, agent = Path(out), load_victim(victim)
+    entry = read_entry(folder)
+    if entry is None or agent.card is None or entry.victim["fingerprint"] != agent.fingerprint():
+        raise ValueRangeError(f"{folder} does not hold {victim}: adv-wrappers standing add comes first")
+    deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
+    kwargs = entry.environment.get("kwargs") or None
+    environment = Environment.of_file(entry.env_id, kwargs, str(folder), trust).for_victim(agent)
+    eps, scale = entry.given_budget
+    chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
+    opened = _opened(agent, environment, chosen, entry.seed, deadline.left, entry.episodes)
+    within = opened.budget
+    name = label or called(threat)
+    if name in ATTACKS:  # whose row it would take the place of
+        raise ValueRangeError(
+            Message(f"the standing has an attack of its own called {name}: give another ", Argument("label"))
+        )
+    if not isinstance(threat, str):
+        attack = ThreatModel("observation", threat, within)
+    elif threat.startswith("learned:"):  # whose card has its budget
+        attack = as_threat(threat)
+    else:
+        attack = as_threat(parse_perturbation(threat), within=within)
+    # an adversary's card has the numbers of the victim's unit, not its name
+    if attack.on != "observation" or attack.budget.resolve(agent) != within.resolve(agent):
+        raise ValueRangeError(f"attacks of the standing are on observations, within {within}, got {threat!r:.200}")
+    with closing(opened.player(deadline, folder)) as player:
+        player.play_clean()
+        tell(f"{entry.name}: {name}")
+        try:
+            row = player.play(attack, None, "the standing", label=name).row
+        except OutOfTime as error:
+            raise ValueRangeError(
+                f"{name} takes about {duration(player.left_out[-1].seconds)}: give more minutes"
+            ) from error
+        known, found = entry.attacks.get(name), replace(_figures(row), added=True)
+        if known is None or found.mean <= known.mean:
+            entry.attacks[name] = found
+        _write(folder, entry, player, opened)
+    return entry
+
+
+def called(threat: str | How) -> str:
+    """What the standing calls an attack that has no label: its text, or the name of the perturbation or function."""
+    if isinstance(threat, str):
+        return threat
+    return threat.name if isinstance(threat, Perturbation) else function_name(threat)
+
+
+def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
+    """What the training record of a card says: how it was trained, and for how many seconds; None where it has none.
+
+    >>> what_card_says({"training": {"algorithm": "ppo", "robust": {"type": "sa"}}})
+    {'trained_with': 'ppo, sa', 'training_seconds': None}
+    """
+    training = card.get("training")
+    if not isinstance(training, Mapping):
+        return {"trained_with": None, "training_seconds": None}
+    robust, adversary = training.get("robust"), training.get("adversary")
+    actor = adversary.get("actor") if isinstance(adversary, Mapping) else None
+    actor = actor.get("type") if isinstance(actor, Mapping) else actor
+    words = [str(training.get("algorithm") or ""), str(robust.get("type")) if isinstance(robust, Mapping) else ""]
+    words += [f"against {actor}"] if isinstance(actor, str) else []
+    points = training.get("checkpoints")
+    last = points[-1] if isinstance(points, list) and points and isinstance(points[-1], Mapping) else {}
+    seconds = last.get("seconds")
+    total = sum(float(one) for one in seconds.values()) if isinstance(seconds, Mapping) else None
+    return {"trained_with": ", ".join(word for word in words if word) or None, "training_seconds": total}
+
+
+def _figures(row: Mapping[str, Any]) -> AttackedMean:
+    """What a page shows of a row."""
+    return AttackedMean(
+        threat=_without_folders(str(row["threat"])),
+        mean=row["mean_return"],
+        low=row["low"],
+        high=row["high"],
+        caveat=row.get("caveat"),
+        seconds=row["ms_per_step"] * sum(row["lengths"]) / 1000,
+    )
+
+
+def _without_folders(text: str) -> str:
+    """A text without the folders in which cards and critics lie on one machine."""
+    return re.sub(r"(card[:=]|critic=)\S*/", r"\1", text)
+
+
+def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[OpenedAgent, StandingEntry]:
+    """Check a submission, and play the few clean episodes by which its budget is fitted.
+
+    Args:
+        given: the submission.
+        folder: of the standing, that the agent has or gets.
+        seconds: of wall clock that are given for all its rows, of which these episodes take a share.
+
+    Returns:
+        The agent with its episodes, and the entry as far as it is known without any row but those of attacks that
+        were added.
+
+    Raises:
+        AdvWrappersError: as :func:`add_submission` does.
+    """
+    if not is_name(given.name):
+        raise ValueRangeError(f"the name of an agent has letters, digits and any of . _ + -, got {given.name!r:.80}")
+    agent = load_victim(given.victim)
+    if agent.card is None:
+        raise ValueRangeError(
+            f"agents of a standing are cards, card:FOLDER or zoo:NAME, got {given.victim!r:.80}: "
+            f"adv_wrappers.save_card writes a victim as one"
+        )
+    licence = _licence(agent.card, given.licence)
+    id, own = environment_of(agent.card)
+    kwargs = given.env_kwargs if given.env_kwargs is not None else own or None
+    environment = Environment.of_file(
+        "" if given.env is not None else id,
+        None if given.env_kwargs is not None else own,
+        f"the card of {given.victim}",
+        given.trust,
+    )
+    environment = Environment(given.env or id, kwargs).for_victim(agent)
+    chosen = chosen_budget(environment.name, given.eps, given.scale)
+    known = read_entry(folder)
+    if known is not None and known.victim["fingerprint"] != agent.fingerprint():
+        raise ValueRangeError(f"{folder} holds an agent of other weights: give another name")
+    described = json_value(environment.described)
+    given_budget = json_value([given.eps, given.scale])
+    if known is not None:  # attacks that were added there are of its episodes, and would count for these
+        for what, before, now in (
+            ("environment", known.environment, described),
+            ("eps and scale", known.given_budget, given_budget),
+            ("seed", known.seed, given.seed),
+        ):
+            if before != now:
+                raise ValueRangeError(f"{folder} holds rows of {what} {before}, got {now}: give another name")
+    opened = _opened(agent, environment, chosen, given.seed, seconds)
+    entry = StandingEntry(
+        name=given.name,
+        licence=licence,
+        claim=given.claim or (known.claim if known else ""),
+        environment=described,
+        budget=str(chosen),
+        given_budget=given_budget,
+        victim={**agent.described(), "ref": None},
+        **what_card_says(agent.card),
+        episodes=opened.episodes.count,
+        seed=given.seed,
+        attacks={name: row for name, row in known.attacks.items() if row.added} if known else {},
+    )
+    return opened, entry
+
+
+def _opened(
+    agent: Victim, environment: Environment, chosen: StandingBudget, seed: int, seconds: float, count: int | None = None
+) -> OpenedAgent:
+    """Play a few clean episodes, by which the budget is fitted and the number of episodes chosen.
+
+    Args:
+        seconds: that are left for all, of which these take a share.
+        count: of episodes; None takes that of the standing.
+    """
+    ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), RANGE_SHARE * seconds)
+    budget = fitted_budget(chosen, agent, ranges)
+    episodes = Episodes(count or (FEWER if ranges.image else EPISODES), seed)
+    return OpenedAgent(agent, environment, budget, episodes, ranges.image)
+
+
+def _licence(card: Mapping[str, Any], given: str | None) -> str:
+    """The licence of a card's weights, or the one that is given where the card names none."""
+    own = str(card.get("licence") or "")
+    if not own and not given:
+        raise ValueRangeError(
+            Message("a submission needs the licence of its weights, which its card does not name: give ",
+                    Argument("licence", ...))
+        )  # fmt: skip
+    if own and given and own != given:
+        raise ValueRangeError(
+            Message(f"the card says that the licence of its weights is {own!r:.80}, got ", Argument("licence", given))
+        )
+    return own or str(given)
+
+
+def _certified(opened: OpenedAgent, deadline: Deadline) -> tuple[CertifiedMean | None, str | None]:
+    """The certified mean return of the episodes, or why there is none."""
+    if opened.image:
+        return None, "of images it takes hours: adv-wrappers certify"
+    count, seed = opened.episodes.count, opened.episodes.seed
+    each = max(CERTIFIED_SHARE * deadline.left / count, 0.01)
+    try:
+        found = certify(opened.victim, opened.environment, None, count, seed, budget_s=each, within=opened.budget)
+    except AdvWrappersError as error:
+        return None, _without_folders(str(error))
+    if math.isnan(found.lower):
+        return None, "nothing was searched in the time"
+    return CertifiedMean(found.lower, found.method), None
+
+
+def _write(folder: Path, entry: StandingEntry, player: TrialPlayer, opened: OpenedAgent) -> None:
+    with contextlib.suppress(AdvWrappersError):
+        entry.warnings, entry.versions = list(player.report().warnings), player.report().versions
+    entry.write(folder)
+    write_choices(folder, _choices(entry, opened))
+
+
+def _choices(entry: StandingEntry, opened: OpenedAgent) -> ReportChoices:
+    """What the agent's own page has beside its rows: the certificate, and what was not played."""
+    found, seconds, eps = entry.certificate, entry.left_out_seconds, opened.budget.eps
+    clean = None if entry.clean is None else entry.clean.mean
+    not_tried = [] if found is not None else [f"Nothing is certified: {entry.no_certificate}"]
+    not_tried += [f"{name} does not apply: {why}" for name, why in entry.left_out.items() if name not in seconds]
+    scale = opened.budget.resolve(opened.victim).scale
+    return ReportChoices(
+        scale=scale if isinstance(scale, tuple) else None,
+        reasons=(f"The budget is that of the standing: {entry.budget}.",),
+        certificates=() if found is None else (CertifiedReturn(eps, found.lower, clean, entry.episodes, found.method),),
+        untried=tuple(Untried(name, "did not fit into the time", spent) for name, spent in seconds.items()),
+        harden_by=hardened_by(opened.victim).by,
+        not_tried=tuple(not_tried),
+    )

@@ -1,0 +1,88 @@
+"""The page of a standing: one table of all agents that sorts and filters, in one file that needs no network.
+
+It is in the style of the page of a report, and made by the same means. What a submission says of itself, from its name
+to its claim, is a text of strangers, and escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from adv_wrappers.studies.report.page import Figures, render
+from adv_wrappers.studies.report.sections import MeanWithInterval
+from adv_wrappers.studies.standing.entry import AttackedMean, StandingEntry
+from adv_wrappers.studies.standing.measure import ATTACKS
+from adv_wrappers.studies.standing.table import figure_footnotes, without_certificate
+from adv_wrappers.utils.text import duration
+
+STANDING_PAGE = "standing.html"  # the name of its file
+TITLE = "The standing of agents under attack"
+
+
+def standing_page(
+    entries: Sequence[StandingEntry],
+    pages: Mapping[str, str] = MappingProxyType({}),
+    rules: str | None = None,
+    notes: Sequence[str] = (),
+) -> bytes:
+    """The page of some entries, in their order, which is that of :func:`.ranked`.
+
+    Args:
+        entries: as :func:`.read_entries` reads them.
+        pages: by name of an agent, the address of its own page.
+        rules: the address of a page on how to join.
+        notes: sentences to be said below the table.
+    """
+    environments = dict.fromkeys(entry.env_id for entry in entries)
+    figures = {name: _figures([one for one in entries if one.env_id == name]) for name in environments}
+    return render(
+        "standing.html",
+        title=TITLE,
+        lines=[_line(entry, pages, figures[entry.env_id]) for entry in entries],
+        environments=[*environments],
+        attacks=len(ATTACKS),
+        footnotes=figure_footnotes(entries),
+        reasons=without_certificate(entries),
+        rules=rules,
+        notes=notes,
+    )
+
+
+def _figures(entries: Sequence[StandingEntry]) -> Figures:
+    """How the returns of one environment are written."""
+    shown = [one for entry in entries for one in (entry.clean, entry.strongest and entry.strongest[1]) if one]
+    return Figures(max((abs(one.mean) for one in shown), default=0.0))
+
+
+def _line(entry: StandingEntry, pages: Mapping[str, str], figures: Figures) -> dict[str, Any]:
+    """What the template needs to know of one agent."""
+    worst, seconds, (own, added) = entry.strongest, entry.training_seconds, entry.attacks_played
+    left_out = sum(entry.left_out_seconds.values())
+    return {
+        "name": entry.name,
+        "page": pages.get(entry.name),
+        "environment": entry.env_id,
+        "budget": entry.budget,
+        "episodes": entry.episodes,
+        "figures": figures,
+        "clean": _mean(entry.clean),
+        "noise": _mean(entry.noise),
+        "worst": _mean(worst[1]) if worst else None,
+        "by": worst[0] if worst else "",
+        "played": own,
+        "added": added,
+        "left_out": duration(left_out) if left_out else "",
+        "certified": entry.certificate.lower if entry.certificate else None,
+        "claim": entry.claim,
+        "trained_with": entry.trained_with or "",
+        "training_minutes": None if seconds is None else seconds / 60,
+        "attack_seconds": entry.attack_seconds,
+        "licence": entry.licence,
+        "weights": entry.weights,
+    }
+
+
+def _mean(figures: AttackedMean | None) -> MeanWithInterval | None:
+    return None if figures is None else MeanWithInterval(figures.mean, figures.low, figures.high, figures.caveat)

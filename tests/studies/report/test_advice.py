@@ -1,0 +1,92 @@
+"""Advice can be followed as it stands: its commands name the agent, folders that are free, and their price."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import adv_wrappers as adv
+from adv_wrappers.cli.main import main
+from adv_wrappers.studies.report.advice import NextStep, hardening
+from adv_wrappers.studies.report.sections import read_reports
+
+LAST = "adv-wrappers report CartPole-v1 --victim zoo:cartpole-dqn --out {} --minutes 2"
+
+
+def advised(folder: Path, command: str = "", **choices: Any) -> list[NextStep]:
+    choices = {"harden_by": "radial", "minutes": 2, **choices}
+    (folder / "choices.json").write_text(json.dumps({"command": command, **choices}))
+    (agent,) = read_reports(folder).agents
+    return hardening(agent, 0.125)
+
+
+@pytest.mark.parametrize("out", ["cartpole", "hardened", "hardened-report", "a folder; of mine", "runs/7"])
+def test_folders_are_free_whatever_is_there(folder: Path, tmp_path: Path, out: str, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(out).mkdir(parents=True, exist_ok=True)
+    seen = set[str]()
+    for _ in range(2):
+        train, again, both = (shlex.split(step.command) for step in advised(folder, LAST.format(shlex.quote(out))))
+        agent, report, page = train[-1], again[-1], both[-1]
+        assert not {agent, report, page} & seen and not any(map(os.path.lexists, (agent, report, page)))
+        assert again[again.index("--victim") + 1] == f"card:{agent}" and both[2:4] == [out, report]
+        assert Path(agent).parent == Path(out).parent
+        seen |= {agent, report, page}
+        Path(agent).symlink_to("nothing")
+
+
+def test_the_environment_and_the_file_of_the_agent_are_those_of_the_report(folder: Path) -> None:
+    words = "--env-kwargs '{\"sutton_barto_reward\": true}' --make gymnasium:make --trust --select sample"
+    command = f"adv-wrappers report CartPole-v1 --victim sb3:a.zip --stats 'a b.pkl' {words} --out x --minutes 2"
+    train, again, both = (step.command for step in advised(folder, command))
+    assert f"CartPole-v1 --victim sb3:a.zip --stats 'a b.pkl' {words} --robust radial --eps 0.125" in train
+    assert "--stats" not in again and "--trust" not in again and "sb3" not in again
+    assert "--make gymnasium:make --select sample --victim card:" in again and "--minutes 2" in again
+    assert both.startswith("adv-wrappers report x ") and "--make gymnasium:make --trust" in both
+
+
+def test_its_price_stands_in_the_advice(folder: Path) -> None:
+    (known, *_), (unknown, *_) = (advised(folder, **more) for more in ({"harden_seconds": 0.0024}, {}))
+    assert "1,000,000 steps take about 40 min on this machine" in known.what and "--steps 1000000" in known.command
+    assert "1,000,000 steps, and the command says after the first rollout how long they take" in unknown.what
+
+
+def test_what_was_tried_is_said_and_the_size_is_no_larger_than_it_should_be(folder: Path) -> None:
+    first = advised(folder, tried=["wocar", "sa"], harden_most=0.05)[0]
+    assert "(wocar and sa were tried before)" in first.what and "every error of a smaller size, radial" in first.what
+    assert "(wocar was tried before)" in advised(folder, tried=["wocar", "wocar"])[0].what
+    assert "--eps 0.05 " in first.command and "--eps 0.125 " in advised(folder, harden_most=0.5)[0].command
+
+
+def test_no_command_is_made_of_what_has_no_name(folder: Path) -> None:
+    (agent,) = read_reports(folder).agents
+    played = replace(agent.choices, harden_by="radial", command="adv.report(victim, 'CartPole-v1', out='x')")
+    nameless = replace(agent.report, victim={**agent.report.victim, "ref": None})
+    made = replace(agent.report, env={**agent.report.env, "make": "lambda"})
+    known = replace(agent, choices=played)
+    assert hardening(known, 0.1)
+    assert not hardening(replace(agent, choices=played, report=nameless), 0.1)
+    assert not hardening(replace(agent, choices=replace(played, command=LAST.format("x")), report=made), 0.1)
+    assert not hardening(replace(agent, choices=replace(played, harden_by="")), 0.1)
+
+
+def test_commands_are_commands(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """Each is taken by the command line: the training begins, and the others say what is not there yet."""
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.chdir(tmp_path)
+    train, again, both = (shlex.split(step.command)[1:] for step in advised(folder, LAST.format("cartpole")))
+    train[train.index("--steps") + 1] = "64"
+    small = ["--num-envs", "2", "--checks", "1", "--episodes", "1"]
+    done = CliRunner().invoke(main, [*train, *small])
+    assert done.exit_code == 0, done.output
+    assert adv.load_victim("card:hardened").discrete
+    assert again[again.index("--victim") + 1] == "card:hardened"
+    done = CliRunner().invoke(main, both)
+    assert "hardened-report" in done.output and done.exit_code == 2

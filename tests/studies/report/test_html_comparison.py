@@ -1,0 +1,163 @@
+"""Two reports are compared where that means something, by paired episodes; what cannot be compared is named."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import sqlite3
+
+import pytest
+
+import adv_wrappers as adv
+from adv_wrappers.errors import OutputError, ValueRangeError
+from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.studies.report.charts import eps_text
+from adv_wrappers.studies.report.comparison import _labels, _pair, compare_pages
+from adv_wrappers.studies.report.sections import read_reports
+from adv_wrappers.studies.report.verdict import verdict
+
+SHORT = {"max_episode_steps": 60}
+
+SOME = ["noise:eps=0.2", "noise:eps=0.4", "pgd:eps=0.2"]
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("other")
+    adv.evaluate("zoo:cartpole-radial-dqn", "CartPole-v1", SOME, episodes=3, out=folder)
+    return folder
+
+
+def test_two_agents_are_compared_under_the_attacks_of_both(played, other, tmp_path):
+    text = compare_pages(played, other, tmp_path / "both.html").page.read_text(encoding="utf-8")
+    assert "<title>zoo:cartpole-dqn and zoo:cartpole-radial-dqn in CartPole-v1" in text
+    assert "No eps tells zoo:cartpole-dqn and zoo:cartpole-radial-dqn apart" in text
+    table = text.split('<table class="sortable">')[1].split("</table>")[0]
+    assert table.count("<tr data-kind") == 3  # no attack and two of noise
+    assert "better, worse, not told apart</dt><dd>0, 0, 2</dd>" in text
+    assert "14 of zoo:cartpole-dqn alone" in text and "<li>pgd:<wbr>eps=0.2</li>" in text
+    assert "https:" not in text and "{{" not in text
+
+
+def test_the_sentence_is_about_the_largest_difference_that_is_told_apart(played, folder, tmp_path):
+    with sqlite3.connect(folder / "rows.db") as connection:
+        row = "json_set(row, '$.returns', json('[100, 101, 102]'), '$.mean_return', 101.0)"
+        connection.execute(f"UPDATE cells SET row = {row} WHERE name = 'fgsm:eps=0.05'")
+        connection.execute("UPDATE runs SET about = json_set(about, '$.victim.ref', 'zoo:weaker')")
+    connection.close()
+    text = compare_pages(played, folder, tmp_path / "both.html").page.read_text(encoding="utf-8")
+    found = re.search(
+        r"at eps 0.05 leaves zoo:cartpole-dqn ([0-9.]+) more than zoo:weaker \(([0-9.]+) to .* fewer than 10 episodes",
+        text,
+    )
+    (agent,) = read_reports(played).agents
+    strongest = dict(agent.sweeps[0].strongest)[0.05]
+    assert float(found[1]) == pytest.approx(strongest.row["mean_return"] - 101, abs=0.05) and float(found[2]) > 0
+
+
+def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
+    """The advice was for the eps of the first report's verdict, and the clean return may be its price."""
+    for name in ("before", "after"):
+        shutil.copytree(played, tmp_path / name)
+        (tmp_path / name / "choices.json").write_text(json.dumps({"eps": [0.0, 0.05]}))
+    with contextlib.closing(sqlite3.connect(tmp_path / "after" / "rows.db")) as connection, connection:
+        row = "json_set(row, '$.returns', json('[70, 71, 72]'), '$.mean_return', 71.0)"
+        connection.execute(f"UPDATE cells SET row = {row} WHERE name = 'none'")
+        connection.execute("UPDATE runs SET about = json_set(about, '$.victim.ref', 'zoo:other')")
+    found = compare_pages(tmp_path / "before", tmp_path / "after", tmp_path / "both.html")
+    (agent,) = read_reports(tmp_path / "before").agents
+    figure = verdict(agent).figure
+    left = number_text(figure.value)
+    assert found.sentence.startswith(
+        f"At eps {eps_text(figure.eps)}, that of the verdict on zoo:cartpole-dqn, the strongest attack leaves "
+    )
+    kept = f"{left} of zoo:other and {left} of zoo:cartpole-dqn, which these episodes do not tell apart."
+    assert kept in found.sentence
+    assert found.sentence.endswith("Without an attack the means are 71 of zoo:other and 120.0 of zoo:cartpole-dqn.")
+    assert found.sentence.replace("'", "&#39;") in found.page.read_text(encoding="utf-8")
+
+
+def test_the_same_budget_is_compared_whatever_the_order_of_rows(tmp_path):
+    threats = ["noise:eps=0.1", "noise:eps=0.2", "noise:eps=0.1,norm=l2", "noise:eps=0.2,norm=l2"]
+    for name, order in (("a", threats), ("b", threats[::-1])):
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", order, episodes=2, out=tmp_path / name, env_kwargs=SHORT)
+    text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").page.read_text(encoding="utf-8")
+    description = re.search("two agents under the same attacks[^<]*", text)[0]
+    pairs = re.findall(r"eps [0-9.]+: ([0-9.]+) and ([0-9.]+)", description)
+    assert len(pairs) == 3 and all(one == other for one, other in pairs)
+
+
+def test_the_same_rows_differ_by_nothing(played, tmp_path):
+    text = compare_pages(played, played, tmp_path / "both.html").page.read_text(encoding="utf-8")
+    assert "No eps tells zoo:cartpole-dqn, first and zoo:cartpole-dqn, second apart" in text
+
+
+def test_versions_of_one_agent_are_told_apart_by_what_differs(played):
+    (one,) = read_reports(played).agents
+    (two,) = read_reports(played).agents
+    two.report.victim["fingerprint"] = "0" * 64
+    assert _labels(one, two)[1] == "zoo:cartpole-dqn, weights 00000000"
+    two.report.victim["fingerprint"] = one.report.victim["fingerprint"]
+    two.report.versions["adv_wrappers"] = "9.9"
+    assert _labels(one, two)[1] == "zoo:cartpole-dqn, adv_wrappers 9.9"
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "expected"),
+    [
+        ("CartPole-v0", {}, "the environments CartPole-v1 and CartPole-v0"),
+        ("CartPole-v1", {"env_kwargs": {"sutton_barto_reward": True}}, "sutton_barto_reward"),
+        ("CartPole-v1", {"seed": 1}, "different episodes, 3 episodes of seed 0 and 3 episodes of seed 1"),
+    ],
+)
+def test_what_cannot_be_compared_is_named(played, tmp_path, env, options, expected):
+    adv.evaluate("zoo:cartpole-ppo", env, ["noise:eps=0.2"], out=tmp_path / "rows", **{"episodes": 3, **options})
+    with pytest.raises(ValueRangeError, match=expected):
+        compare_pages(played, tmp_path / "rows", tmp_path / "both.html")
+    assert not (tmp_path / "both.html").exists()
+
+
+def test_the_first_episodes_are_compared_where_one_report_has_more(played, tmp_path):
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", SOME, episodes=2, out=tmp_path)
+    text = compare_pages(tmp_path, played, tmp_path / "both.html").page.read_text(encoding="utf-8")
+    assert "the first 2 episodes" in text and "2 episodes miss an event" in text
+    (two,), (three,) = read_reports(tmp_path).agents, read_reports(played).agents
+    assert two.report.threats[1]["returns"] == three.report.threats[3]["returns"][:2]
+    assert 'data-v="0.0"' in text.split('<table class="sortable">')[1]
+
+
+def test_budgets_in_units_of_each_agent_are_the_same_budget(tmp_path):
+    for name, victim, scale in (("a", "zoo:cartpole-dqn", (1.0, 2.0)), ("b", "zoo:cartpole-ppo", (0.5, 2.0))):
+        numbers = ";".join(f"{unit:g}" for unit in (*scale, 1, 1))
+        single = f"noise:eps=0.1,scale={scale[0]:g};0;0;0"
+        threats = [f"noise:eps=0.1,scale={numbers}", single]
+        adv.evaluate(victim, "CartPole-v1", threats, episodes=2, out=tmp_path / name)
+        choices = {
+            "scale": [*scale, 1, 1],
+            "features": [{"name": name} for name in ("place", "speed", "angle", "turn")],
+        }
+        (tmp_path / name / "choices.json").write_text(json.dumps(choices))
+    text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").page.read_text(encoding="utf-8")
+    assert text.split('<table class="sortable">')[1].split("</table>")[0].count("<tr data-kind") == 3
+    assert "most of all those of place 1 and 0.5;" in text
+
+
+def test_reports_without_a_common_attack_are_an_error(played, tmp_path):
+    adv.evaluate("zoo:cartpole-ppo", "CartPole-v1", ["pgd:eps=0.3"], episodes=3, out=tmp_path / "rows")
+    with pytest.raises(ValueRangeError, match="no attack in common"):
+        compare_pages(played, tmp_path / "rows", tmp_path / "both.html")
+
+
+def test_several_reports_that_could_be_compared_are_an_error(played, tmp_path):
+    for victim in ("zoo:cartpole-ppo", "zoo:cartpole-a2c"):
+        adv.evaluate(victim, "CartPole-v1", ["noise:eps=0.2"], episodes=3, out=tmp_path)
+    with pytest.raises(ValueRangeError, match=r"several reports .*zoo:cartpole-ppo \(seed 0\), zoo:cartpole-a2c"):
+        _pair(read_reports(played), read_reports(tmp_path))
+
+
+def test_a_file_of_somebody_is_not_overwritten(played, tmp_path):
+    (tmp_path / "both.html").write_text("<html>")
+    with pytest.raises(OutputError, match="no page of adv_wrappers"):
+        compare_pages(played, played, tmp_path / "both.html")

@@ -1,0 +1,157 @@
+"""Two reports of other attacks are compared after each was played on both: same episodes, eps and units."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import adv_wrappers as adv
+from adv_wrappers.cli.main import main
+from adv_wrappers.evaluation.beam import beam_search
+from adv_wrappers.studies.report.comparison import Completed, _key, compare_pages, play_missing_rows
+from adv_wrappers.studies.report.sections import read_reports
+
+FIRST, SECOND = "zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"
+SHORT = {"max_episode_steps": 40}
+
+
+def played(folder: Path, victim: str, threats: Sequence[str], scale: Sequence[float] = (), episodes: int = 2) -> Path:
+    units = ";".join(f"{unit:g}" for unit in scale)
+    texts = [threat.replace("SCALE", f"scale={units}") for threat in threats]
+    adv.evaluate(victim, "CartPole-v1", texts, episodes=episodes, out=folder, env_kwargs=SHORT)
+    if scale:
+        (folder / "choices.json").write_text(json.dumps({"scale": list(scale)}))
+    return folder
+
+
+def completed(a: Path, b: Path, out: Path, minutes: float = 1000.0) -> tuple[Completed, list[tuple[str, ...]]]:
+    (first,), (second,) = read_reports(a).agents, read_reports(b).agents
+    found = play_missing_rows((first, second), _key, minutes, out)
+    return found, [tuple(sorted(row.name for row in agent.attacked)) for agent in found.agents]
+
+
+def test_each_is_played_under_what_the_other_was(tmp_path: Path) -> None:
+    flipped, stack = "action-flip:when=every(8)", "noise:eps=0.1 + action-flip:when=every(8)"
+    a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1,when=window(0,9)", "noise:eps=0.2,norm=l2"])
+    b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1", "max-diff:eps=0.2,scale=1;0;0;0", flipped, stack])
+    found, (first, second) = completed(a, b, tmp_path / "rows")
+    assert first == second and len(first) == 6 and flipped in first and stack in first
+    assert found.notes == ("5 rows that one of the two lacked were played on it, eps in the units of the first.",)
+    for agent, victim in zip(found.agents, (FIRST, SECOND), strict=True):
+        own = adv.evaluate(victim, "CartPole-v1", first, episodes=2, env_kwargs=SHORT)
+        assert {row.name: row.row["returns"] for row in agent.attacked} == {
+            row["threat"]: row["returns"] for row in own.threats[1:]
+        }
+
+
+def test_eps_is_counted_in_the_units_of_the_first(tmp_path: Path) -> None:
+    a = played(tmp_path / "a", FIRST, ["noise:eps=0.1,SCALE", "sensor-dropout:rate=0.2"], (1.0, 2.0, 0.5, 0.0))
+    b = played(
+        tmp_path / "b", SECOND, ["noise:eps=0.1,SCALE", "fgsm:eps=0.2,SCALE", "action-flip"], (4.0, 2.0, 1.0, 0.0)
+    )
+    _, (first, second) = completed(a, b, tmp_path / "rows")
+    assert first == second
+    assert {name.partition(":")[0] for name in first} == {"noise", "fgsm", "sensor-dropout", "action-flip"}
+    scales = {name.partition("scale=")[2] for name in first if "scale=" in name}
+    assert scales == {"1.0;2.0;0.5;0.0"} or scales == {"1;2;0.5;0"}, scales
+    text = compare_pages(a, b, tmp_path / "both.html", 1000.0).page.read_text(encoding="utf-8")
+    assert "An eps is a share of the range" not in text and "in the units of the first" in text
+
+
+def test_the_time_is_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
+    b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1", "max-diff:eps=0.2"])
+    found, (first, second) = completed(a, b, tmp_path / "rows", minutes=1e-9)
+    assert len(first) == len(second) == 2 and re.match(
+        "2 rows did not fit into the time, about .* goes on", found.notes[0]
+    )
+    assert completed(a, b, tmp_path / "rows")[1] == [("fgsm:eps=0.1", "max-diff:eps=0.2", "pgd:eps=0.1")] * 2
+    kept = completed(a, b, tmp_path / "rows", minutes=1e-9)[0]
+    assert kept.notes[0].startswith("2 rows that one of the two lacked")
+
+
+def test_a_single_row_is_one_row(tmp_path: Path) -> None:
+    a, b = (
+        played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"]),
+        played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"]),
+    )
+    late = completed(a, b, tmp_path / "rows", minutes=1e-9)[0].notes
+    assert late[0].startswith("1 row did not fit into the time")
+    found = completed(a, b, tmp_path / "rows")[0].notes
+    assert found == ("1 row that one of the two lacked was played on it, eps in the units of the first.",)
+
+
+def changed(folder: Path, to: Path, **report: object) -> Path:
+    shutil.copytree(folder, to)
+    import sqlite3
+
+    with sqlite3.connect(to / "rows.db") as connection:
+        for name, value in report.items():
+            path = "$." + name.replace("_", ".")
+            connection.execute("UPDATE runs SET about = json_set(about, ?, ?)", (path, value))
+    connection.close()
+    return to
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"victim_ref": None}, "has no reference to load it by"),
+        ({"victim_ref": "card:nowhere"}, "nowhere"),
+        ({"victim_fingerprint": "0"}, "holds other weights than those"),
+        ({"env_make": "lambda"}, "the environment CartPole-v1 is made by lambda: give that as --make"),
+        ({"env_id": "os:CartPole-v1"}, "names an environment of a module"),
+    ],
+)
+def test_what_cannot_be_played_again_is_said(about: dict[str, object], why: str, tmp_path: Path) -> None:
+    a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
+    b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"])
+    a, b = (
+        changed(a, tmp_path / "x", **about),
+        changed(b, tmp_path / "y", **{k: v for k, v in about.items() if "env" in k}),
+    )
+    found, (first, second) = completed(a, b, tmp_path / "rows")
+    assert why in found.notes[0] and "pgd:eps=0.1" in first and second == ("fgsm:eps=0.1",)
+
+
+def test_what_is_of_one_agent_alone_is_said(tmp_path: Path) -> None:
+    beam = beam_search(FIRST, "CartPole-v1", 0.1, 2, 0, 4, env_kwargs={"max_episode_steps": 20})
+    assert beam.threat.how.name == "recorded"
+    threats = [beam.threat, f"pgd:eps=0.1,victim={SECOND}", "fgsm:eps=0.1"]
+    adv.evaluate(FIRST, "CartPole-v1", threats, episodes=2, out=tmp_path / "a", env_kwargs=SHORT)
+    b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"])
+    found, (_, second) = completed(tmp_path / "a", b, tmp_path / "rows")
+    assert "what a search found is for its own agent" in found.notes[0] and "aimed at, another agent" in found.notes[0]
+    assert second == ("fgsm:eps=0.1",)
+
+
+def test_the_command_plays_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
+    played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"])
+    done = CliRunner().invoke(main, ["report", "a", "b", "--minutes", "1000"])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert (
+        "<dt>Attacks of both</dt><dd>2</dd>" in text and (tmp_path / "comparison-rows" / "second" / "rows.db").exists()
+    )
+
+
+def test_the_function_that_makes_the_environment_is_given_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make = ["--make", "gymnasium:make", "--env-kwargs", "max_episode_steps=60"]
+    for name, victim, attack in (("a", FIRST, "fgsm:eps=0.1"), ("b", SECOND, "noise:eps=0.1")):
+        words = ["evaluate", "CartPole-v1", "--victim", victim, "--threat", attack, "--episodes", "2", "--out", name]
+        done = CliRunner().invoke(main, [*words, *make])
+        assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(main, ["report", "a", "b", *make[:2], "--minutes", "1000"])
+    assert done.exit_code == 0, done.output
+    assert "<dt>Attacks of both</dt><dd>2</dd>" in (tmp_path / "comparison.html").read_text(encoding="utf-8")

@@ -1,0 +1,269 @@
+"""One file of HTML, which needs no other, from any store; what is wrong is said before anything is overwritten."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from dataclasses import replace
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import matplotlib.pyplot
+import numpy as np
+import pytest
+from PIL import Image
+
+import adv_wrappers as adv
+from adv_wrappers.errors import OutputError, ValueRangeError
+from adv_wrappers.studies.report import charts as charts_module
+from adv_wrappers.studies.report import page as page_module
+from adv_wrappers.studies.report.charts import mean_limits
+from adv_wrappers.studies.report.page import GENERATOR, LARGEST_PAGE, write_page
+from adv_wrappers.studies.report.sections import read_reports
+from adv_wrappers.studies.report.verdict import verdict
+
+pytestmark = pytest.mark.usefixtures("charts")
+
+NASTY = """<script>alert("1")</script> '"&amp; ]]> $x$ --> </svg> id="x" font-family: y; 0.12345 #0a0a01"""
+
+
+class Page(HTMLParser):
+    """Elements, ids and links of a page; unclosed or crossed elements fail."""
+
+    VOID = frozenset({"meta", "img", "input", "wbr", "br", "link"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.ids, self.links, self.open, self.text = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.elements.append((tag, found))
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [value for key, value in attrs if key in ("href", "src", "xlink:href", "action")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def html(played, tmp_path_factory):
+    path = write_page(played, tmp_path_factory.mktemp("page") / "report.html")
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_page_is_one_whole_file(html):
+    page = Page(html)
+    assert len(html.encode()) < 500_000
+    assert len(page.ids) == len(set(page.ids))
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:|//)|@import|url\((?!#)""", html)
+    assert sum(tag == "script" for tag, _ in page.elements) == 1
+    assert "default-src 'none'" in html
+
+
+def test_every_chart_is_text_with_a_title_and_numbers(html):
+    page = Page(html)
+    charts = [found for tag, found in page.elements if tag == "svg"]
+    assert len(charts) == 2 * sum(tag == "figure" for tag, _ in page.elements) >= 12
+    for chart in charts:
+        assert chart["role"] == "img" and set(chart["aria-labelledby"].split()) <= set(page.ids)
+    assert "#0a0a0" not in html  # every colour is one of the style sheet's
+    assert "font-family" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
+    assert html.count("Numbers of this chart") == len(charts) // 2
+
+
+def test_a_mean_return_comes_with_its_interval(html, played):
+    (agent,) = read_reports(played).agents
+    text = " ".join("".join(Page(html).text).replace("\N{MINUS SIGN}", "-").split())
+    row = next(row for row in agent.rows if row.name == "noise:eps=0.4")
+    assert f"{row.row['mean_return']:.1f} {row.row['low']:.1f} to {row.row['high']:.1f}" in text
+    hint = f"{row.row['mean_return']:.4g} ({row.row['low']:.4g} to {row.row['high']:.4g})"
+    assert f"<g><title>noise:eps=0.4: {hint}</title>" in html  # where a pointer rests on its dot
+    assert "too few or too alike for an interval" in text and "95% interval" not in text
+
+
+def test_the_same_rows_give_the_same_page(played, html, tmp_path):
+    assert write_page(played, tmp_path / "again.html").read_text(encoding="utf-8") == html
+
+
+def test_names_of_strangers_are_text(folder, tmp_path):
+    with sqlite3.connect(folder / "rows.db") as connection:
+        row = "json_set(row, '$.threat', ? || json_extract(row, '$.threat'))"
+        connection.execute(f"UPDATE cells SET row = {row} WHERE name != 'none'", (NASTY,))
+        about = "json_set(about, '$.victim.ref', ?, '$.env.id', ?)"
+        connection.execute(f"UPDATE runs SET about = {about}", (NASTY, NASTY))
+    connection.close()
+    chosen = {
+        "features": [{"name": NASTY}] * 4,
+        "unit": NASTY,
+        "reasons": [NASTY],
+        "not_tried": [NASTY],
+        "command": NASTY,
+    }
+    untried = [{"threat": NASTY, "why": NASTY, "command": NASTY}]
+    (folder / "choices.json").write_text(json.dumps({**chosen, "untried": untried}))
+    page = Page(write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert sum(tag == "script" for tag, _ in page.elements) == 1
+    assert not any(key.startswith("on") for _, found in page.elements for key in found)
+    assert "".join(page.text).count(NASTY) > 20
+    charts = [text for text in page.text if text == NASTY[:37].rstrip() + "…"]
+    assert len(charts) > 4
+
+
+def test_words_of_commands_are_not_broken_at_their_hyphens(folder, tmp_path):
+    """A line that ends after a hyphen shows --scale as two words."""
+    untried = {"threat": "apgd", "why": "time", "seconds": 1, "command": "adv-wrappers report --out 'my report'"}
+    (folder / "choices.json").write_text(json.dumps({"untried": [untried]}))
+    text = write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<code><span>adv-wrappers</span> <span>report</span> <span>--out</span> <span>&#39;my</span> <span>" in text
+    assert ".command code span { display: inline-block; max-width: 100%; }" in text
+
+
+def test_what_is_left_reads_in_the_chart_as_in_the_sentence():
+    _, axes = matplotlib.pyplot.subplots()
+    charts_module._mark(axes, 1.0, SimpleNamespace(row={"mean_return": -4.298}), 0.0841)
+    assert axes.texts[-1].get_text() == "\N{MINUS SIGN}4.3 at eps 0.0841"
+    matplotlib.pyplot.close()
+
+
+def test_a_page_of_ours_is_replaced_and_nothing_else(played, tmp_path):
+    out = tmp_path / "report.html"
+    out.write_text("notes of somebody")
+    with pytest.raises(OutputError, match="no page of adv_wrappers"):
+        write_page(played, out)
+    assert out.read_text() == "notes of somebody"
+    out.write_text(f'<!doctype html><meta name="generator" content="{GENERATOR}">')
+    assert write_page(played, out) == out and out.stat().st_size > 50_000
+    with pytest.raises(OutputError, match="expected the name of a file"):
+        write_page(played, tmp_path)
+
+
+def test_a_place_that_cannot_be_written_to_is_an_error(played, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot write"):
+        write_page(played, tmp_path / "file" / "report.html")
+
+
+def test_a_failed_call_leaves_the_old_page(html, tmp_path):
+    out = tmp_path / "report.html"
+    out.write_bytes(before := html.encode())
+    with pytest.raises(ValueRangeError, match="no folder or file"):
+        write_page(tmp_path / "missing", out)
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ("{", "cannot read"),
+        ({"schema": 2}, "another release"),
+        ({"eps": [], "reasons": "why"}, "reasons in .* must be a list"),
+        ({"certificates": [{"eps": "small", "lower": 1}]}, "eps in .* must be a finite number"),
+        ({"film": "../../secret.gif"}, "film in .* must be the name of a file in"),
+        ({"certificates": [{"eps": 0.1}]}, "lower in .* must be a finite number, got None"),
+    ],
+)
+def test_choices_of_another_form_are_an_error(folder, tmp_path, choices, expected):
+    (folder / "choices.json").write_text(choices if isinstance(choices, str) else json.dumps(choices))
+    with pytest.raises(ValueRangeError, match=expected):
+        write_page(folder, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def noise(path, size):
+    pixels = np.random.default_rng(0).integers(0, 256, (size, size, 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def test_pictures_are_left_out_of_a_page_that_would_be_too_large(folder, tmp_path, monkeypatch):
+    drawn = []  # once for all pages, whose rows are the same
+    draw = page_module._charts
+    monkeypatch.setattr(page_module, "_charts", lambda *given: (drawn or drawn.append(draw(*given)) or drawn)[0])
+    out, small, large = tmp_path / "report.html", folder / "small.png", folder / "large.png"
+    noise(small, 40)
+    noise(large, 900)  # 2.4 MB
+    frame = {"title": "fgsm, step 3", "true": "small.png", "shown": "small.png", "difference": "missing.png"}
+
+    def written(**more):
+        (folder / "choices.json").write_text(json.dumps({"frames": [frame], **more}))
+        write_page(folder, out)
+        assert out.stat().st_size < LARGEST_PAGE
+        return out.read_text(encoding="utf-8")
+
+    assert written(film="small.png").count("data:image/png") == 3
+    without_film = written(film="large.png")
+    assert without_film.count("data:image/png") == 2 and "The film is left out" in without_film
+    bare = written(film="small.png", frames=[{**frame, "true": "large.png"}])
+    assert bare.count("data:image/png") == 0 and "The pictures are left out" in bare
+    with small.open("ab") as file:
+        file.truncate(LARGEST_PAGE + 1)  # more than a page by itself
+    assert "The film is left out" in written(film="small.png", frames=[])
+
+
+def test_a_table_that_is_too_long_has_the_lowest_returns(played, html, tmp_path, monkeypatch):
+    monkeypatch.setattr(page_module, "LARGEST_PAGE", len(html.encode()) - 1)
+    monkeypatch.setattr(page_module, "_FEW_ROWS", 4)
+    text = write_page(played, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text.count("<tr data-kind") == 4 and "the 4 lowest returns alone" in text
+    monkeypatch.setattr(page_module, "LARGEST_PAGE", 50_000)
+    with pytest.raises(OutputError, match="too many rows for one page"):
+        write_page(played, tmp_path / "report.html")
+
+
+def test_names_and_budgets_are_explained(html):
+    """What pgd is, and what an eps means where nobody chose it."""
+    text = " ".join(" ".join(Page(html).text).split())
+    assert "What the attacks do" in text and "One step of the full radius." in text
+    assert "Mirror the action in the middle of the action space" in text
+    assert "so at eps 0.2 every number that the agent is shown may be off by 0.2" in text
+    assert 'href="#a0-names">fgsm</a>' in html
+
+
+def test_a_single_eps_is_no_line(tmp_path):
+    """Of one eps there are attacks beside each other, and not a line from no attack to the strongest."""
+    threats = ["noise:eps=0.2", "fgsm:eps=0.2", "fgsm:eps=0.3,norm=l2"]
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
+    (agent,) = read_reports(tmp_path).agents
+    charts = page_module._charts(agent, "a0", (0.0, 1.0), verdict(agent))["sweep"]
+    assert [chart.title.partition(":")[0] for chart in charts] == ["At eps 0.2", "At eps 0.3"]
+    assert [[line[0] for line in chart.table] for chart in charts] == [
+        ["fgsm:eps=0.2", "noise:eps=0.2"], ["fgsm:eps=0.3,norm=l2"],
+    ]  # fmt: skip
+
+
+def test_one_bad_row_stretches_no_other_chart(played):
+    (agent,) = read_reports(played).agents
+    clean = replace(
+        agent.clean, row=agent.clean.row | {"mean_return": 4.5, "low": 4.4, "high": 4.6, "min": 4, "max": 5}
+    )
+    near = replace(clean, row=clean.row | {"mean_return": 4.3, "low": 4.2, "high": 4.4, "min": -70.0})
+    far = replace(clean, row=clean.row | {"mean_return": -18.3, "low": -40.0, "high": 1.0, "min": -70.0})
+    low, high = mean_limits([near], clean)
+    assert 3 < low < 4.2 and 4.6 < high < 5
+    low, high = mean_limits([far], clean)
+    assert -45 < low < -40
+
+
+def test_the_table_of_reports_fits_a_phone(played, tmp_path):
+    both = [adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", "noise:eps=0.1", episodes=1, seed=seed) for seed in (0, 1)]
+    text = write_page(both, tmp_path / "both.html").read_text(encoding="utf-8")
+    head = text[text.index("<thead>") : text.index("</thead>")]
+    assert head.count("<th ") - head.count("less") == 3  # the agent and two returns; the rest stands below the agent
+    assert '<span class="kind narrow">CartPole-v1, seed 0; lowest under noise:<wbr>eps=0.1</span>' in text

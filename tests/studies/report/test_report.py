@@ -1,0 +1,538 @@
+"""A report finds out how an agent breaks: its verdict is right on agents that were made for it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.store import Store
+from adv_wrappers.studies.report import ranges as ranges_module
+from adv_wrappers.studies.report import report as report_module
+from adv_wrappers.studies.report import rows as rows_module
+from adv_wrappers.studies.report import sweep
+from adv_wrappers.studies.report.hardening import hardened_by
+from adv_wrappers.studies.report.report import report
+from adv_wrappers.studies.report.rows import Trial
+from adv_wrappers.utils import deadline
+from adv_wrappers.utils.deadline import OutOfTime
+from tests.studies.report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
+
+MINUTES = 1.0  # never used up: no time passes
+
+
+@pytest.fixture(autouse=True)
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a report plays does not depend on how fast the machine is: counts alone end what would end with its time."""
+    now = deadline.clock()
+    monkeypatch.setattr(deadline, "clock", lambda: now)
+    monkeypatch.setattr(report_module, "certify", functools.partial(report_module.certify, max_nodes=100))
+
+
+@pytest.fixture(autouse=True)
+def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each kind of trial, no search and no training."""
+    short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=8",), "_THOROUGH_POINTS": 1, "_WINDOWS": 2}
+    few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("fgsm", "max-diff")}
+    for name, value in {**short, **few, "_FAULTS": report_module._FAULTS[:1]}.items():
+        monkeypatch.setattr(report_module, name, value)
+    monkeypatch.setattr(sweep, "_CLOSE", 2.0)
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[type, Any]:
+    """By environment, the report of :class:`Plain` there, whose folder is not to be written to."""
+    return {}
+
+
+@pytest.fixture
+def plain_report(
+    reports: dict[type, Any], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> Callable[[type], Any]:
+    """Makes the report of :class:`Plain` in an environment, once for all tests, and a copy of its folder."""
+
+    def made(env: type) -> Any:
+        if env not in reports:
+            reports[env] = found(Plain(), env, tmp_path_factory.mktemp("plain") / "out")
+        shutil.copytree(reports[env].folder, tmp_path / "out")
+        return reports[env]
+
+    return made
+
+
+class Deaf4(torch.nn.Module):
+    """Pushes to the right, whatever CartPole shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+        torch.nn.init.zeros_(self.layer.weight)
+        self.layer.bias.data = torch.tensor([0.0, 1.0])
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.layer(obs)
+
+
+def found(net: Any, env: Any, out: Path, **given: Any) -> Any:
+    return report(victim(net), env, MINUTES, out=out, episodes=5, **given)
+
+
+def test_an_agent_that_ignores_what_it_sees(tmp_path: Path) -> None:
+    made = found(Deaf(), Guess, tmp_path / "out")
+    assert made.verdict.sentence.startswith("Nothing that was tried changes a single action")
+    assert made.choices.halving_eps is None and not any(step.command for step in made.verdict.next)
+
+
+def test_an_agent_that_breaks_below_a_hundredth(plain_report: Callable[[type], Any]) -> None:
+    made = plain_report(Narrow)
+    assert made.verdict.figure.eps < 0.01 and made.choices.halving_eps < 0.01
+    assert made.verdict.feature == "feature 0"
+    assert "feature 0 alone" in made.verdict.sentence
+    why = [text for text in made.verdict.cannot_tell if "train-agent" in text]
+    assert len(why) == 1 and why[0].startswith("No training by train-agent is advised: "), "it has no layers"
+
+
+@pytest.mark.parametrize(
+    ("ref", "by"), [("zoo:cartpole-dqn", "radial"), ("zoo:cartpole-a2c", "wocar"), ("zoo:cartpole-balance-sac", "")]
+)
+def test_the_training_that_a_page_advises_begins_with_the_agent(ref: str, by: str) -> None:
+    pytest.importorskip("stable_baselines3")
+    agent = adv.load_victim(ref)
+    assert hardened_by(agent).by == by
+    small: Any = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
+    if by:
+        adv.train_agent("CartPole-v1", victim=agent, robust=by, eps=0.05, **small)
+    else:
+        with pytest.raises(VictimError, match="to begin from"):
+            adv.train_agent("CartPole-v1", "max-diff", 0.05, victim=agent, **small)
+
+
+def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gradient flips a guess by less than noise does, and is played at smaller eps for that."""
+    monkeypatch.setattr(report_module, "_STRONG", ("fgsm",))
+    monkeypatch.setattr(report_module, "_THOROUGH", ())
+    monkeypatch.setattr(sweep, "_CLOSE", 1.5)
+    told = list[str]()
+    made = found(Plain(), Guess, tmp_path / "out", tell=told.append)
+    left = {row["threat"]: row["mean_return"] for row in made.report.threats}
+    names = [*left]
+    assert any(sentence.startswith("fgsm, ") for sentence in told), "an attack has one name, told and on the page"
+    assert names[2].startswith("fgsm:"), "noise alone is no attack"
+    assert names[1].startswith("noise:") and min(left[name] for name in names if "noise:eps=0.2," in name) > 10
+    assert made.verdict.figure.attack == "fgsm" and made.verdict.figure.eps < 0.2
+    strong = next(i for i, name in enumerate(names) if name.startswith("fgsm"))
+    alone = next(i for i, name in enumerate(names) if name.endswith(";0"))
+    assert strong < alone, "what is strong comes before single features"
+    assert "(noise, fgsm)" in made.verdict.sentence and "rests on 5 episodes" in made.verdict.sentence
+
+
+def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lost all of them, and a report that was short of time called an agent whole that falls to a search."""
+    now = [0.0]
+    monkeypatch.setattr(deadline, "clock", lambda: now[0])
+    monkeypatch.setattr(report_module, "_TOGETHER", 1)
+
+    class Clocked(gym.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            now[0] += 0.01
+            return super().step(action)
+
+    for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
+        monkeypatch.setattr(report_module, name, ())
+    monkeypatch.setattr(report_module, "_SEARCHED", 1)
+    slow = report("zoo:cartpole-ppo", lambda: Clocked(short_cartpole()), MINUTES, out=tmp_path / "out", episodes=6)
+    searched = [row for row in slow.report.threats if "<recorded>" in row["threat"]]
+    cut = [row for row in searched if row["episodes"] < 6]
+    assert cut and all(len(row["returns"]) == row["episodes"] for row in cut)
+    [clean] = [row for row in slow.report.threats if row["threat"] == "none"]
+    for row in cut:
+        assert row["regret"] == pytest.approx(np.mean(clean["returns"][: row["episodes"]]) - row["mean_return"])
+    assert f"on {cut[0]['episodes']} of 6 episodes" in slow.page.read_text()
+    assert now[0] < 70
+
+
+def short_cartpole() -> Any:
+    return gym.make("CartPole-v1", max_episode_steps=40)
+
+
+@pytest.mark.slow
+def test_whole_episodes_are_searched_before_weak_attacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of PPO loses nothing to noise and gradients where a search over whole episodes takes half."""
+    for name in ("_SEARCHED", "_CERTIFICATES"):
+        monkeypatch.setattr(report_module, name, 1)
+    for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
+        monkeypatch.setattr(report_module, name, ())
+    made = report("zoo:cartpole-ppo", short_cartpole, MINUTES, out=tmp_path / "out", episodes=1)
+    figure = made.verdict.figure
+    assert figure is not None and figure.attack == "episode search" and figure.eps is not None
+    left = {
+        row["threat"]: row["mean_return"] for row in made.report.threats if row["threat"].startswith("fgsm:eps=0.2,")
+    }
+    assert figure.eps < 0.4 and figure.value <= 25 and min(left.values()) == 40
+    assert "(episode search)" in made.verdict.sentence
+
+
+def test_minutes_count_from_when_the_program_began(tmp_path: Path) -> None:
+    made = found(Plain(), Guess, tmp_path / "out", began=time.monotonic() - 600)
+    assert [row["threat"] for row in made.report.threats] == ["none"] and made.page.exists()
+    assert made.choices.seconds is not None and made.choices.seconds > 600
+
+
+class Loaded(Narrow):
+    """Guesses count for nothing where it carries more than its own weight."""
+
+    physical_parameters = {"mass": "m", "stiffness": "k"}  # noqa: RUF012
+    m = k = 2.0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *rest = super().step(action)
+        return obs, reward if self.m <= 2.0 else 0.0, *rest  # type: ignore[return-value]
+
+
+def test_an_agent_that_breaks_under_a_load(tmp_path: Path, plain_report: Callable[[type], Any]) -> None:
+    """Each kind of parameter that has factors is made smaller and larger; an environment without any says so."""
+    made = found(Plain(), Loaded, tmp_path / "loaded")
+    with Store(tmp_path / "loaded" / "rows.db") as store:
+        rows = {row["threat"]: row["mean_return"] for _, row in store.rows()}
+    assert rows["fixed-dynamics:values=1.3,at=mass"] == 0.0 < rows["fixed-dynamics:values=0.7,at=mass"]
+    assert not any("stiffness" in text for text in rows)
+    assert made.verdict.dynamics is not None and made.verdict.dynamics.startswith("mass times 1.3")
+    left = plain_report(Narrow)
+    assert left.verdict.dynamics is None
+    assert any("Its body and its world were left as they are" in text for text in left.choices.not_tried)
+    assert any("adv-wrappers certify as --least-reward" in text for text in left.choices.not_tried)
+
+
+VECTOR, GOAL = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
+IMAGE, ROOM = spaces.Box(0, 255, (12, 12, 1), np.uint8), spaces.Discrete(3)
+
+
+@pytest.mark.parametrize(
+    ("space", "at"),
+    [
+        (ROOM, ()),
+        pytest.param(spaces.MultiDiscrete([3, 2]), (), marks=pytest.mark.slow),
+        pytest.param(spaces.MultiBinary(2), (), marks=pytest.mark.slow),
+        (spaces.Box(-1, 1, (), np.float32), ()),
+        pytest.param(spaces.Box(0, 9, (2,), np.int64), (), marks=pytest.mark.slow),
+        pytest.param(spaces.Dict(goal=GOAL, observation=VECTOR), ("goal", "observation"), marks=pytest.mark.slow),
+        (spaces.Dict(image=IMAGE, room=ROOM, vector=VECTOR), ("vector",)),
+        (spaces.Tuple([ROOM, spaces.Dict(a=GOAL, flag=spaces.Box(0, 1, (1,), bool))]), ("1/a",)),
+    ],
+    ids=["discrete", "multidiscrete", "multibinary", "scalar", "integers", "goals", "mixed", "tuple"],
+)
+def test_observations_of_every_space(
+    space: Any, at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, charts: None
+) -> None:
+    """There is a page, and what was attacked of the observation stands beside every row."""
+    for name in ("_FAULTS", "_CHANNEL"):
+        monkeypatch.setattr(report_module, name, ("observation-delay:steps=1",))
+    monkeypatch.setattr(report_module, "_RATES", (0.5,))
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=2, tell=None)
+    assert made.choices.at == at and len(made.report.threats) > 4
+    page = made.page.read_text()
+    assert ("all features" in page) == (not at and isinstance(space, spaces.Box))
+    assert all(f"all of {', '.join(keys)}" in page for keys in [at] if keys)
+    if isinstance(space, spaces.Dict) and "image" in space.spaces:
+        said = str([row["threat"] for row in made.report.threats])
+        assert all(text in said for text in ("at=image", "at=vector", "at=room", "rotation:"))
+    if "Tuple" in str(space):
+        assert any("bool" in sentence for sentence in made.choices.not_tried)
+
+
+def test_an_environment_that_does_not_repeat_is_said_on_the_page(tmp_path: Path) -> None:
+    class Unseeded(Guess):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset()
+
+    made = report(victim(Plain()), Unseeded, 0.1, out=tmp_path / "out", episodes=2, tell=None)
+    assert made.choices.reasons[0].startswith("The environment does not repeat")
+
+
+def test_episodes_of_a_single_step(tmp_path: Path) -> None:
+    """Blackjack, and contextual bandits: there is no second step whose time tells the price of a row."""
+
+    class Bandit(Guess):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            obs, reward, *_ = super().step(action)
+            return obs, reward, True, False, {}
+
+    made = found(Plain(), Bandit, tmp_path / "out")
+    assert made.verdict.figure.value < made.verdict.figure.of
+
+
+def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is silent of an image would call the agent whole that never saw an attacked one."""
+
+    def over(self: Any, part: Any) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(report_module._Sections, "_sweep_part", over)
+    monkeypatch.setattr(report_module._Sections, "_changes_of_images", lambda self: None)
+    space = spaces.Dict(image=IMAGE, vector=VECTOR)
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
+    assert "Nothing was tried on image: the time was over before." in made.verdict.cannot_tell
+
+
+def test_parts_that_an_unfinished_page_does_not_know_of_yet(tmp_path: Path) -> None:
+    """Pages are written while a report is made, before every part has had its turn."""
+    space, pages, again = spaces.Dict(image=IMAGE, vector=VECTOR), list[str](), tmp_path / "again"
+
+    def read(sentence: str) -> None:
+        if sentence == "errors of image alone, from small to large":
+            pages.append((tmp_path / "out" / "report.html").read_text())
+
+    given: dict[str, Any] = {"episodes": 1, "tell": read}
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", **given)
+    assert "Nothing was tried on image: the report is still being made." in pages[0]
+    assert not any("image: the" in sentence for sentence in made.verdict.cannot_tell)
+
+    def interrupt(sentence: str) -> None:
+        if sentence == "errors of image alone, from small to large":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        report(agent_for(space), lambda: showing(space), MINUTES, out=again, episodes=1, tell=interrupt)
+    assert "Nothing was tried on image: the report was interrupted before." in (again / "report.html").read_text()
+
+
+def test_parts_that_no_attack_fits_are_named_with_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = report_module.TrialPlayer.fits
+
+    def fits_no_image(self: Any, text: str, budget: Any, at: Any = None) -> str | None:
+        return "it is an image" if at == "image" else fits(self, text, budget, at)
+
+    monkeypatch.setattr(report_module.TrialPlayer, "fits", fits_no_image)
+    space = spaces.Dict(image=IMAGE, vector=VECTOR)
+    made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
+    assert "Nothing was tried on image: it is an image" in made.verdict.cannot_tell
+    assert not any("the time was over" in sentence for sentence in made.verdict.cannot_tell)
+
+
+def test_no_adversary_is_trained_where_there_is_one_environment_alone() -> None:
+    sections: Any = SimpleNamespace(focus=0.1, num_envs=1, ranges=SimpleNamespace(seconds=0.0), not_tried=[])
+    report_module._Sections._train(sections)
+    assert sections.not_tried == ["No adversary is trained: that takes more than one environment at a time."]
+
+
+def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step takes a tenth of a second, and the next checkpoint is far away."""
+    pytest.importorskip("stable_baselines3")
+    now = [0.0]
+    monkeypatch.setattr(deadline, "clock", lambda: now[0])
+
+    class Slow(Guess):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            now[0] += 0.1
+            return super().step(action)
+
+    agent = victim(Plain())
+    folder = report_module.ReportFolder(tmp_path, agent, adv.Environment.of(Slow, agent), 0)
+    rows = SimpleNamespace(episodes=Episodes(1, 0))
+    sections: Any = SimpleNamespace(
+        environment=adv.Environment.of(Slow, agent), victim=agent, rows=rows, folder=folder, num_envs=2
+    )
+    with pytest.raises(OutOfTime):
+        report_module._Sections._trained(sections, "pa-ad", 10_000, 0, adv.Linf(0.1), deadline.Deadline(5.0))
+    assert 5.0 <= now[0] < 20.0
+
+
+class Slow(Guess):
+    """Each step takes a second."""
+
+    now = 0.0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        Slow.now += 1.0
+        return super().step(action)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> type[Slow]:
+    """The environment, by whose steps alone time passes."""
+    monkeypatch.setattr(Slow, "now", 0.0)
+    monkeypatch.setattr(deadline, "clock", lambda: Slow.now)
+    monkeypatch.setattr(ranges_module, "time", SimpleNamespace(perf_counter=lambda: Slow.now))
+    timer = functools.partial(rows_module.StepTimer, clock=lambda: Slow.now)
+    monkeypatch.setattr(rows_module, "StepTimer", timer)
+    return Slow
+
+
+def test_the_time_is_over_before_the_end_of_an_episode(slow: type[Slow], tmp_path: Path) -> None:
+    """Its twenty steps take longer than the time for all, which is held nevertheless."""
+    words = r"12 seconds were over .* not over after 6 steps of about 1 s\. Give more time.*minutes=.*max_episode_steps"
+    with pytest.raises(ValueRangeError, match=words):
+        report(victim(Plain()), slow, 0.2, out=tmp_path / "out", tell=None)
+    assert slow.now < 12
+
+
+def test_a_slow_environment_has_fewer_episodes(slow: type[Slow], tmp_path: Path) -> None:
+    """Three episodes of twenty seconds would take too much of four minutes, in which attacks are to be played."""
+    made = report(victim(Plain()), slow, 4, out=tmp_path / "out", tell=None)
+    assert made.choices.episodes == 2 and "rests on 2 episodes alone" in made.verdict.sentence
+    assert slow.now < 4 * 60 + 5
+
+
+def test_the_time_is_over_before_the_episodes_that_were_asked_for(slow: type[Slow], tmp_path: Path) -> None:
+    with pytest.raises(ValueRangeError, match="an episode takes about 20 s here, and the report is of 20"):
+        report(victim(Plain()), slow, 1.0, out=tmp_path / "out", episodes=20, tell=None)
+    assert slow.now < 70
+
+
+def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
+    """Gradients lead nowhere; noise and queries do, and the warnings say so."""
+    made = found(Masked(), Guess, tmp_path / "out")
+    assert made.verdict.figure.value < 0.7 * made.verdict.figure.of
+    assert any("gradient" in warning for warning in made.report.warnings)
+
+
+def test_a_certified_agent(tmp_path: Path) -> None:
+    """The agent answers the same whatever it sees, which is proved where saved states can be searched."""
+    steady = adv.load_victim("zoo:cartpole-dqn")
+    net = Deaf4()
+    agent = adv.from_module(net, steady.observation_space, steady.action_space, "logits")
+    made = report(agent, "CartPole-v1", MINUTES, out=tmp_path / "out", episodes=3)
+    assert made.verdict.figure.certified_eps is not None
+    assert "proved" in made.verdict.sentence
+
+
+def test_another_call_goes_on_and_is_never_weaker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_report: Callable[[type], Any]
+) -> None:
+    first = plain_report(Guess)
+    monkeypatch.setattr(report_module, "_QUICK", ("noise", "max-diff"))
+    again = report(victim(Plain()), Guess, MINUTES, out=tmp_path / "out")
+    assert again.choices.episodes == 5, "rows are of the episodes of the first call"
+    before = {row["threat"]: row["mean_return"] for row in first.report.threats}
+    after = {row["threat"]: row["mean_return"] for row in again.report.threats}
+    assert min(after.values()) <= min(before.values()) and len(after) > len(before)
+
+
+def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, attacks in (("_QUICK", ()), ("_STRONG", ("max-diff",)), ("_THOROUGH", ())):
+        monkeypatch.setattr(report_module, name, attacks)
+    first = found(Plain(), Guess, tmp_path / "out")
+
+    def over(self: Any) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(report_module._Sections, "_strongest_first", over)
+    again = found(Plain(), Guess, tmp_path / "out")
+    assert again.verdict.figure.value == first.verdict.figure.value
+    assert again.verdict.figure.eps == first.verdict.figure.eps
+    assert again.choices.halving_eps == first.choices.halving_eps and again.choices.eps == first.choices.eps
+    before, after = ({row["threat"] for row in one.report.threats} for one in (first, again))
+    assert before == after
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["threats"][-1]["threat"] in before
+    assert not {one.threat for one in again.choices.untried} & {"max-diff", "noise"}
+
+
+def test_another_call_counts_eps_in_the_ranges_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was seen in fewer episodes has other ranges, in which no row would be found again."""
+    for name in ("_QUICK", "_STRONG", "_THOROUGH"):
+        monkeypatch.setattr(report_module, name, ())
+    first = found(Plain(), Guess, tmp_path / "out")
+    ranges = report_module.observed_ranges
+
+    def fewer(victim: Any, environment: Any, seeds: Any, *given: Any) -> Any:
+        return ranges(victim, environment, seeds[:1], *given)
+
+    monkeypatch.setattr(report_module, "observed_ranges", fewer)
+    again = found(Plain(), Guess, tmp_path / "out")
+    assert again.choices.scale == first.choices.scale
+
+
+def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -> None:
+    """Its constructor: more instances than there are licences for."""
+    pytest.importorskip("stable_baselines3")
+
+    class Licensed(Guess):
+        made = 0
+
+        def __init__(self) -> None:
+            Licensed.made += 1
+            if Licensed.made > 3:
+                raise RuntimeError("no licence is left")
+            super().__init__()
+
+    agent = victim(Plain())
+    environment = adv.Environment.of(Licensed, agent)
+    folder = report_module.ReportFolder(tmp_path, agent, environment, 0)
+    sections = report_module._Sections(
+        agent, environment, folder, 1e5, time.monotonic(), 1, 1, None, None, lambda _: None
+    )
+    sections.ranges = SimpleNamespace(seconds=0.0, scale=None)  # type: ignore[assignment]
+    sections._player = SimpleNamespace(  # type: ignore[assignment]
+        episodes=Episodes(1, 0), clean={"mean_return": 20.0}, close=lambda: None
+    )
+    sections._swept = [Trial("noise", 0.1, {"mean_return": 5.0})]
+    sections._train()
+    [said] = sections.not_tried
+    assert said.startswith(
+        "No adversary (pa-ad) was trained to the end: cannot make 32 environments side by side: no licence is left"
+    )
+
+
+def test_the_folder_of_another_agent_is_left_alone(tmp_path: Path, plain_report: Callable[[type], Any]) -> None:
+    plain_report(Guess)
+    kept = (tmp_path / "out" / "choices.json").read_bytes()
+    with pytest.raises(ValueRangeError, match="holds the report of"):
+        found(Deaf(), Guess, tmp_path / "out")
+    with pytest.raises(ValueRangeError, match="holds the report of"):
+        found(Plain(), Guess, tmp_path / "out", seed=1)
+    assert (tmp_path / "out" / "choices.json").read_bytes() == kept
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueRangeError, match="is not empty and holds no report"):
+        found(Plain(), Guess, tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"minutes": 0}, ValueRangeError, "minutes"),
+        ({"minutes": float("nan")}, ValueRangeError, "minutes"),
+        ({"episodes": 0}, ValueRangeError, "episodes"),
+        ({"env": "MountainCar-v0"}, VictimError, "observation"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_made(
+    given: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        report(victim(Plain()), **{"env": Guess, "minutes": MINUTES, "out": tmp_path / "out", **given})
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_report_has_its_page(tmp_path: Path) -> None:
+    """Whatever ends it, the page says what is known, and the same call goes on."""
+    told = list[str]()
+
+    def interrupt(sentence: str) -> None:
+        told.append(sentence)
+        if sentence == "actions":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        found(Plain(), Guess, tmp_path / "out", tell=interrupt)
+    kept = json.loads((tmp_path / "out" / "choices.json").read_text())
+    assert not kept["finished"] and kept["eps"][1:] and (tmp_path / "out" / "report.html").exists()
+    assert found(Plain(), Guess, tmp_path / "out").choices.finished

@@ -1,0 +1,297 @@
+"""Rows go into the section of what they vary, whatever wrote them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers.errors import StoreError, ValueRangeError
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.statistics import caveat, summary
+from adv_wrappers.studies import Plan, Store, run
+from adv_wrappers.studies.report.choices import ReportChoices
+from adv_wrappers.studies.report.page import page_of
+from adv_wrappers.studies.report.sections import StoredReports, paired_difference, read_reports, sorted_report
+from tests.studies.report.planted import agent_for, showing
+
+pytestmark = pytest.mark.usefixtures("charts")
+
+ROOM = spaces.Discrete(3)
+
+
+@pytest.fixture(scope="module")
+def agent(played):
+    (only,) = read_reports(played).agents
+    return only
+
+
+def names(curves):
+    return {curve.attack: [row.name for row in curve.rows] for curve in curves}
+
+
+def test_every_row_is_in_one_section(agent):
+    assert [row.kind for row in agent.rows] == (
+        ["clean"] + ["sweep"] * 5 + ["feature"] * 3 + ["moment"] * 2 + ["few"] * 3 + ["action"] + ["other"] * 2
+    )
+    parts = [*agent.sweeps[0].curves, *agent.sweeps[1].curves, *agent.features, *agent.moments, *agent.few]
+    shown = sum(len(curve.rows) for curve in parts) + len(agent.actions + agent.daylight + agent.other)
+    assert shown == len(agent.attacked)
+
+
+def test_a_sweep_has_one_budget_and_its_curves_go_over_eps(agent):
+    linf, l2 = agent.sweeps
+    assert linf.budget == "every feature may move by eps, in its own unit" and "Euclidean" in l2.budget
+    assert names(linf.curves) == {
+        "fgsm": ["fgsm:eps=0.05", "fgsm:eps=0.2"],
+        "noise": ["noise:eps=0.2", "noise:eps=0.4"],
+    }
+    assert names(l2.curves) == {"fgsm": ["fgsm:eps=0.3,norm=l2"]}
+
+
+def test_the_strongest_attack_never_gets_weaker_with_eps(agent):
+    strongest = agent.sweeps[0].strongest
+    means = [row.row["mean_return"] for _, row in strongest]
+    assert [eps for eps, _ in strongest] == [0.0, 0.05, 0.2, 0.4]
+    assert means == sorted(means, reverse=True) and strongest[0][1].kind == "clean"
+    assert strongest[3][1].name == "fgsm:eps=0.2"  # noise at 0.4 takes less
+
+
+def test_what_a_section_varies_is_left_out_of_the_name(agent):
+    assert names(agent.features) == {
+        "fgsm": ["fgsm:eps=0.2,scale=1;0;0;0", "fgsm:eps=0.2,scale=0;0;1;0", "fgsm:eps=0.4,scale=0;0;1;0"]
+    }
+    assert {row.features for row in agent.features[0].rows} == {(0,), (2,)}
+    assert [row.window for row in agent.moments[0].rows] == [(0, 20), (20, 40)]
+    assert {curve.attack: [row.count for row in curve.rows] for curve in agent.few} == {
+        "fgsm:eps=0.4": [3, 9],
+        "fgsm:eps=0.4,when=strategic(0.1)": [3],
+    }
+
+
+def test_a_scale_of_all_usable_features_is_the_whole_budget(tmp_path):
+    threats = ["noise:eps=0.1,scale=1;2;0;1", "noise:eps=0.1,scale=0;2;0;0"]  # the third never changes
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=1, out=tmp_path)
+    (agent,) = read_reports(tmp_path).agents
+    assert [row.kind for row in agent.attacked] == ["sweep", "feature"]
+
+
+def test_differences_are_of_paired_episodes():
+    found = paired_difference([1.0, 2.0, 3.0], [3.0, 4.0, 5.0])
+    assert (found.mean, found.low, found.high) == (-2.0, -2.0, -2.0) and found.caveat
+
+
+def test_a_store_of_a_plan_has_a_report_a_seed_and_a_victim(tmp_path):
+    victims = ["zoo:cartpole-dqn", "zoo:cartpole-ppo"]
+    plan = Plan.of(victims=victims, threats=["noise:eps=0.1"], seeds=[0, 1], episodes=1)
+    with Store(tmp_path / "plan.db") as store:
+        run(plan, store)
+    found = read_reports(tmp_path / "plan.db")
+    assert {(one.victim, one.report.seed) for one in found.agents} == {(v, s) for v in victims for s in (0, 1)}
+
+
+def test_a_folder_of_a_suite_has_the_fresh_episodes_beside_the_others(played, tmp_path):
+    for part in ("evaluation", "fresh"):
+        shutil.copytree(played, tmp_path / part)
+    found = read_reports(tmp_path)
+    assert found.path == tmp_path
+    assert [one.episodes for one in found.agents] == ["seed 0", "seed 0, fresh episodes"]
+
+
+def test_an_attack_on_a_key_is_none_on_all_features(tmp_path):
+    space = spaces.Dict(goal=spaces.Box(-1, 1, (2,)), image=spaces.Box(0, 255, (3, 3, 1), np.uint8), room=ROOM)
+    threats = [
+        "noise:eps=0.1,at=goal", "noise:eps=0.2,at=goal", "noise:eps=0.2,scale=0;1,at=goal", "noise:eps=8,at=image",
+        "noise:norm=valid,at=room", "noise:eps=1,norm=l0,at=room,when=bernoulli(0.5)",
+        "stuck-sensor:features=1,at=goal",
+    ]  # fmt: skip
+    adv.evaluate(agent_for(space), lambda: showing(space), threats, episodes=1, out=tmp_path)
+    (agent,) = read_reports(tmp_path).agents
+    assert [(row.kind, row.keys) for row in agent.attacked] == [
+        ("sweep", ("goal",)), ("sweep", ("goal",)), ("feature", ("goal",)), ("sweep", ("image",)),
+        ("entries", ("room",)), ("entries", ("room",)), ("fault", ("goal",)),
+    ]  # fmt: skip
+    assert [sweep.budget.partition(" may")[0] for sweep in agent.sweeps] == [
+        "every feature of goal", "every feature of image",
+    ]  # fmt: skip
+    labels = [row.label for row in agent.attacked]
+    assert labels[2].endswith("on feature 1 of goal") and labels[6] == "stuck-sensor on feature 1 of goal"
+    assert labels[4:6] == ["noise, any value of room", "noise, 1 entry of room at 50% of steps"]
+    chosen = sorted_report(agent.report, ReportChoices(at=("goal",), played=True))
+    assert [row.label for row in chosen.attacked[:4]] == [
+        "noise:eps=0.1", "noise:eps=0.2", "noise:eps=0.2 on feature 1 of goal", "noise:eps=8,at=image",
+    ]  # fmt: skip
+    page = page_of(read_reports(tmp_path), "page").decode()
+    assert "all features" not in page and "all of goal" in page and "all of image" in page
+
+
+def row(threat, mean, layers, **more):
+    returns = [mean - 1.0, mean, mean + 1.0]
+    return {
+        "threat": threat, **summary(returns), "caveat": caveat(returns), "returns": returns,
+        "layers": layers, "transfer": False, "best_of": 1, "episodes": 3, "distances": {}, "attacked_fraction": 1.0,
+        "action_change": None, **more,
+    }  # fmt: skip
+
+
+def layer(how="noise", within=None, when=None, on="observation"):
+    return {"type": "threat", "on": on, "how": {"type": how}, "within": within, "when": when}
+
+
+def dynamics(values, at, when=None, how="fixed-dynamics"):
+    made = layer(how, {"type": "valid"}, when, "dynamics")
+    return {**made, "how": {"type": how, "values": values}, "at": at}
+
+
+def linf(eps, **more):
+    return {"type": "linf", "eps": eps, **more}
+
+
+def made(*rows, **more):
+    """A report of rows that nothing played."""
+    about = {
+        "versions": {"adv_wrappers": "0"}, "seed": 0, "episode_seeds": (1, 2, 3), "git": None, "device": "cpu",
+        "victim": {"ref": None, "fingerprint": "ab" * 32, "select": "mode"}, "env": {"id": "Some-v0", "kwargs": {}},
+        "episodes": 3, "num_envs": 3, "warnings": (),
+    }  # fmt: skip
+    return Report(**{**about, "threats": (row("none", -5.0, []), *rows), **more})
+
+
+NEWEST = {"type": "newest", "within": linf(0.1), "axis": 0}
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (row("brightness", -6.0, [layer("brightness", {"type": "valid"})]), "daylight"),
+        (row("noise:eps=0.1,newest=true", -6.0, [layer(within=NEWEST)]), "sweep"),
+        (row("action-noise:eps=0.1", -6.0, [layer("action-noise", linf(0.1), on="action")]), "action"),
+        (row("fixed-dynamics:values=2,at=mass", -6.0, [dynamics(2.0, "mass")]), "dynamics"),
+        (row("noise:eps=2,norm=l0", -6.0, [layer(within={"type": "l0", "k": 2})]), "entries"),
+        (row("<mine>:eps=0.1", -6.0, [None]), "other"),
+        (row("a kind of another release", -6.0, [{"type": "threat", "on": "observation"}]), "other"),
+        (row("noise", -6.0, [layer(within=linf(0.1), when={"type": "bernoulli", "p": 0.5})]), "other"),
+        (row("noise", -6.0, [layer(within=linf(0.1), when={"type": "always"})]), "sweep"),
+    ],
+)
+def test_the_kind_of_a_row(found, kind):
+    (attacked,) = sorted_report(made(found)).attacked
+    assert attacked.kind == kind
+
+
+def test_a_long_scale_is_left_out_of_labels_unless_they_would_be_the_same():
+    rows = [
+        row("noise:eps=0.1,scale=1;2", -6.0, [layer(within=linf(0.1, scale=[1, 2]))]),
+        row("noise:eps=0.1,scale=0;2", -6.0, [layer(within=linf(0.1, scale=[0, 2]))]),
+        row("noise:eps=0.2,scale=1;2", -6.0, [layer(within=linf(0.2, scale=[1, 2]))]),
+        row("noise:eps=0.2,scale=3;4", -6.0, [layer(within=linf(0.2, scale=[3, 4]))]),
+        row("noise:eps=0.3", -6.0, [layer(within=linf(0.3))], best_of=4, transfer=True),
+    ]
+    labels = [one.label for one in sorted_report(made(*rows)).rows]
+    assert labels == [
+        "no attack",
+        "noise:eps=0.1",
+        "noise:eps=0.1 on feature 1",
+        "noise:eps=0.2,scale=1;2",
+        "noise:eps=0.2,scale=3;4",
+        "noise:eps=0.3 (best of 4) (transfer)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "label"),
+    [
+        (dynamics(1.5, "mass"), "mass times 1.5"),
+        (dynamics(0.5, ["mass.torso", "friction"]), "mass.torso and friction times 0.5"),
+        (dynamics(20.0, "force.foot"), "its text"),
+        (dynamics([1.5, 2.0], "mass"), "its text"),
+        (dynamics(1.5, "mass", {"type": "every", "k": 2}), "its text"),
+        (dynamics(1.5, "mass", how="dynamics-noise"), "its text"),
+    ],
+)
+def test_a_factor_of_the_dynamics_is_said_in_words(found, label):
+    (attacked,) = sorted_report(made(row("its text", -6.0, [found]))).attacked
+    assert attacked.label == label
+
+
+def test_a_run_without_an_attack_names_the_threats_of_its_environment():
+    name = "none (on an environment already perturbed by noise:eps=0.1)"
+    report = made()
+    for threat, expected in (("none", "no attack"), (name, name)):
+        (clean,) = sorted_report(replace(report, threats=({**report.threats[0], "threat": threat},))).rows
+        assert (clean.kind, clean.label) == ("clean", expected)
+
+
+def test_a_report_of_anything_can_be_drawn():
+    """Returns below zero, thirty features, distances, odd letters, an attack and an agent without a name."""
+    features = [linf(0.1, scale=[float(i == j) for j in range(30)]) for i in range(30)]
+    rows = [
+        *(row(f"noise:eps=0.1,scale={i}", -6.0 - i, [layer(within=within)]) for i, within in enumerate(features)),
+        row("brightness", -9.0, [layer("brightness", {"type": "valid"})], distances={"ssim": 0.9, "psnr": None}),
+        row("jpeg", -5.0, [layer("jpeg", {"type": "valid"})], distances={"ssim": 0.8, "psnr": None}, action_change=0.2),
+        row("<mine>", -4.0, [None]),
+        row("\N{CJK UNIFIED IDEOGRAPH-653B}\a\n$x$", -4.0, [None]),
+    ]
+    agent = sorted_report(made(*rows))
+    stored = StoredReports(Path("rows.db"), (agent,), ("lost:eps=1",), {"broken": "ValueError: no"})
+    text = page_of(stored, "report.html").decode()
+    assert "agent abababababab" in text and "Impact against ssim" in text and "Impact against psnr" not in text
+    assert "6 features that hurt least" in text
+    assert "compare them with: lost:eps=1." in text and "they failed: broken (ValueError: no)." in text
+    assert "No single command plays this again" in text
+    bare = page_of(StoredReports(Path("rows.db"), (sorted_report(made()),), (), {}), "bare.html").decode()
+    assert "No attack was played." in bare
+
+
+def test_rows_without_a_run_without_an_attack_are_named(folder):
+    with sqlite3.connect(folder / "rows.db") as connection:
+        connection.execute("UPDATE runs SET about = json_set(about, '$.device', 'cuda')")
+        connection.execute("INSERT INTO runs SELECT 'other', json_set(about, '$.device', 'cpu') FROM runs")
+        connection.execute("UPDATE cells SET run = 'other' WHERE name = 'noise:eps=0.4'")
+    connection.close()
+    found = read_reports(folder)
+    assert found.left_out == ("noise:eps=0.4",) and len(found.agents[0].rows) == 16
+
+
+def test_what_holds_no_rows_is_an_error(tmp_path, folder):
+    with pytest.raises(ValueRangeError, match="no folder or file"):
+        read_reports(tmp_path / "missing")
+    assert not (tmp_path / "missing").exists()
+    with pytest.raises(ValueRangeError, match=r"holds no rows\.db"):
+        read_reports(tmp_path)
+    (tmp_path / "text.db").write_text("not a database, but long enough to be looked at as one" * 10)
+    with pytest.raises(StoreError, match="no store"):
+        read_reports(tmp_path / "text.db")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreError, match="is empty"):
+        read_reports(tmp_path / "empty.db")
+    Store(tmp_path / "new.db").close()
+    with pytest.raises(ValueRangeError, match="no rows yet"):
+        read_reports(tmp_path / "new.db")
+    connection = sqlite3.connect(folder / "rows.db")
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(StoreError, match="newer release"):
+        read_reports(folder)
+
+
+def test_choices_are_those_beside_the_rows_of_a_folder(folder):
+    (folder / "choices.json").write_text(json.dumps({"schema": 1, "unit": "in grey levels"}))
+    assert read_reports(folder).agents[0].choices.unit == "in grey levels"
+    assert not read_reports((folder / "rows.db").rename(folder / "another.db")).agents[0].choices.played
+
+
+def test_choices_go_to_the_report_that_they_name(folder):
+    adv.evaluate("zoo:cartpole-ppo", "CartPole-v1", ["noise:eps=0.1"], episodes=1, out=folder)
+    small = min(read_reports(folder).agents, key=lambda agent: len(agent.rows)).report
+    about = {"victim": small.victim, "env": small.env, "seed": small.seed}
+    for identity, expected in ((about, ["zoo:cartpole-ppo"]), (None, ["zoo:cartpole-dqn"]), ({"seed": 7}, [])):
+        (folder / "choices.json").write_text(json.dumps({"identity": identity}))
+        assert [agent.victim for agent in read_reports(folder).agents if agent.choices.played] == expected

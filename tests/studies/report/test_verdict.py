@@ -1,0 +1,182 @@
+"""The verdict says in words what the rows hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.studies.report.sections import read_reports, sorted_report
+from adv_wrappers.studies.report.verdict import Verdict, verdict
+from tests.studies.report.planted import GUESSES, agent_for, showing
+
+NAMES = ("cart position", "cart velocity", "pole angle", "pole angular velocity")
+
+
+def said(folder: Path, **choices: Any) -> Verdict:
+    if choices:
+        (folder / "choices.json").write_text(json.dumps(choices))
+    (agent,) = read_reports(folder).agents
+    return verdict(agent)
+
+
+def test_rows_alone_have_a_verdict(folder: Path) -> None:
+    found = said(folder)
+    assert found.sentence.startswith("An error of eps 0.2 in all features takes") or "eps 0.2" in found.sentence
+    assert found.figure is not None and found.figure.eps == 0.2 and found.figure.of == 120
+    assert found.figure.low <= found.figure.value <= found.figure.high
+    assert "Nothing is certified" in found.cannot_tell[0]
+    assert [step.command.split()[:2] for step in found.next] == [["adv-wrappers", "report"]]
+
+
+@pytest.mark.parametrize("threats", [["noise:eps=0.01", "noise:eps=0.02"], []], ids=["beside a sweep", "alone"])
+def test_the_headline_of_rows_at_hand_hides_nothing(threats: list[str], tmp_path: Path) -> None:
+    """A sweep that takes next to nothing is no headline where a stuck sensor takes all."""
+    threats = [*threats, "stuck-sensor:features=2", "action-flip:when=every(50)"]
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
+    found = said(tmp_path)
+    assert found.figure is not None and found.figure.attack == "stuck-sensor" and found.figure.value < 60
+    assert found.sentence.startswith("stuck-sensor on feature 2 takes")
+    if threats[:-2]:  # a report's own verdict is of its eps, and names the rest
+        found = said(tmp_path, unit="of the range of each feature", identity=None)
+        assert found.figure is not None and found.figure.eps == 0.02
+        assert "Less is left by stuck-sensor on feature 2" in found.sentence
+
+
+def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> None:
+    ranges = [{"name": name, "low": -0.1, "high": 0.1, "std": 0.05} for name in NAMES]
+    certificates = [{"eps": 0.01, "lower": 500, "clean": 500}, {"eps": 0.02, "lower": 460, "clean": 500}]
+    choices = {"features": ranges, "certificates": certificates, "not_tried": ["apgd does not apply"]}
+    found = said(folder, **choices, harden_by="radial")
+    assert "of each feature's range" in found.sentence and "proved that nothing up to 1%" in found.sentence
+    assert found.figure is not None and found.figure.certified_eps == 0.01
+    assert found.feature in NAMES and found.cannot_tell[-1] == "apgd does not apply"
+    assert any(step.command.startswith("adv-wrappers train-agent CartPole-v1") for step in found.next)
+    assert any(f"sensor of {found.feature}" in step.what for step in found.next)
+
+
+@pytest.mark.parametrize(
+    ("by", "words"), [("radial", "--robust radial"), ("wocar", "--robust wocar"), ("max-diff", "--adversary max-diff")]
+)
+def test_the_next_step_is_a_training_that_can_begin_with_the_agent(folder: Path, by: str, words: str) -> None:
+    first = said(folder, harden_by=by).next[0]
+    assert words in first.command and first.command.endswith("--out hardened") and by in first.what
+    assert not any(step.command for step in said(folder, harden_by="").next)
+
+
+def test_what_one_feature_takes_of_a_negative_return(folder: Path) -> None:
+    (agent,) = read_reports(folder).agents
+    lowered = {row.row["threat"]: {**row.row, "mean_return": row.row["mean_return"] - 200} for row in agent.rows}
+    curves = tuple(
+        replace(curve, rows=tuple(replace(row, row=lowered[row.row["threat"]]) for row in curve.rows))
+        for curve in agent.features
+    )
+    sweeps = tuple(
+        replace(
+            sweep,
+            clean=replace(sweep.clean, row=lowered[sweep.clean.row["threat"]]),
+            curves=tuple(
+                replace(curve, rows=tuple(replace(row, row=lowered[row.row["threat"]]) for row in curve.rows))
+                for curve in sweep.curves
+            ),
+        )
+        for sweep in agent.sweeps
+    )
+    rows = tuple(replace(row, row=lowered[row.row["threat"]]) for row in agent.rows)
+    report = replace(agent.report, minimum={"kind": "unknown", "value": None})
+    sentence = verdict(replace(agent, report=report, rows=rows, features=curves, sweeps=sweeps)).sentence
+    assert " alone takes " in sentence and " from a mean return of -80 (" in sentence
+
+
+def test_a_verdict_on_noise_alone_says_so(tmp_path: Path) -> None:
+    """An agent withstands far more noise than errors that are aimed at it."""
+    for threats, alone in ((["noise:eps=0.1", "noise:eps=0.2"], True), (["noise:eps=0.1", "fgsm:eps=0.1"], False)):
+        folder = tmp_path / str(alone)
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=folder)
+        for attack in ("max-diff", "noise"):
+            untried = [{"threat": attack, "why": "the sweep of eps", "seconds": 9.0}]
+            assert ("There was time for noise alone" in said(folder, untried=untried).sentence) == alone
+        assert "noise alone" not in said(folder, untried=[]).sentence, "no other attack fits the agent"
+
+
+def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
+    """An interval of what is taken that holds zero says nothing of other episodes; of too few there is none."""
+    (agent,) = read_reports(folder).agents
+    for high, caveat, is_named in ((-1.0, None, True), (1.0, None, False), (1.0, "few", True)):
+        curves = tuple(
+            replace(
+                curve,
+                rows=tuple(replace(row, change=replace(row.change, high=high, caveat=caveat)) for row in curve.rows),
+            )
+            for curve in agent.features
+        )
+        assert (verdict(replace(agent, features=curves)).feature is not None) == is_named
+
+
+def test_a_training_of_another_name_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueRangeError, match=r"harden_by in .* must be one of"):
+        said(folder, harden_by="radial; rm -r x")
+
+
+def test_the_sentence_says_how_few_episodes_it_rests_on_and_what_was_played(folder: Path) -> None:
+    import sqlite3
+
+    assert said(folder).sentence.endswith(" All of this rests on 3 episodes alone.")
+    with sqlite3.connect(folder / "rows.db") as connection:
+        connection.execute("DELETE FROM cells WHERE name NOT IN ('none', 'fgsm:eps=0.05', 'noise:eps=0.2')")
+    connection.close()
+    assert "(fgsm)" in said(folder).sentence or "(noise)" in said(folder).sentence
+
+
+def test_only_what_was_played_at_an_eps_is_said_to_take_nothing_there(tmp_path: Path) -> None:
+    """An attack of a tenth of the size says nothing of the size that the sentence names."""
+    threats = ["noise:eps=0.01", "fgsm:eps=0.001"]
+    adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
+    assert "up to eps 0.01 (noise)." in said(tmp_path).sentence
+
+
+def test_other_dynamics_are_untried_unless_they_were_tried(tmp_path: Path) -> None:
+    threats = ["noise:eps=0.01", "fixed-dynamics:values=1.3,at=length"]
+    for name, played, words in (
+        ("a", threats[:1], "Other dynamics and other"),
+        ("b", threats, "Body and world change"),
+    ):
+        adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", played, episodes=1, out=tmp_path / name)
+        (text,) = [one for one in said(tmp_path / name).cannot_tell if "other players" in one or "and other" in one]
+        assert words in text and text.endswith("players are not tried.")
+        assert ("Other dynamics" in text) == (name == "a")
+
+
+def test_without_an_attack_there_is_little_to_say(folder: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(folder / "rows.db") as connection:
+        connection.execute("DELETE FROM cells WHERE name != 'none'")
+    connection.close()
+    found = said(folder)
+    assert found.figure is None and found.sentence.endswith("No attack was played.")
+
+
+ROOM = spaces.Discrete(3)
+
+
+def test_an_agent_that_earns_the_least_there_is_says_so() -> None:
+    """Nothing can be taken from it, which is no sign of robustness."""
+    idle = adv.from_module(lambda obs: torch.eye(2)[0].expand(len(obs), 2), ROOM, GUESSES, "logits")
+    for agent, least in ((idle, True), (agent_for(ROOM), False)):
+        made = adv.evaluate(agent, lambda: showing(ROOM), ["noise:norm=valid"], episodes=2, minimum=0)
+        assert ("the least there is" in verdict(sorted_report(made)).sentence) == least
+
+
+def test_few_steps_of_other_values_are_named_in_words(tmp_path: Path) -> None:
+    threats = ["noise:norm=valid,when=atmost(2)", "noise:norm=valid,when=window(0,2)"]
+    adv.evaluate(agent_for(ROOM), lambda: showing(ROOM), threats, episodes=1, out=tmp_path)
+    (agent,) = read_reports(tmp_path).agents
+    assert [row.label for row in agent.attacked] == ["noise in at most 2 steps", "noise in steps 0 to 1"]

@@ -1,0 +1,759 @@
+"""The standard suite: what applies, what is scored, what is kept, and going on after an interruption."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import sys
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import adv_wrappers as adv
+from adv_wrappers.environments.environment import Environment
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.evaluation.applicable_attacks import BEAM, untrained_threat, why_no_beam
+from adv_wrappers.evaluation.beam import beam_search
+from adv_wrappers.evaluation.store import Store
+from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, SuiteReport, run_suite, standard
+from adv_wrappers.studies.suite.runner import _check_no_less, _with_advice, fresh_seed
+from adv_wrappers.studies.suite.suites import entry_named
+from adv_wrappers.training.critic import check_critic_settings
+from adv_wrappers.training.folder import read_record
+from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
+from tests.evaluation.masked import saturated, straight_through
+from tests.training.test_one_critic import Toy, toy_victim
+
+pytest.importorskip("stable_baselines3")
+
+ATTACKS = [entry.name for entry in SUITES["standard"]]
+BRIEF = {"checks": 2, "episodes": 3, "n_steps": 32, "batch_size": 64, "n_epochs": 2}
+QUICK: dict[str, Any] = {"episodes": 4, "steps": 256, "num_envs": 4, "training": BRIEF}
+FRESH = " on fresh episodes"
+CRITICS = [{"steps": 64, "num_envs": 2}, {"steps": 64, "num_envs": 2, "successor": "shuffled"}]
+
+
+def briefly() -> gym.Env:
+    """CartPole that ends after 15 steps: the search over episodes takes as long as they are."""
+    return make_short("CartPole-v1", 15)
+
+
+class Seeded(gym.Wrapper):
+    """CartPole that ends after 20 steps, and writes down the seeds that it is reset with."""
+
+    seeds: list[int] = []  # noqa: RUF012 - shared by all that are made
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=20))
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            Seeded.seeds.append(int(seed))
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    """A suite on CartPole of a few steps, and its folder."""
+    out = tmp_path_factory.mktemp("suites") / "one"
+    return standard("zoo:cartpole-a2c", briefly, 0.05, out=out, **QUICK), out
+
+
+def test_what_applies_is_scored_and_what_does_not_is_listed(suite):
+    report, _ = suite
+    untrained = ("noise", "min-best", "pgd", "apgd", "multi-targeted", "momentum", "max-diff", "strong-max-diff")
+    assert report.attacks == (*untrained, "beam", "sa-rl", "pa-ad")
+    instead = "use min-best or max-diff, or min-value"
+    assert report.left_out == {
+        "min-q": f"min-q needs Q-values, and this victim has none: {instead}",
+        "robust-sarsa": "robust-sarsa is for continuous actions, this victim acts in Discrete(2)",
+        "model-based": "it needs a model of the environment: dynamics=",
+    }
+    assert {*report.attacks, *report.left_out} == {*ATTACKS}
+    clean, *rows = report.report.threats
+    assert report.clean is clean and clean["threat"] == "none"
+    assert all(len(row["returns"]) == 4 and (row["linf"] or 0) <= 0.05 + 1e-6 for row in rows)
+    assert report.settings["budget"] == "eps=0.05" and report.settings["within"] == {"type": "linf", "eps": 0.05}
+
+
+def test_the_worst_case_and_the_shares(suite):
+    report, _ = suite
+    means = {row["threat"]: row["mean_return"] for row in report.report.threats[1:]}
+    assert report.chosen["mean_return"] == min(means.values()) == means[report.worst["threat"]]
+    assert sum(report.shares.values()) == pytest.approx(1) and {*report.shares} == {*report.attacks}
+    assert report.worst_per_episode["mean_return"] <= report.chosen["mean_return"]
+
+
+def test_how_figures_came_about(suite):
+    report, out = suite
+    kept = "one training of 256 steps, best of 2 checkpoints, chosen by mean return over 3 other episodes"
+    assert report.protocol["sa-rl"] == report.protocol["pa-ad"] == kept and len(read_record(out / "pa-ad")) == 2
+    assert {report.protocol[name] for name in ("noise", "pgd", "strong-max-diff")} == {"one setting, one run"}
+    assert {*report.protocol} == {*report.attacks}
+
+
+def test_the_same_episodes_as_an_evaluation_plays(suite):
+    report, out = suite
+    threats = ["max-diff:eps=0.05", "max-diff:restarts=6,keep=best,noise=0,eps=0.05", f"learned:card={out / 'pa-ad'}"]
+    rows = adv.evaluate("zoo:cartpole-a2c", briefly, threats, episodes=4, num_envs=4).threats
+    mine = {row["threat"]: row["returns"] for row in report.report.threats}
+    assert [row["returns"] for row in rows] == [mine[name] for name in ("none", "max-diff", "strong-max-diff", "pa-ad")]
+
+
+def test_the_worst_case_is_that_of_other_episodes(suite):
+    report, out = suite
+    name = report.chosen["threat"]
+    how = f"learned:card={out / name}" if name in ("sa-rl", "pa-ad") else None
+    if how is None and name == BEAM:
+        how = beam_search("zoo:cartpole-a2c", briefly, 0.05, 4, fresh_seed(0)).threat
+    elif how is None:
+        how = untrained_threat(name, adv.Linf(0.05))
+    rows = adv.evaluate("zoo:cartpole-a2c", briefly, [how], episodes=4, seed=fresh_seed(0), num_envs=4).threats
+    assert [row["returns"] for row in rows] == [row["returns"] for row in report.fresh.threats]
+    assert report.fresh.threats[1]["threat"] == report.worst["threat"] == name
+    assert not {*report.fresh.episode_seeds} & {*report.report.episode_seeds}
+    assert report.fresh.episode_seeds == tuple(np.random.SeedSequence(fresh_seed(0)).generate_state(4))
+
+
+class Lottery(gym.Env):
+    """One step, and a reward of its own for each of two actions, both drawn from the same distribution."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.rewards = 500 * self.np_random.normal(size=2)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), float(self.rewards[int(action)]), True, False, {}
+
+
+def test_the_worst_case_of_attacks_that_take_nothing_is_nothing():
+    net = torch.nn.Linear(2, 2, bias=False)
+    victim = adv.from_module(net, Lottery.observation_space, Lottery.action_space, "logits")
+    reports = [standard(victim, Lottery, 1.0, attacks=("noise", "pgd"), episodes=25, seed=seed) for seed in range(16)]
+    deviation = 500 / (16 * 25) ** 0.5
+    assert abs(np.mean([report.worst["mean_return"] for report in reports])) < 2 * deviation
+    assert np.mean([report.chosen["mean_return"] for report in reports]) < -2 * deviation  # the lowest of two
+
+
+def test_further_episodes_choose_between_attacks_that_are_not_told_apart(tmp_path):
+    net = torch.nn.Linear(2, 2, bias=False)
+    victim = adv.from_module(net, Lottery.observation_space, Lottery.action_space, "logits")
+    names, received = ("noise", "pgd", "max-diff"), list[tuple[str, int, int]]()
+    how: dict[str, Any] = {"attacks": names, "episodes": 8, "num_envs": 4, "out": tmp_path}
+
+    def stop(*at):
+        received.append(at)
+        if at == ("scoring pgd on further episodes", 4, 8):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        standard(victim, Lottery, 1.0, progress=stop, **how)
+    assert not (tmp_path / "report.json").exists()
+    received.clear()
+    report = standard(victim, Lottery, 1.0, progress=lambda *at: received.append(at), **how)
+    assert report.tie_break is not None
+    played = [what for what, done, _ in received if done == 4]
+    chosen = report.chosen["threat"]
+    assert played == [
+        *(f"scoring {name} on further episodes" for name in ("pgd", "max-diff")),
+        *(f"scoring {name}{FRESH}" for name in ("none", chosen)),
+    ]
+    parts = (report.report, report.tie_break, report.fresh)
+    assert len({seed for part in parts for seed in part.episode_seeds}) == 24
+    assert report.tie_break.episode_seeds == tuple(np.random.SeedSequence(fresh_seed(0, 2)).generate_state(8))
+    both = {
+        row["threat"]: row["returns"] + report.tie_break.threats[i]["returns"]
+        for i, row in enumerate(report.report.threats)
+    }
+    assert [*both] == ["none", *names] and chosen == min(names, key=lambda name: np.mean(both[name]))
+    assert chosen == report.worst["threat"] and SuiteReport.from_json(tmp_path / "report.json") == report
+    assert adv.Report.from_json(tmp_path / "tie_break" / "report.json") == report.tie_break
+
+
+def test_everything_is_kept_and_a_finished_suite_is_read(suite):
+    report, out = suite
+    assert {path.name for path in out.iterdir()} == {
+        "beam",
+        "evaluation",
+        "fresh",
+        "pa-ad",
+        "sa-rl",
+        "report.json",
+        "suite.json",
+        *(["tie_break"] if report.tie_break is not None else []),
+    }
+    assert len(adv.Report.from_json(out / "evaluation" / "report.json").threats) == 12
+    received = []
+    again = standard("zoo:cartpole-a2c", briefly, 0.05, out=out, progress=lambda *at: received.append(at), **QUICK)
+    assert again == report and received == []
+
+
+class Stopped(Exception):
+    """What ends a suite from outside."""
+
+
+def test_an_interrupted_suite_goes_on(suite, tmp_path):
+    received: list[tuple[str, int, int]] = []
+    how: dict[str, Any] = {"out": tmp_path, "attacks": ("noise", "max-diff", "sa-rl", "pa-ad"), **QUICK}
+
+    def stop(*at):
+        received.append(at)
+        if at[:2] == ("pa-ad", 128):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        standard("zoo:cartpole-a2c", briefly, 0.05, progress=stop, **how)
+    before = read_record(tmp_path / "sa-rl"), read_record(tmp_path / "pa-ad")
+    assert [len(record) for record in before] == [2, 1] and not (tmp_path / "report.json").exists()
+    received.clear()
+    report = standard("zoo:cartpole-a2c", briefly, 0.05, progress=lambda *at: received.append(at), **how)
+    trained = [at for at in received if not at[0].startswith("scoring")]
+    assert trained == [("sa-rl", 0, 256), ("sa-rl", 256, 256), *(("pa-ad", done, 256) for done in (0, 256, 256))]
+    assert read_record(tmp_path / "sa-rl") == before[0] and read_record(tmp_path / "pa-ad")[:1] == before[1]
+    assert report.protocol.items() <= suite[0].protocol.items()
+    mine, others = ({row["threat"]: row["returns"] for row in r.report.threats} for r in (report, suite[0]))
+    assert len(mine) == 5 and {**mine, "pa-ad": None}.items() <= {**others, "pa-ad": None}.items()
+    names = [what for what, done, _ in received if done == 0 and what.startswith("scoring")]
+    last = (f"scoring {name}{FRESH}" for name in ("none", report.worst["threat"]))
+    assert names == ["scoring none", *(f"scoring {name}" for name in report.attacks), *last]
+
+
+def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
+    how: dict[str, Any] = {"out": tmp_path, "episodes": 2, "env_kwargs": {"max_episode_steps": 40}}
+    first = standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), **how)
+    assert first.left_out["pa-ad"] == "not asked for"
+    more = standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("min-q", "noise"), **how)
+    assert more.attacks == ("noise", "min-q") and SuiteReport.from_json(tmp_path / "report.json") == more
+    with pytest.raises(ValueRangeError, match=r"holds another suite, with within\.eps 0\.05 and not 0\.1"):
+        standard("zoo:cartpole-dqn", "CartPole-v1", 0.1, attacks=("noise",), **how)
+    with pytest.raises(ValueRangeError, match=r"another suite, with environment\.make 'missing'|environment"):
+        standard(
+            "zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), make=make_short, **{**how, "env_kwargs": None}
+        )
+    with pytest.raises(ValueRangeError, match="holds another suite, with victim"):
+        standard("zoo:cartpole-ppo", "CartPole-v1", 0.05, attacks=("noise",), **how)
+    (tmp_path / "suite.json").write_text("[")
+    with pytest.raises(ValueRangeError, match="cannot use the folder"):
+        standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), **how)
+
+
+def scored(received):
+    """Names of the attacks that episodes were played under: of the others only a start and an end are told.
+
+    But for the fresh episodes, which are played last.
+    """
+    names = [
+        what.removeprefix("scoring ") for what, *_ in received if what.startswith("scoring ") and FRESH not in what
+    ]
+    return [name for name in dict.fromkeys(names) if names.count(name) > 2]
+
+
+def untimed(report):
+    def without(part):
+        return replace(part, threats=tuple({**row, "ms_per_step": None} for row in part.threats))
+
+    return replace(report, report=without(report.report), fresh=without(report.fresh))
+
+
+def test_one_more_attack_is_all_that_is_scored(tmp_path):
+    received: list[tuple[str, int, int]] = []
+    how: dict[str, Any] = {"episodes": 4, "num_envs": 2, "progress": lambda *at: received.append(at)}
+    few, all_ = ("noise", "max-diff"), ("noise", "pgd", "max-diff")
+    first = standard("zoo:cartpole-dqn", short, 0.05, attacks=few, out=tmp_path, **how)
+    assert scored(received) == ["none", *few]
+    received.clear()
+    more = standard("zoo:cartpole-dqn", short, 0.05, attacks=all_, out=tmp_path, **how)
+    assert scored(received) == ["pgd"] and first.report.threats == tuple(more.report.threats[i] for i in (0, 1, 3))
+    received.clear()
+    assert untimed(more) == untimed(standard("zoo:cartpole-dqn", short, 0.05, attacks=all_, **how))
+    assert scored(received) == ["none", *all_]
+
+
+def test_rows_outlive_every_interruption(tmp_path):
+    received: list[tuple[str, int, int]] = []
+    at = ["momentum"]
+
+    def stop(what, done, whole):
+        received.append((what, done, whole))
+        if what == f"scoring {at[0]}" and done:
+            raise Stopped
+
+    def rows():
+        return adv.Report.from_json(tmp_path / "evaluation" / "report.json").threats
+
+    names = ("noise", "pgd", "momentum")
+    how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "attacks": names, "out": tmp_path, "progress": stop}
+    with pytest.raises(Stopped):
+        standard("zoo:cartpole-dqn", short, 0.05, **how)
+    kept = rows()
+    assert len(kept) == 3
+    for at[0] in ("momentum", "none"):  # and again at the first
+        with pytest.raises(Stopped):
+            standard("zoo:cartpole-dqn", short, 0.05, **how)
+        assert rows()[: len(kept)] == kept
+    with pytest.raises(Stopped):  # less than what is not finished
+        at[0] = "noise"
+        standard("zoo:cartpole-dqn", short, 0.05, **{**how, "episodes": 2})
+    at[0] = "nothing"
+    received.clear()
+    report = standard("zoo:cartpole-dqn", short, 0.05, **how)
+    assert scored(received) == ["momentum"] and [row["ms_per_step"] for row in report.report.threats[:3]] == [
+        row["ms_per_step"] for row in kept
+    ]
+    with Store(tmp_path / "evaluation" / "rows.db") as store:  # those of two episodes are kept beside
+        assert sorted(about["episodes"] for about, _ in store.rows()) == [2, 6, 6, 6, 6]
+
+
+def test_fresh_episodes_are_kept_and_played_again_for_another_worst_case_only(tmp_path):
+    received: list[tuple[str, int, int]] = []
+
+    def stop(what, done, whole):
+        received.append((what, done, whole))
+        if what == f"scoring noise{FRESH}" and 0 < done < whole:
+            raise Stopped
+
+    def played():
+        names = [what.removesuffix(FRESH) for what, *_ in received if FRESH in what]
+        return [name.removeprefix("scoring ") for name in dict.fromkeys(names) if names.count(name) > 2]
+
+    how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "out": tmp_path}
+    with pytest.raises(Stopped):
+        standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), progress=stop, **how)
+    received.clear()
+    how["progress"] = lambda *at: received.append(at)
+    first = standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), **how)
+    assert played() == ["noise"] and not scored(received)
+    (tmp_path / "report.json").write_text(
+        json.dumps({key: value for key, value in first.to_dict().items() if key not in ("fresh", "chosen")})
+    )  # as an older release wrote it
+    received.clear()
+    assert standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), **how) == first and not played()
+    received.clear()
+    more = standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise", "pgd"), **how)
+    assert played() == ["pgd"] and more.worst["threat"] == "pgd" and more.fresh.threats[0] == first.fresh.threats[0]
+    assert adv.Report.from_json(tmp_path / "fresh" / "report.json") == more.fresh
+    assert SuiteReport.from_json(tmp_path / "report.json") == more
+
+
+def test_a_longer_training_is_scored_again_and_nothing_else(tmp_path):
+    how: dict[str, Any] = {"attacks": ("noise", "sa-rl"), "out": tmp_path}
+    first = standard(toy_victim(), Toy, 1.0, **{**how, **QUICK, "steps": 128}).report.threats
+    second = standard(toy_victim(), Toy, 1.0, **how, **QUICK).report.threats
+    assert second[:2] == first[:2] and second[2]["mean_return"] < first[2]["mean_return"]
+    with Store(tmp_path / "evaluation" / "rows.db") as store:
+        kept = [row["returns"] for _, row in store.rows()]
+    assert kept == [row["returns"] for row in (*second, first[2])]
+
+
+def test_a_finished_suite_is_not_replaced_by_less(tmp_path):
+    how: dict[str, Any] = {"out": tmp_path, "episodes": 6, "attacks": ("noise", "pgd")}
+    standard("zoo:cartpole-dqn", short, 0.05, **how)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+    for less in ({"attacks": ["noise"]}, {"episodes": 2}, {"attacks": ["noise", "min-q"], "episodes": 9}):
+        with pytest.raises(ValueRangeError, match="holds the finished suite of noise, pgd over 6 episodes: ask"):
+            standard("zoo:cartpole-dqn", short, 0.05, **{**how, **less})
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+    assert standard("zoo:cartpole-dqn", short, 0.05, **how, steps=1).settings["steps"] == 1  # of no training
+    with pytest.raises(ValueRangeError, match="over 4 episodes and 256 steps of training: ask for no less"):
+        found = {"attacks": ["sa-rl"], "episodes": 4, "steps": 256}
+        _check_no_less(tmp_path, found, {**found, "steps": 255})
+
+
+def test_trainings_and_choices_share_no_episode_with_the_score():
+    Seeded.seeds.clear()
+    phase: dict[str, list[int]] = {}
+
+    def tell(what, done, whole):
+        if done == 0:
+            phase[what] = [*Seeded.seeds]
+
+    report = standard(
+        balancing(), Seeded, 0.3, attacks=("noise", "pa-ad"), progress=tell, **{**QUICK, "seed": 5, "episodes": 3}
+    )
+    scored, fresh = len(phase["scoring none"]), len(phase["scoring none on fresh episodes"])
+    before, theirs, own = (
+        {*part} for part in (Seeded.seeds[:scored], Seeded.seeds[scored:fresh], Seeded.seeds[fresh:])
+    )
+    assert len(before) >= 4 + 3 and not before & (theirs | own) and not theirs & own
+    assert theirs == {*report.report.episode_seeds} and own == {*report.fresh.episode_seeds}
+    assert len(theirs) == len(own) == 3
+
+
+def test_continuous_actions_and_a_scan_of_critics(tmp_path):
+    victim = toy_victim()
+    report = standard(
+        victim, Toy, 1.0, critics=CRITICS, out=tmp_path, attacks=("noise", "min-best", "robust-sarsa"), **QUICK
+    )
+    assert report.attacks == ("noise", "robust-sarsa") and "use max-diff" in report.left_out["min-best"]
+    assert report.protocol["robust-sarsa"].startswith("best of 2 critics, chosen by mean return over 20 other episodes")
+    assert len(list((tmp_path / "robust-sarsa").glob("*/weights.safetensors"))) == 2
+    assert report.settings["critics"] == CRITICS
+
+
+def test_both_forms_of_pa_ad_against_continuous_actions(tmp_path):
+    report = standard(toy_victim(), Toy, 1.0, out=tmp_path, attacks=("pa-ad",), **QUICK)
+    assert report.protocol["pa-ad"].startswith("two trainings (direction and target) of 256 steps each")
+    left = {f: min(c["mean_return"] for c in read_record(tmp_path / "pa-ad" / f)) for f in ("direction", "target")}
+    best = min(left, key=left.__getitem__)
+    mine = adv.threat("learned", toy_victim(), card=str(tmp_path / "pa-ad" / best))
+    again = adv.evaluate(toy_victim(), Toy, [mine], episodes=4, num_envs=4)
+    assert again.threats[1]["returns"] == report.report.threats[1]["returns"]
+
+
+def test_a_critic_that_the_victim_brings_is_taken():
+    victim = toy_victim(robust_sarsa=lambda obs, act: act[:, 0] * obs[:, 0])
+    report = standard(victim, Toy, 1.0, critics=[], attacks=("noise", "robust-sarsa"), episodes=20)
+    assert report.protocol["robust-sarsa"] == "one run, through the critic of the victim's card"
+    assert report.worst["threat"] == "robust-sarsa" and report.warnings == ()
+
+
+class Still(gym.Env):
+    """Spaces, and nothing to play."""
+
+    def __init__(self, seen, acted) -> None:
+        self.observation_space, self.action_space = seen, acted
+
+
+def why_excluded(name, victim, budget, seen, acted):
+    setting = AttackSetting(victim, lambda: Still(seen, acted), budget, train=True)
+    return entry_named(name).applies(setting)
+
+
+def test_images_leave_sa_rl_out():
+    seen, acted = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(2)
+    victim = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, acted, "q")
+    budget = adv.Linf(2.0)
+    assert "4 x 84 x 84 numbers a step" in str(why_excluded("sa-rl", victim, budget, seen, acted))
+    assert why_excluded("pa-ad", victim, budget, seen, acted) is None
+    names = ("pgd", "strong-max-diff", "apgd", "multi-targeted")
+    found = [why_excluded(name, victim, budget, seen, acted) for name in names]
+    assert found == [None, None, *2 * ["on images it takes too long: evaluate it by itself"]]
+    assert why_no_beam(victim, Environment(Film), budget) == "on images it takes too long: evaluate it by itself"
+    moves = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    driver = adv.from_module(lambda x: x.flatten(1)[:, :2], seen, moves, "mean")
+    assert "one dimension" in str(why_excluded("robust-sarsa", driver, budget, seen, moves))
+    film = Film()
+    reason = why_excluded("pa-ad", watcher(film), budget, film.observation_space, film.action_space)
+    assert "stacks of frames" in str(reason)
+
+
+class Windy(gym.Wrapper):
+    """CartPole in which a random number is drawn at every step."""
+
+    def step(self, action):
+        self.unwrapped.np_random.random()
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("victim", "make_env", "budget", "words"),
+    [
+        (balancing(select="sample"), short, adv.Linf(0.1), "plays its mode"),
+        (toy_victim(), Toy, adv.Linf(0.1), "one discrete action"),
+        (
+            balancing(),
+            lambda: Windy(short()),
+            adv.Linf(0.1),
+            "draws random numbers in its steps, .*; beam_search",
+        ),
+        (
+            balancing(),
+            uncopied,
+            adv.Linf(0.1),
+            "cannot be saved: its .*handle is a generator, .*; beam_search, called",
+        ),
+        (balancing(), short, adv.Newest(adv.Linf(0.1)), "the budget of a whole observation"),
+    ],
+)
+def test_a_search_over_episodes_that_does_not_apply_is_listed(victim, make_env, budget, words):
+    assert re.search(words, str(why_no_beam(victim, Environment(make_env), budget)))
+    assert why_no_beam(balancing(), Environment(short), adv.Linf(0.1)) is None
+
+
+def test_a_suite_goes_on_where_the_environment_cannot_be_saved():
+    report = standard(balancing(), lambda: uncopied(12), 0.1, attacks=("noise", "beam"), episodes=2)
+    assert report.attacks == ("noise",) and "cannot be saved" in report.left_out["beam"]
+
+
+def test_budgets_below_one_grey_level():
+    film = Film()
+    with pytest.raises(BudgetError, match="quantize=False"):
+        standard(watcher(film), Film, 0.5, attacks=("noise", "max-diff"), episodes=2)
+    report = standard(watcher(film), Film, 0.5, attacks=("noise", "max-diff"), episodes=2, quantize=False)
+    assert all(0 < row["linf"] <= 0.5 for row in report.report.threats[1:])
+
+
+# suites of one's own
+
+
+def no_reason(setting):
+    return None
+
+
+def backwards(setting):
+    return adv.ThreatModel("observation", lambda x, context: -x, setting.budget)
+
+
+def test_an_attack_of_ones_own_joins_with_one_line(tmp_path):
+    mine = Entry("mine", no_reason, backwards)
+    left = Entry("other", lambda setting: f"not on {setting.environment.name}", backwards)
+    suite = [*SUITES["standard"], "max-diff:steps=3", mine, left]
+    names = ["noise", "max-diff:steps=3", "mine", "other"]
+    report = run_suite(suite, "zoo:cartpole-dqn", short, eps=0.05, attacks=names, episodes=2)
+    assert report.suite == "own" and report.attacks == ("noise", "max-diff:steps=3", "mine")
+    assert report.left_out["other"] == "not on short" and report.left_out["pgd"] == "not asked for"
+    threats = [
+        "noise:eps=0.05",
+        "max-diff:steps=3,eps=0.05",
+        backwards(AttackSetting(balancing(), short, adv.Linf(0.05))),
+    ]
+    rows = adv.evaluate("zoo:cartpole-dqn", short, threats, episodes=2).threats
+    assert [row["returns"] for row in rows] == [row["returns"] for row in report.report.threats]
+    assert run_suite(iter(suite), "zoo:cartpole-dqn", short, eps=0.05, attacks="mine", episodes=2).attacks == ("mine",)
+
+
+def test_an_entry_of_ones_own_is_made_again_as_its_code_may_have_changed(tmp_path):
+    made = []
+
+    def make(setting):
+        made.append(setting.part)
+        return MadeAttack(adv.threat("noise", within=setting.budget), "best of three", ("look out",))
+
+    for count in (1, 2):
+        report = run_suite(
+            ["max-diff", Entry("mine", no_reason, make)],
+            "zoo:cartpole-dqn",
+            short,
+            eps=0.05,
+            episodes=2,
+            out=tmp_path,
+            name="two",
+        )
+        assert len(made) == count
+    assert report.suite == "two" and report.protocol["mine"] == "best of three" and report.warnings[-1] == "look out"
+    received = []
+    how = {"eps": 0.05, "episodes": 2, "out": tmp_path / "known", "progress": lambda *at: received.append(at)}
+    first = run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", short, **how)
+    received.clear()
+    assert run_suite(["noise", "max-diff:steps=3"], "zoo:cartpole-dqn", short, **how) == first and not received
+
+
+def test_what_a_file_cannot_tell_apart_is_played_again(tmp_path):
+    env = gym.make("CartPole-v1")
+    how: dict[str, Any] = {"attacks": ("noise",), "episodes": 2, "out": tmp_path / "victims"}
+
+    def clean(victim, env, **how):
+        return run_suite("standard", victim, env, 0.05, **how).clean["mean_return"]
+
+    for lasts in (True, False):  # functions have no weights
+        victim = adv.from_module(
+            lambda x, sign=1 if lasts else -1: sign * torch.stack([-x[:, 2] - x[:, 3], x[:, 2] + x[:, 3]], 1),
+            env.observation_space,
+            env.action_space,
+            "q",
+        )
+        assert (clean(victim, short, **how) > 20) is lasts
+    how["out"] = tmp_path / "environments"
+    for steps in (30, 20):
+        made = functools.partial(make_short, "CartPole-v1", steps)
+        assert clean("zoo:cartpole-dqn", made, **how) == steps
+
+
+def test_a_unit_without_a_radius_is_no_budget():
+    with pytest.raises(ThreatError, match=r"give either eps, .*scale='victim'"):
+        run_suite("action", "zoo:cartpole-dqn", short, scale="victim")
+
+
+def test_nothing_is_trained_unless_it_is_asked_for():
+    told = []
+    report = run_suite(
+        "standard", "zoo:cartpole-dqn", short, 0.05, attacks=["noise", "pa-ad"], episodes=2, tell=told.append
+    )
+    assert report.attacks == ("noise",) and not told
+    assert report.left_out["pa-ad"].endswith("only where train=True (--train)")
+
+
+def test_a_search_is_made_for_its_episodes_and_again_for_the_fresh_ones():
+    made = []
+
+    def make(setting):
+        made.append((setting.episodes, setting.episode_seed, setting.part))
+        return adv.threat("noise", within=setting.budget)
+
+    entry = Entry("mine", no_reason, make, per_episodes=True)
+    report = run_suite([entry], "zoo:cartpole-dqn", short, 0.05, episodes=2, seed=3)
+    assert made == [(2, 3, "evaluation"), (2, fresh_seed(3), "fresh")]
+    assert report.fresh.seed == fresh_seed(3)
+
+
+def test_another_budget_is_said_beside_the_figures():
+    names = ["noise", "max-diff", "worst-action"]
+    report = run_suite("everything", "zoo:cartpole-dqn", short, 0.05, attacks=names, episodes=2)
+    assert report.other_budgets == {"worst-action": "any action"} and report.worst["threat"] == "worst-action"
+    text = str(report)
+    assert "worst-action * ‡" in text and "‡ not under eps=0.05, so not comparable: worst-action (any action)" in text
+    assert report.verdict.startswith("worst case: worst-action (any action) leaves ")
+    assert SuiteReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    without = run_suite(["worst-action", "action-flip"], "zoo:cartpole-dqn", short, episodes=2)
+    assert without.other_budgets == {} and "‡" not in str(without) and "no budget" in str(without)
+    wide = adv.Linf(0.5)
+    toy = run_suite(["noise", "action-noise"], toy_victim(), Toy, 0.1, action_within=wide, episodes=2)
+    assert toy.other_budgets == {"action-noise": "actions within eps=0.5"}
+    assert toy.settings["action_within"] == {"type": "linf", "eps": 0.5}
+
+
+def test_attacks_under_another_budget_are_no_measure_of_a_training(victim):
+    threats = [adv.threat("noise", within=adv.Linf(0.01)), adv.threat("noise", within=adv.Linf(0.01)), "worst-action"]
+    report = adv.evaluate(victim, short, threats, episodes=10)
+    names = ("noise", "pa-ad", "worst-action")
+    assert any("pa-ad is no stronger than noise" in warning for warning in _with_advice(report, names))
+    assert not any("pa-ad" in text for text in _with_advice(report, names, ("pa-ad",), ("worst-action",)))
+
+
+# warnings
+
+
+def test_trained_attacks_that_are_weaker_than_noise_are_told_what_to_do(victim):
+    def nothing(x, context):
+        return x
+
+    budget = adv.Linf(0.4)
+    threats = [adv.ThreatModel("observation", how, budget) for how in (adv.Noise(), nothing, adv.MaxDiff())]
+    report = adv.evaluate(victim, "CartPole-v1", threats, episodes=10)
+    assert any(warning.startswith("<nothing>:eps=0.4 is weaker than noise") for warning in report.warnings)
+    clean, noise = (f"{row['mean_return']:.1f}" for row in report.threats[:2])
+    found = _with_advice(report, ("noise", "pa-ad", "max-diff"))
+    assert found[-1] == f"pa-ad is weaker than noise ({clean} against {noise}): train it longer"
+    assert not any("weaker than noise" in warning for warning in found[:-1])
+    assert "more critics" in _with_advice(report, ("noise", "robust-sarsa", "max-diff"))[-1]
+    idle = replace(report, threats=(report.threats[0], report.threats[0], *report.threats[2:]))
+    found = _with_advice(idle, ("noise", "pa-ad", "max-diff"))
+    assert found[-1] == f"pa-ad is no stronger than noise ({clean} against {clean}), as max-diff is: train it longer"
+    robust = replace(idle, threats=(report.threats[0],) * 4, warnings=())
+    assert not any("noise" in warning for warning in _with_advice(robust, ("noise", "pa-ad", "max-diff")))
+
+
+def test_a_last_checkpoint_that_is_the_best_calls_for_more_steps(suite, tmp_path):
+    out = tmp_path / "copy"
+    shutil.copytree(suite[1], out)
+    (out / "report.json").unlink()
+    for name, left in (("pa-ad", -1.0), ("sa-rl", 600.0)):
+        state = json.loads((out / name / "state.json").read_text())
+        state["record"][-1]["mean_return"] = left
+        (out / name / "state.json").write_text(json.dumps(state))
+    report = standard("zoo:cartpole-a2c", briefly, 0.05, out=out, **QUICK)
+    assert [w for w in report.warnings if "its last" in w] == [
+        "the best of 2 checkpoints of pa-ad is its last: train it longer"
+    ]
+
+
+# what cannot work
+
+
+class Unplayed(gym.Wrapper):
+    """CartPole that nobody may play."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+
+    def step(self, action):
+        raise AssertionError("something was spent")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"attacks": ["pa-bd"]}, ThreatError, "names of attacks out of noise, .*'pa-bd'"),
+        ({"attacks": []}, ThreatError, "got none"),
+        ({"attacks": ["min-q", "robust-sarsa"]}, ThreatError, "no attack applies: min-q: min-q needs Q-values"),
+        ({"eps": None}, ThreatError, "needs a budget"),
+        ({"within": adv.Linf(0.1)}, ThreatError, "give either eps"),
+        ({"eps": -1.0}, BudgetError, "eps"),
+        ({"scale": "victim"}, BudgetError, "unit of its own"),
+        ({"scale": (1.0, 2.0)}, BudgetError, "2 numbers for a space of 4"),
+        ({"episodes": 0}, ValueRangeError, "episodes must be"),
+        ({"seed": -1}, ValueRangeError, "seed must be"),
+        ({"steps": 1.5}, ValueRangeError, "steps must be"),
+        ({"num_envs": 0}, ValueRangeError, "num_envs must be"),
+        ({"training": {"checkz": 3}}, ThreatError, "training takes .*checks.*, not checkz"),
+        ({"training": {"eps": 3}}, ThreatError, "not eps"),
+        ({"training": {"algorithm": "acktr"}}, ThreatError, "'acktr'"),
+        ({"victim": "zoo:hopper-ppo"}, VictimError, "observation space"),
+        ({"env": "Nothing-v7"}, SpaceError, "Nothing-v7"),
+        ({"env": lambda: 1 / 0}, SpaceError, "cannot make the environment: division"),
+    ],
+)
+def test_bad_input_costs_nothing(arguments, error, match, tmp_path):
+    given: dict[str, Any] = {"victim": balancing(), "env": Unplayed, "eps": 0.05, "out": tmp_path / "o", **arguments}
+    with pytest.raises(error, match=match):
+        standard(**given)
+    assert not (tmp_path / "o").exists()
+
+
+def test_settings_of_critics_that_cannot_work():
+    with pytest.raises(ValueRangeError, match="at least one"):
+        check_critic_settings([])
+    with pytest.raises(ValueRangeError, match=r"eps must be .* got -1"):
+        standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[*CRITICS, {"eps": -1}])
+    with pytest.raises(ThreatError, match=r"takes .*weight.*, not heft"):
+        standard(toy_victim(), Toy, 1.0, attacks=("robust-sarsa",), critics=[{"heft": 1}])
+    with pytest.raises(ThreatError, match="not 3"):
+        check_critic_settings([3])
+
+
+def test_a_place_without_sb3_is_told_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    for name in [name for name in sys.modules if name.startswith("adv_wrappers.training.")]:
+        monkeypatch.delitem(sys.modules, name)  # which may hold names of it already
+    with pytest.raises(adv.AdvWrappersError, match=r"pip install 'adv_wrappers\[sb3\]'"):
+        standard(balancing(), Unplayed, 0.05)
+    report = standard(balancing(), "CartPole-v1", 0.05, attacks=("noise", "max-diff"), episodes=1)
+    assert report.attacks == ("noise", "max-diff")
+    report = run_suite("everything", balancing(), short, 0.05, attacks=("noise", "timed-max-diff"), episodes=1)
+    assert report.attacks == ("noise",) and "train=True" in report.left_out["timed-max-diff"]
+
+
+@pytest.fixture
+def victim():
+    return balancing("q")
+
+
+def test_a_model_of_the_environment_is_planned_through(tmp_path):
+    """In the suite where it is given, and said to be missing where not."""
+    hopper, env_kwargs = "zoo:hopper-ppo", {"max_episode_steps": 2}
+    how = {"episodes": 2, "attacks": ["noise", "model-based"], "out": tmp_path / "suite", "env_kwargs": env_kwargs}
+    model = adv.train_dynamics(hopper, "Hopper-v5", 100, hidden=(), num_envs=2, out=tmp_path / "model")
+    without = standard(hopper, "Hopper-v5", 0.05, **how)
+    assert without.attacks == ("noise",) and "dynamics=" in without.left_out["model-based"]
+    report = standard(hopper, "Hopper-v5", 0.05, dynamics=f"card:{tmp_path / 'model'}", **how)
+    assert report.attacks == ("noise", "model-based") and report.settings["dynamics"] == model.sha256
+    assert "through the model" in report.protocol["model-based"]
+    assert report.report.threats[2]["layers"][0]["how"].get("target") is None  # Hopper has its own
+    pendulum = adv.train_dynamics(toy_victim(), Toy, 200, hidden=(), num_envs=2)
+    with pytest.raises(VictimError, match="the model takes observations"):
+        standard(hopper, "Hopper-v5", 0.05, dynamics=pendulum, attacks=["model-based"])
+
+
+@pytest.mark.parametrize(
+    ("make", "flag"),
+    [
+        (saturated, "pgd:eps=0.2: zero gradients at 16 of 16"),
+        (straight_through, "square:queries=60,eps=0.2 needs no gradient and"),
+    ],
+)
+def test_an_agent_whose_gradients_mislead_is_flagged_and_broken_without_them(make, flag):
+    found = run_suite(("pgd", "max-diff", "square:queries=60"), make(), short, eps=0.2, episodes=10)
+    pgd, difference, square = [row["mean_return"] for row in found.report.threats][1:]
+    assert min(pgd, difference) > 35 and square < 28 and found.worst["threat"] == "square:queries=60"
+    assert any(said.startswith(flag) for said in found.warnings)

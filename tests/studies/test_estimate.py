@@ -1,0 +1,193 @@
+"""What plans and suites will take: what is timed and played for it, that its rows are kept and no other changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import adv_wrappers as adv
+from adv_wrappers.errors import AdvWrappersError, ThreatError, ValueRangeError
+from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.studies import AttackSetting, Costs, Entry, Plan, Store, run, run_suite, suite_cost
+from adv_wrappers.studies import estimate as estimate_module
+from adv_wrappers.studies.estimate import estimate
+from adv_wrappers.studies.suite.suites import SUITES
+from tests.evaluation.agents import make_short, short
+from tests.studies.test_runner import DQN, SHORT, failing
+from tests.training.test_one_critic import Toy, toy_victim
+
+PLAN = Plan.of(
+    victims=[DQN], environments=[SHORT], threats=["noise", "pgd"], budgets=["eps=0.1", "eps=0.2"], seeds=range(5),
+    episodes=1,
+)  # fmt: skip
+NAMES = ["noise", "pgd", "strong-max-diff", "beam"]
+HOW = {"episodes": 4, "num_envs": 2}
+SETTING = AttackSetting(DQN, short, adv.Linf(0.2), episodes=4, num_envs=2)
+BRIEF = {"checks": 1, "episodes": 2, "n_steps": 8, "batch_size": 16, "n_epochs": 1}
+TIME = "ms_per_step"
+
+
+def rows_of(report):
+    """The rows of all episodes of a suite, without the time that they took."""
+    reports = [report.report, report.fresh, *([report.tie_break] if report.tie_break else [])]
+    return [{key: value for key, value in row.items() if key != TIME} for one in reports for row in one.threats]
+
+
+@pytest.fixture
+def stepped(monkeypatch):
+    """The attacks whose steps were timed, each of which takes 8 ms."""
+    found: list[str] = []
+
+    def step_seconds(self, i, timer):
+        found.append(self.stacks[i].name.partition(":")[0])
+        return [0.008] * timer.most
+
+    monkeypatch.setattr(Evaluator, "step_seconds", step_seconds)
+    return found
+
+
+def draws_globally(x, context):
+    return x + 0.2 * torch.rand_like(x) * float(np.random.rand())
+
+
+# plans
+
+
+def test_of_many_cells_one_is_played_and_kept(tmp_path, stepped):
+    with Store(tmp_path / "rows.db") as store:
+        found = estimate(PLAN, store)
+        parts = {part.name.rpartition(" ")[2]: part for part in found.parts}
+        assert {name: part.left for name, part in parts.items()} == {"none": 4, "noise": 9, "pgd": 9}
+        assert found.known == 0 and found.left == 22 and len(store) == 3 and not stepped
+        assert parts["pgd"].seconds > 0 and run(PLAN, store).known == 3
+        assert estimate(PLAN, store).left == 0 and estimate(PLAN, store).known == 25
+
+
+def test_of_few_cells_the_clean_one_is_played_and_steps_of_attacks_are_timed(stepped):
+    with Store(":memory:") as store:
+        few = Plan.of(victims=[DQN], environments=[SHORT], threats=["noise:eps=0.1", "pgd:eps=0.1"], episodes=1)
+        parts = [part for part in estimate(few, store).parts if not part.name.endswith(" none")]
+        [(_, row)] = store.rows()
+        assert [(part.left, part.each) for part in parts] == [(1, pytest.approx(0.008 * row["lengths"][0]))] * 2
+        assert stepped == ["noise", "pgd"]
+
+
+def test_a_cell_that_fails_is_said():
+    with Store(":memory:") as store, pytest.raises(AdvWrappersError, match=r"seed 0 fails: .*RuntimeError: no more"):
+        estimate(failing("raises"), store)
+
+
+# suites
+
+
+def test_rows_are_the_same_with_and_without():
+    own = Entry("own", lambda _: None, lambda setting: adv.ThreatModel("observation", draws_globally, setting.budget))
+    costs, played = [], []
+    for tell in (None, costs.append):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        played.append(run_suite([*NAMES, own], DQN, short, 0.2, **HOW, on_cost=tell))
+    without, with_estimate = played
+    assert rows_of(without) == rows_of(with_estimate) and without.settings == with_estimate.settings
+    assert without.warnings == with_estimate.warnings and without.protocol == with_estimate.protocol
+    [found] = costs
+    assert {part.name for part in found.parts} == {*NAMES, "own", "beam: search"} and found.unknown == ()
+
+
+def test_the_seconds_of_an_entry_are_those_of_its_steps(stepped):
+    found = suite_cost(["noise", "pgd"], SETTING)
+    assert stepped == ["noise", "pgd"]
+    assert [part.seconds for part in found.parts] == pytest.approx([80 * 0.008] * 2)  # two rounds of 40 steps
+    assert found.seconds == pytest.approx(1.28) and found.unknown == ()
+
+
+def test_rows_of_a_folder_are_not_estimated(tmp_path, stepped):
+    run_suite(["noise", "pgd"], DQN, short, 0.2, out=tmp_path, **HOW)
+    setting = replace(SETTING, out=tmp_path)
+    assert suite_cost(["noise", "pgd"], setting).left == 0 and not stepped  # all is known
+    found = suite_cost(["noise", "min-q", "pgd"], setting)
+    assert [part.left for part in found.parts] == [0, 1, 0] and stepped == ["min-q"] and found.known == 2
+    with pytest.raises(ValueRangeError, match="suite"):
+        suite_cost(["noise"], replace(setting, budget=adv.Linf(0.3)))
+    received = []
+    run_suite(
+        ["noise", "min-q", "pgd"],
+        DQN,
+        short,
+        0.2,
+        out=tmp_path,
+        on_cost=received.append,
+        progress=lambda *at: received.append(at),
+        **HOW,
+    )
+    [again] = [one for one in received if isinstance(one, Costs)]
+    begun = [what for what, done, _ in received[received.index(again) :][1:] if 0 < done < 4]
+    assert {what for what in begun if " on " not in what} == {"scoring min-q"}
+
+
+def test_a_report_of_runs_that_are_not_estimated_stays_where_it_is(tmp_path, stepped):
+    own = replace(SUITES["standard"][0], name="own", per_episodes=True, make=lambda of: adv.threat("noise", eps=0.1))
+    run_suite(["noise", own], DQN, short, 0.2, out=tmp_path, **HOW)
+    found = suite_cost(["noise", own, "pgd"], replace(SETTING, out=tmp_path))
+    assert found.unknown == ("own",) and [part.left for part in found.parts] == [0, 1]
+    assert {path.name for path in (tmp_path / "evaluation").glob("*.json")} == {"report.json"}
+    assert len(adv.Report.from_json(tmp_path / "evaluation" / "report.json").threats) == 3
+
+
+def test_of_a_search_a_few_steps_are_taken(monkeypatch):
+    steps, search = [], estimate_module.beam_attack
+
+    def watched(setting, on_step):
+        return search(setting, lambda states: steps.append(states) or on_step(states))
+
+    monkeypatch.setattr(estimate_module, "beam_attack", watched)
+    longer = replace(SETTING, env=lambda: make_short("CartPole-v1", 100), budget=adv.Linf(0.05))
+    searching, playing = suite_cost(["beam"], longer).parts
+    assert 1 < len(steps) < 60 and max(steps) > 4 and searching.seconds > playing.seconds > 0 and searching.alone
+
+
+def test_of_a_training_a_rollout_is_taken(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    setting = replace(SETTING, train=True, steps=500, training=BRIEF, out=tmp_path)
+    noise, training, trained = suite_cost(["noise", "pa-ad"], setting).parts
+    assert noise.left == 1 and training.seconds > trained.seconds > 0 and not (tmp_path / "pa-ad").exists()
+    entry = next(entry for entry in SUITES["standard"] if entry.name == "pa-ad")
+    entry.attack(setting)
+    assert [part.name for part in suite_cost(["pa-ad"], setting).parts] == ["pa-ad"]  # it is there
+    longer, _ = suite_cost(["pa-ad"], replace(setting, steps=1000)).parts
+    assert longer.seconds > 0
+
+
+def test_of_critics_the_first_is_trained_for_some_steps(monkeypatch):
+    asked, training = [], estimate_module.CriticTraining
+
+    def watched(victim, env, how, *given):
+        asked.append((how["steps"], how["num_envs"]))
+        return training(victim, env, how, *given)
+
+    setting = AttackSetting(
+        toy_victim(),
+        Toy,
+        adv.Linf(1.0),
+        train=True,
+        episodes=4,
+        num_envs=2,
+        critics=[{"steps": 2000, "num_envs": 2}, {"steps": 4000, "num_envs": 4}],
+    )
+    monkeypatch.setattr(estimate_module, "CriticTraining", watched)
+    trained, playing = suite_cost(["robust-sarsa"], setting).parts
+    assert asked == [(64, 2), (64, 2)] and playing.name == "robust-sarsa"
+    assert trained.seconds > 15 * playing.seconds > 0  # twenty episodes under each, and of the strongest again
+
+
+def test_what_is_not_estimated_is_named(stepped):
+    own = replace(SUITES["standard"][0], name="own", trained=True)
+    setting = replace(SETTING, train=True)
+    found = suite_cost(["noise", own, replace(own, name="made", trained=False, per_episodes=True)], setting)
+    assert found.unknown == ("own", "made") and [part.name for part in found.parts] == ["noise"]
+    assert suite_cost(["transfer"], setting).unknown == ("transfer",)
+    with pytest.raises(ThreatError, match="no attack applies: rotation"):
+        suite_cost(["rotation"], SETTING)

@@ -1,0 +1,158 @@
+"""Plans: their products, their files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from adv_wrappers import threat
+from adv_wrappers.errors import BudgetError, OutputError, SpaceError, ValueRangeError
+from adv_wrappers.studies import Grid, Plan
+
+VICTIM = "zoo:cartpole-dqn"
+WHOLE = {
+    "victims": [VICTIM, "zoo:hopper-ppo"],
+    "environments": ["CartPole-v1", {"id": "Hopper-v5", "kwargs": {"reset_noise_scale": 0.1}, "make": "os:getcwd"}],
+    "threats": ["noise", "pgd:eps=0.1 + action-flip:p=0.5", {"type": "threat"}, ["max-diff", "action-noise:eps=0.1"]],
+    "budgets": ["eps=0.1", "eps=0.2,scale=victim"], "timings": ["bernoulli(0.5)", "every(2)"], "seeds": [0, 3],
+    "episodes": 7, "num_envs": 3, "quantize": False, "measure": "0=1", "best_of": 2, "by": "loss", "select": "sample",
+}  # fmt: skip
+
+
+def test_a_plan_is_the_same_after_a_file(tmp_path):
+    plan = Plan.of(**WHOLE) + Plan.of(victims=["zoo:pong-ppo"])
+    for name in ("plan.json", "plan.toml"):
+        plan.save(tmp_path / name)
+        assert Plan.load(tmp_path / name) == plan
+    assert json.loads((tmp_path / "plan.json").read_text())["grids"][1] == {"victims": ["zoo:pong-ppo"]}
+    assert Plan.from_dict(plan.to_dict()) == plan
+
+
+def test_what_stands_beside_grids_holds_for_all(tmp_path):
+    (tmp_path / "plan.toml").write_text(
+        f'victims = ["{VICTIM}"]\nseeds = [0, 1]\n[[grids]]\nthreats = ["noise:eps=0.1"]\n[[grids]]\nseeds = [2]\n'
+    )
+    assert Plan.load(tmp_path / "plan.toml").grids == (
+        Grid((VICTIM,), threats=("noise:eps=0.1",), seeds=(0, 1)),
+        Grid((VICTIM,), seeds=(2,)),
+    )
+
+
+def test_budgets_and_timings_are_given_to_threats_that_have_none():
+    grid = Grid(
+        (VICTIM,),
+        threats=("noise", "pgd:eps=0.3", "max-diff:steps=2,when=every(3)", "rotation:degrees=3", "action-flip"),
+        budgets=("eps=0.1", "eps=0.2"),
+        timings=("every(2)",),
+    )
+    assert list(grid.stacks()) == [
+        "noise:eps=0.1,when=every(2)",
+        "noise:eps=0.2,when=every(2)",
+        "pgd:eps=0.3,when=every(2)",
+        "max-diff:steps=2,when=every(3),eps=0.1",
+        "max-diff:steps=2,when=every(3),eps=0.2",
+        "rotation:degrees=3,when=every(2)",
+        "action-flip:when=every(2)",
+    ]
+    stack = Grid((VICTIM,), threats=("noise + action-noise:eps=0.3",), budgets=("eps=0.1",))
+    assert list(stack.stacks()) == ["noise:eps=0.1 + action-noise:eps=0.3"]
+    with pytest.raises(BudgetError, match=r"noise' needs a budget: .* or budgets in the plan"):
+        list(Grid((VICTIM,), threats=("noise",)).stacks())
+
+
+NO_THREATS = [3, 1.5, None, True, [], [3], [None], ["noise", None], [["noise"]], [[["noise"]]]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"victims": []}, "at least one victim"), ({"victims": VICTIM}, "victims of a plan must be a list"),
+        ({"seeds": []}, "one seed"), ({"seeds": [-1]}, "seed of a plan"),
+        ({"seeds": [0, 0]}, "seeds of a plan name 0 twice"),
+        ({"threats": ["noise:eps=1"] * 2}, "name \"noise:eps=1\" twice"),
+        ({"victims": [3]}, "victims of a plan are texts"),
+        ({"episodes": 0}, "episodes of a plan"), ({"eps": 0.1}, "a plan has .* not eps"),
+        ({"grids": []}, "grids of a plan"),
+        ({"grids": [3]}, "grids of a plan"), ({"budgets": [0.1]}, "budgets of a plan are texts"),
+        ({"num_envs": 0}, "num_envs of a plan"), ({"num_envs": True}, "num_envs of a plan"),
+        ({"num_envs": "4"}, "num_envs of a plan"), ({"best_of": 0}, "best_of of a plan"),
+        ({"quantize": "false"}, "quantize of a plan is true or false"), ({"measure": 3}, "measure of a plan is a text"),
+        ({"training_seed": 2**32}, "training_seed of a plan"),
+        ({"training": {"lr": float("inf")}}, "training of a plan are values that JSON can hold"),
+        ({"environments": [{"id": "A", "kwargs": {"x": np.ones(2)}}]}, "environments of a plan are values that JSON"),
+        ({"threats": [threat("noise", eps=0.1)]}, "a threat of a plan is a text, a dictionary"),
+        *(({"threats": [part]}, "a threat of a plan is a text, a dictionary, or a list") for part in NO_THREATS),
+        ({"threats": [{3: "noise"}]}, "threats of a plan are values that JSON can hold: names must be texts"),
+        ({"num_envs": 10**30}, "num_envs of a plan must be an integer from 1 to 65536"),
+        ({"best_of": 10**30}, "best_of of a plan must be an integer from 1 to 1000000"),
+        ({"episodes": 10**30}, "episodes of a plan must be an integer from 1 to 1000000"),
+        ({"steps": 10**30}, "steps of a plan must be an integer from 1 to"),
+        ({"suite": 3}, "suite of a plan is a name, or a list"), ({"suite": [["pgd"]]}, "suite of a plan is a name"),
+        ({"by": 3}, "by of a plan is a text"), ({"device": None}, "device of a plan is a text"),
+        ({3: 4}, "a plan has .* not 3"), ({"training": {3: 4}}, "training of a plan are values"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(change, message):
+    with pytest.raises(ValueRangeError, match=message):
+        Plan.from_dict({"victims": [VICTIM]} | change)
+
+
+@pytest.mark.parametrize(
+    "given", [3, {"kwargs": {}}, {"id": "A", "make": 3}, {"id": "A", "kwargs": 3}, {"id": "A", "x": 1}]
+)
+def test_environments_that_are_none(given):
+    with pytest.raises(SpaceError, match="environment"):
+        Plan.of(victims=[VICTIM], environments=[given])
+
+
+def test_toml_has_names_of_all_kinds_and_no_null(tmp_path):
+    plan = Plan.of(victims=[VICTIM], environments=[{"id": "A", "kwargs": {'\U0001f600 "x"': [1, {"y": "\n"}]}}])
+    plan.save(tmp_path / "plan.toml")
+    assert Plan.load(tmp_path / "plan.toml") == plan
+    with pytest.raises(ValueRangeError, match="TOML has no null"):
+        Plan.of(victims=[VICTIM], training={"x": None}).save(tmp_path / "other.toml")
+    assert not (tmp_path / "other.toml").exists()
+
+
+def test_files_that_hold_no_plan(tmp_path):
+    deep = '{"threats": ' + "[" * 100_000
+    for name, text in (
+        ("a.toml", "victims = ["),
+        ("b.json", "{"),
+        ("c.json", "[]"),
+        ("d.json", "{}"),
+        ("e.json", deep),
+        ("f.json", "\ud800"),
+    ):
+        (tmp_path / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+        with pytest.raises(ValueRangeError, match="plan"):
+            Plan.load(tmp_path / name)
+    with pytest.raises(ValueRangeError, match="cannot read a plan"):
+        Plan.load(tmp_path / "none.toml")
+    with pytest.raises(OutputError, match="cannot write"):
+        Plan.of(victims=[VICTIM]).save(tmp_path / "a.toml" / "plan.toml")
+
+
+def test_a_plan_holds_what_its_file_gives_back(tmp_path):
+    """Tuples are lists and NumPy's numbers are plain, however a plan was made."""
+    timed = {
+        "type": "threat",
+        "on": "action",
+        "how": {"type": "action-flip"},
+        "within": {"type": "valid"},
+        "at": ("a",),
+    }
+    plan = Plan.of(
+        victims=(VICTIM,),
+        environments=({"id": "A", "kwargs": {"x": (1, (2,))}},),
+        threats=(timed, ("noise", timed)),
+        seeds=np.arange(2),
+        episodes=np.int64(3),
+        num_envs=np.int64(2),
+        best_of=np.int64(2),
+        training={"x": (1,)},
+    )
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan == Plan.from_dict(plan.to_dict())
