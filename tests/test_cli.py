@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from adv_wrappers.cli import evaluation, main, resilience
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.studies import SuiteReport
-from adv_wrappers.threats import presets
+from adv_wrappers.threats.presets import presets
 from adv_wrappers.victims import zoo_names
 from tests.episodes import short_episodes_of
 from tests.processes import python

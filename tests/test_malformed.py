@@ -100,7 +100,7 @@ def test_timings(value):
     refused(lambda: adv.Strategic(value))
     refused(lambda: adv.Bernoulli(0.5) & value)
     refused(lambda: adv.Bernoulli(0.5) | value)
-    refused(lambda: adv.timing.Not(value))
+    refused(lambda: adv.core.timing.Not(value))
     refused(lambda: adv.ProbabilisticTiming(adv.wrap(RIGS["q"].env(), "noise:eps=1"), value))
     if value is not None:
         refused(lambda: adv.threat("noise", eps=0.1, when=value))

@@ -38,7 +38,7 @@ def attacks() -> Items:
         return {kind: answered(transcript, case, threat, kind) for kind in kinds}
 
     found: Items = {}
-    for case in cases():
+    for case in cases(rigs=len(RIGS)):
         found[str(case)] = functools.partial(case_of, case, KINDS)
         for budget in fitting(case)[1:]:
             found[f"{case} {budget}"] = functools.partial(case_of, case, ("next",), budget=budget)

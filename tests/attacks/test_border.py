@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from adv_wrappers.core.budgets import L0, L2, Linf
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.threats import presets
+from adv_wrappers.threats.presets import presets
 from adv_wrappers.utils.trees import tensors
 from adv_wrappers.victims import from_module
 from tests.attacks.test_cost import KINDS, NoTrips, Untaped, arm, critic, short

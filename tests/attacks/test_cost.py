@@ -18,7 +18,7 @@ from adv_wrappers.core.budgets import L2, Linf, Valid
 from adv_wrappers.core.perturbation import NativePerturbation, VictimAttack
 from adv_wrappers.errors import VictimError
 from adv_wrappers.faults.dynamics import FixedDynamics
-from adv_wrappers.threats import presets
+from adv_wrappers.threats.presets import presets
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
 

@@ -23,7 +23,7 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.threats import presets
+from adv_wrappers.threats.presets import presets
 from adv_wrappers.utils.trees import tensors
 
 ROWS = {"mlp": 4096, "cnn": 16}  # so many that what is drawn at once is less than a batch

@@ -63,7 +63,7 @@ def test_every_attack_is_listed_once():
     listed = {name: kind for name, kind in vars(all_attacks).items() if isinstance(kind, type)}
     assert all(name == kind.__name__ and adv.presets[kind.name].kind is kind for name, kind in listed.items())
     folders = {kind.__module__.split(".")[1] for kind in listed.values()}
-    assert folders == {"attacks", "sensors", "actions", "dynamics", "rewards", "adversaries"}
+    assert folders == {"attacks", "faults", "adversaries"}
 
 
 @dataclass(frozen=True)
