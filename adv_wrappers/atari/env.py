@@ -1,4 +1,10 @@
-"""Keyword arguments of games and of environment ids: those that cannot be given, and the errors that say so."""
+"""Atari games as agents of the DQN lineage see them, with three places for threats.
+
+.. code-block:: text
+
+   emulator --> two screens --> grey, maximum, 84x84 --> stack of four --> agent
+                   raw                   frame               stack
+"""
 
 from __future__ import annotations
 
@@ -27,6 +33,10 @@ from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 from adv_wrappers.wrappers.wrap import wrap
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Keyword arguments of games and of environment ids: those that cannot be given, and the errors that say so.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 class FixedArgument(NamedTuple):
@@ -127,16 +137,6 @@ def unknown_arguments(accepts: str, arguments: Iterable[str]) -> ThreatError:
         f"{message}: got an unexpected keyword argument {_FRAMESKIP!r} (for the environment beneath it goes into "
         f"env_kwargs)"
     )
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Atari games as agents of the DQN lineage see them, with three places for threats.
-#
-# .. code-block:: text
-#
-#    emulator --> two screens --> grey, maximum, 84x84 --> stack of four --> agent
-#                    raw                   frame               stack
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 ThreatLike = ThreatModel | Perturbation | str | Mapping[str, Any]

@@ -1,13 +1,13 @@
-"""Planning of perturbations through a model: the loss of plans, and its descent by Adam.
+"""Model-based attacks (Weng et al. 2020, algorithm 3): perturbations planned through a learned model.
 
-Equations 3 and 4 of Weng et al. 2020: of perturbations ``delta_1 .. delta_T`` within the budget, those are wanted that
-minimise ``sum_i d(s_i, s_target)``, where the states follow from the model and the victim's own policy,
+At a step of the layer a plan of ``steps`` perturbations is made by descending the loss of equation 3 (observations)
+or 4 (actions), and its first ``apply`` are applied, as in model predictive control. The paper leaves open how often
+plans are renewed, the budget, the learning rate (six were tried, the best reported) and where a descent begins.
+Here a plan is renewed at every step unless told otherwise; the descent begins at the best of the previous plan,
+shifted, no perturbation, and constant corners of the budget; its best iterate is kept.
 
-- of observations: ``a_i = pi(s_i + delta_i)``, ``s_{i+1} = f(s_i, a_i)``,
-- of actions: ``a_i = pi(s_i) + delta_i``, within the bounds of the actions.
-
-A plan counts perturbations in the budget's radius, and is drawn back into the budget after every step; the engine
-projects what is applied of it once more.
+A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.saved_networks.Dynamics` says in its
+card how far its predictions hold, which is how far a plan should reach.
 """
 
 from __future__ import annotations
@@ -35,6 +35,20 @@ from adv_wrappers.utils.checks import check_integer, check_number
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Planning of perturbations through a model: the loss of plans, and its descent by Adam.
+#
+# Equations 3 and 4 of Weng et al. 2020: of perturbations ``delta_1 .. delta_T`` within the budget, those are wanted
+# that minimise ``sum_i d(s_i, s_target)``, where the states follow from the model and the victim's own policy,
+#
+# - of observations: ``a_i = pi(s_i + delta_i)``, ``s_{i+1} = f(s_i, a_i)``,
+# - of actions: ``a_i = pi(s_i) + delta_i``, within the bounds of the actions.
+#
+# A plan counts perturbations in the budget's radius, and is drawn back into the budget after every step; the engine
+# projects what is applied of it once more.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 MOST_CORNERS = 64  # constant corners of the budget, where a search begins at all of them
 DRAWN_CORNERS = 32  # where there are more, so many are drawn: 64 would cost as much as thirty steps of a descent
@@ -406,20 +420,6 @@ def _inverse(curve: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(scaled)
     inverse = vectors @ torch.diag_embed(1 / values.clamp(min=_RIDGE)) @ vectors.mT / size
     return torch.where(known, inverse, 0.0)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Model-based attacks (Weng et al. 2020, algorithm 3): perturbations planned through a learned model.
-#
-# At a step of the layer a plan of ``steps`` perturbations is made by descending the loss of equation 3 (observations)
-# or 4 (actions), and its first ``apply`` are applied, as in model predictive control. The paper leaves open how often
-# plans are renewed, the budget, the learning rate (six were tried, the best reported) and where a descent begins.
-# Here a plan is renewed at every step unless told otherwise; the descent begins at the best of the previous plan,
-# shifted, no perturbation, and constant corners of the budget; its best iterate is kept.
-#
-# A model can be wrong where a plan exploits it. :class:`adv_wrappers.victims.saved_networks.Dynamics` says in its
-# card how far its predictions hold, which is how far a plan should reach.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 MOST_PLANNED_STEPS = 10_000

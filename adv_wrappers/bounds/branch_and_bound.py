@@ -1,21 +1,10 @@
-"""Lower bounds by splitting on the neurons that may be on or off: beta-CROWN (Wang et al. 2021).
+"""Which outputs of a network can be the largest somewhere in a box, decided by splitting the box.
 
-A ReLU that may be on either side of its bend is where linear bounds lose. Two cases take its place: in one its input
-``z`` is at least 0, and ``relu(z) = z``; in the other it is at most 0, and ``relu(z) = 0``. The least value over both
-is bounded by the lower one of their bounds. In each case the constraint on ``z`` enters the bound by a multiplier::
-
-    min f(x) subject to z >= 0   is at least   min f(x) - beta z,     for every beta >= 0,
-
-and with ``+ beta z`` where ``z <= 0`` (weak duality). So a bound holds for whatever multipliers and slopes there are,
-and Adam looks for good ones, of many cases at once. Splitting an input (:mod:`adv_wrappers.bounds.branch_and_bound`) is
-for few inputs: halving one pixel of a picture changes next to nothing.
-
-Next is split, in the case of the lowest bound of every row, the neuron whose relaxation costs that bound most: the gap
-of its upper line at 0 times the coefficient that asks for the upper line (the second part of the score of BaBSR, Bunel
-et al. 2020). Bounds on hidden neurons are those of the whole box, cut at 0 where a case says so, and are not computed
-anew. The bound of a case is no lower than that of the case which it came from.
-
-As all bounds here, these hold in exact arithmetic.
+An output is decided once it is the largest at some point that was evaluated, or excluded in every part of the box
+by a linear bound. Parts that hold neither are halved, where the outputs change most, and in every third round where
+most of the box's width is left. Bounds of ever smaller boxes become exact, so that in few dimensions everything is
+decided but outputs that tie with the largest and never exceed it. (Branch and bound on inputs, as of Wang et al.
+2018, ReluVal.)
 """
 
 from __future__ import annotations
@@ -45,6 +34,29 @@ from adv_wrappers.bounds.interval_bounds import as_rows, check_box, check_spec, 
 from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.bounds.relaxations import Choice, first_choice, lines
 from adv_wrappers.errors import ValueRangeError, VictimError
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Lower bounds by splitting on the neurons that may be on or off: beta-CROWN (Wang et al. 2021).
+#
+# A ReLU that may be on either side of its bend is where linear bounds lose. Two cases take its place: in one its input
+# ``z`` is at least 0, and ``relu(z) = z``; in the other it is at most 0, and ``relu(z) = 0``. The least value over both
+# is bounded by the lower one of their bounds. In each case the constraint on ``z`` enters the bound by a multiplier::
+#
+#     min f(x) subject to z >= 0   is at least   min f(x) - beta z,     for every beta >= 0,
+#
+# and with ``+ beta z`` where ``z <= 0`` (weak duality). So a bound holds for whatever multipliers and slopes there
+# are, and Adam looks for good ones, of many cases at once. Splitting an input
+# (:mod:`adv_wrappers.bounds.branch_and_bound`) is for few inputs: halving one pixel of a picture changes next to
+# nothing.
+#
+# Next is split, in the case of the lowest bound of every row, the neuron whose relaxation costs that bound most: the
+# gap of its upper line at 0 times the coefficient that asks for the upper line (the second part of the score of
+# BaBSR, Bunel et al. 2020). Bounds on hidden neurons are those of the whole box, cut at 0 where a case says so, and
+# are not computed anew. The bound of a case is no lower than that of the case which it came from.
+#
+# As all bounds here, these hold in exact arithmetic.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 STEPS = 20  # of Adam for a case
 
@@ -288,17 +300,6 @@ class _NeuronSearch:
             below = torch.minimum(-low, high)  # of the lower line, for a positive coefficient
             found[n] = torch.where(bends, row.clamp(max=0).abs() * gap + 1e-3 * row.clamp(min=0) * below, 0.0)
         return found
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Which outputs of a network can be the largest somewhere in a box, decided by splitting the box.
-#
-# An output is decided once it is the largest at some point that was evaluated, or excluded in every part of the box
-# by a linear bound. Parts that hold neither are halved, where the outputs change most, and in every third round where
-# most of the box's width is left. Bounds of ever smaller boxes become exact, so that in few dimensions everything is
-# decided but outputs that tie with the largest and never exceed it. (Branch and bound on inputs, as of Wang et al.
-# 2018, ReluVal.)
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 Split = Literal["inputs", "neurons"]

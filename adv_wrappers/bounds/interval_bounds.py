@@ -1,8 +1,15 @@
-"""Which layers have interval bounds, and the graph of a network that is made of them.
+"""Interval bound propagation (Gowal et al. 2018, section 3): a box in, a box around every possible output out.
 
-Bounds are computed on the graph that gradients are computed on too (:mod:`adv_wrappers.networks.graph`): layers, and
-what a ``forward`` does with several values. Here is the table of rules; the rules themselves are in
-:mod:`.interval_bounds`.
+A box is a pair of tensors ``low <= high`` of one shape, batch first. Linear layers and convolutions take its centre
+and radius, ``W c + b`` and ``|W| r``: two passes where the four products of positive and negative parts are the same
+bound. Layers that rise in every input take the two ends. All of it is differentiable with respect to weights and box.
+
+Rules of other layers: GELU and SiLU fall up to their least value and rise from there. A product takes the least and
+the largest of the products of the ends. Layer normalisation is in :mod:`.layer_norm`.
+
+Bounds hold in exact arithmetic: nothing is rounded outwards, so an output may leave its box by the rounding of the
+pass itself. A point (``low == high``) gives the forward pass to the bit, but for layer and batch normalisation, which
+compute it in another order.
 """
 
 from __future__ import annotations
@@ -38,6 +45,15 @@ from adv_wrappers.networks.graph import (
 )
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which layers have interval bounds, and the graph of a network that is made of them.
+#
+# Bounds are computed on the graph that gradients are computed on too (:mod:`adv_wrappers.networks.graph`): layers, and
+# what a ``forward`` does with several values. Here is the table of rules; the rules themselves are in
+# :mod:`.interval_bounds`.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 Bounds = tuple[Tensor, Tensor]
 Ends = Tensor | tuple[Tensor, ...]  # of a box, for a layer of one input or of several
@@ -186,22 +202,6 @@ def _in_sequence(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]
             yield from _in_sequence(child, f"{path}.{name}" if path else name)
     else:
         yield path, module
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Interval bound propagation (Gowal et al. 2018, section 3): a box in, a box around every possible output out.
-#
-# A box is a pair of tensors ``low <= high`` of one shape, batch first. Linear layers and convolutions take its centre
-# and radius, ``W c + b`` and ``|W| r``: two passes where the four products of positive and negative parts are the same
-# bound. Layers that rise in every input take the two ends. All of it is differentiable with respect to weights and box.
-#
-# Rules of other layers: GELU and SiLU fall up to their least value and rise from there. A product takes the least and
-# the largest of the products of the ends. Layer normalisation is in :mod:`.layer_norm`.
-#
-# Bounds hold in exact arithmetic: nothing is rounded outwards, so an output may leave its box by the rounding of the
-# pass itself. A point (``low == high``) gives the forward pass to the bit, but for layer and batch normalisation, which
-# compute it in another order.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 Boxes = Mapping[int, Bounds] | Sequence[Bounds]  # by the number of a value

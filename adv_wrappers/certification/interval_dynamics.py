@@ -1,8 +1,17 @@
-"""Interval arithmetic on float64 arrays, rounded outwards (Moore 1966): what a formula can give for numbers in ranges.
+"""Steps of CartPole, MountainCar and Pendulum on boxes of states: where any of these states can lead to.
 
-Every operation answers with an interval that holds the exact result for all numbers in its operands, and the result
-that float64 computes for them. Formulas in which a variable occurs several times are bounded, not exactly: each
-occurrence is taken to vary by itself.
+The formulas are those of Gymnasium's classic control, with the constants of the environment at hand. A box that comes
+out holds the next state of every state that went in, also as float64 rounds it: ``_ROUNDING`` is thousands of times
+what the hundred operations of a step can be off.
+
+Boxes have the axes of ``coordinates @ state``. CartPole's are those in which its motion near the upright pole does
+not mix them: a box of positions, velocities and angles comes out as a slanted one, whose hull would grow by a tenth
+at every step. There the pole's angle and velocity are replaced by the part of them that grows and the part that
+decays (``angle + velocity / rate`` and ``angle - velocity / rate``), and the cart by the centre of mass, which
+moves as if it had no pole.
+
+What does not rise or fall with a coordinate all over a box is bounded by its value in the middle and its derivatives
+(mean value form), which themselves are bounded by interval arithmetic.
 """
 
 from __future__ import annotations
@@ -22,6 +31,15 @@ from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Interval arithmetic on float64 arrays, rounded outwards (Moore 1966): what a formula can give for numbers in ranges.
+#
+# Every operation answers with an interval that holds the exact result for all numbers in its operands, and the result
+# that float64 computes for them. Formulas in which a variable occurs several times are bounded, not exactly: each
+# occurrence is taken to vary by itself.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 _TURN = 2 * np.pi
 _WAVE = 2.0**-48  # more than sines and cosines, and the multiples of pi that they are reduced by, are off
@@ -114,24 +132,6 @@ def _holds_multiple(x: Interval, shift: float) -> NDArray[np.bool_]:
     """Whether an interval may hold ``shift`` plus a multiple of a full turn."""
     turns = np.floor((x.high - shift) / _TURN + _WAVE)
     return np.asarray((x.low - shift) / _TURN - _WAVE <= turns)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Steps of CartPole, MountainCar and Pendulum on boxes of states: where any of these states can lead to.
-#
-# The formulas are those of Gymnasium's classic control, with the constants of the environment at hand. A box that comes
-# out holds the next state of every state that went in, also as float64 rounds it: ``_ROUNDING`` is thousands of times
-# what the hundred operations of a step can be off.
-#
-# Boxes have the axes of ``coordinates @ state``. CartPole's are those in which its motion near the upright pole does
-# not mix them: a box of positions, velocities and angles comes out as a slanted one, whose hull would grow by a tenth
-# at every step. There the pole's angle and velocity are replaced by the part of them that grows and the part that
-# decays (``angle + velocity / rate`` and ``angle - velocity / rate``), and the cart by the centre of mass, which
-# moves as if it had no pole.
-#
-# What does not rise or fall with a coordinate all over a box is bounded by its value in the middle and its derivatives
-# (mean value form), which themselves are bounded by interval arithmetic.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 Bools = NDArray[np.bool_]

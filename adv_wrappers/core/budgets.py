@@ -1,4 +1,13 @@
-"""What a layer keeps of its last step, for budgets in which a step depends on the one before."""
+"""Budgets: the feasible set around the true value, as a box to search, a projection, and a direction of ascent.
+
+``Valid`` is the space itself; ``L2`` bounds how far a row may move in the Euclidean norm, ``Linf`` how far each of
+its elements may. Budgets of few elements are at the end.
+
+Every function takes batches ``[B, *S]`` of floats in the units of the space; ``low`` and ``high`` are the space's own
+bounds ``[*S]``, already widened by the engine to contain the true value. Batches are tensors; those of budgets that
+declare ``arrays = True`` may be numpy arrays. On an integer grid the engine passes ``grid=True``: boxes are rounded
+inwards, values to the nearest integer.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +42,11 @@ from adv_wrappers.core.types import Array, Flags, Space, VictimLike
 from adv_wrappers.errors import Argument, BudgetError, Message, Words
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.frozen import set_fields
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a layer keeps of its last step, for budgets in which a step depends on the one before.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 TensorBox = tuple[Tensor, Tensor]
 
@@ -103,19 +117,6 @@ def nearest_part(near: TensorBox, box: TensorBox, known: Tensor) -> TensorBox:
     lower, upper = (torch.clamp(end, low, high) for end in near)
     free = ~as_column(known, low)
     return torch.where(free, low, lower), torch.where(free, high, upper)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Budgets: the feasible set around the true value, as a box to search, a projection, and a direction of ascent.
-#
-# ``Valid`` is the space itself; ``L2`` bounds how far a row may move in the Euclidean norm, ``Linf`` how far each of
-# its elements may. Budgets of few elements are in ``sparse_budgets.py``.
-#
-# Every function takes batches ``[B, *S]`` of floats in the units of the space; ``low`` and ``high`` are the space's own
-# bounds ``[*S]``, already widened by the engine to contain the true value. Batches are tensors; those of budgets that
-# declare ``arrays = True`` may be numpy arrays. On an integer grid the engine passes ``grid=True``: boxes are rounded
-# inwards, values to the nearest integer.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 class Draws(Protocol):

@@ -265,7 +265,7 @@ class Context:
     def simulator(self) -> SimulatorLike:
         """Tries actions from the present state of the attacked rows, on the host, and undoes them.
 
-        ``simulator.step(actions)`` returns observations, rewards and ends (:class:`adv_wrappers.snapshots.Simulator`).
+        ``simulator.step(actions)`` returns observations, rewards and ends (:class:`.Simulator`).
 
         Raises:
             SnapshotError: where there is nothing to simulate, or it cannot be saved or does not repeat.

@@ -1,4 +1,4 @@
-"""What a layer simulates with: made beneath it by :mod:`adv_wrappers.snapshots`, given to the engine."""
+"""What a layer simulates with: made beneath it by :mod:`adv_wrappers.environments.simulator`, given to the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RolloutLike(Protocol):
 
 
 class SimulatorLike(Protocol):
-    """Tries actions in the attacked rows of one step (:class:`adv_wrappers.snapshots.Simulator`).
+    """Tries actions in the attacked rows of one step (:class:`adv_wrappers.environments.simulator.Simulator`).
 
     Attributes:
         at_once: how many simulations step side by side: ``rollout(copies)`` takes ``at_once // rows`` copies, or one.

@@ -1,4 +1,7 @@
-"""A context whose attack is recorded as a graph: what differs from step to step is an input, and the rest not there."""
+"""An attack computed on tensors: on the host, on a device, or as a recorded graph of one.
+
+A perturbation proposes, and is not trusted: its answer must be a finite batch, and is projected onto the budget.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,10 @@ from adv_wrappers.core.spaces import finite
 from adv_wrappers.core.types import Batch, Flags, Info, Leaves, Rows, VictimLike
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A context whose attack is recorded as a graph: what differs from step to step is an input, and the rest not there.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _not_recorded(name: str) -> property:
@@ -71,13 +78,6 @@ class RecordedContext(Context):
         last = EPISODE_STREAM if which else t()
         key = rng.fold(rng.fold(rng.fold(root(), episode()), last), self._engine.stream)
         return key
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# An attack computed on tensors: on the host, on a device, or as a recorded graph of one.
-#
-# A perturbation proposes, and is not trusted: its answer must be a finite batch, and is projected onto the budget.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def perturbed(

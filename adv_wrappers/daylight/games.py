@@ -1,10 +1,4 @@
-"""The daylight paper's tables as data, for five Atari games; names of games are the paper's.
-
-``SETTINGS`` are the parameters of tables 1 to 6, ``PROBABILITIES`` those of table 7. What the paper measured stands in
-the other tables, for the comparison with ours. The paper is not at one with itself on Carlini-Wagner: its perceptual
-distance on Pong is 0.608 in most tables and 0.245 in those of blurring and rotation, and scores differ between tables
-(TimePilot 4090 and 4000, JamesBond 285 and 250); the figures of table 8 are kept here.
-"""
+"""Daylight by game: the transform with the daylight paper's own parameters (tables 1 to 6)."""
 
 from __future__ import annotations
 
@@ -22,6 +16,16 @@ from adv_wrappers.daylight.rotation import Rotation
 from adv_wrappers.daylight.shift import Shift
 from adv_wrappers.daylight.transform import Transform
 from adv_wrappers.utils.frozen import set_fields
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The daylight paper's tables as data, for five Atari games; names of games are the paper's.
+#
+# ``SETTINGS`` are the parameters of tables 1 to 6, ``PROBABILITIES`` those of table 7. What the paper measured stands
+# in the other tables, for the comparison with ours. The paper is not at one with itself on Carlini-Wagner: its
+# perceptual distance on Pong is 0.608 in most tables and 0.245 in those of blurring and rotation, and scores differ
+# between tables (TimePilot 4090 and 4000, JamesBond 285 and 250); the figures of table 8 are kept here.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 # Tables 1 to 6. The paper gives no JPEG quality (table 5): there the transform's own default holds.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -116,11 +120,6 @@ FRACTIONS = _by({
 # Table 20: the A3C agent in Pong, with the settings of table 1 to 6.
 A3C_PONG_SCORES = dict(zip(TRANSFORMS, (-17.0, -20.35, -19.96, -20.71, -20.89, -19.11), strict=True))
 A3C_PONG_IMPACTS = dict(zip(TRANSFORMS, (0.904, 0.984, 0.974, 0.993, 0.997, 0.954), strict=True))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Daylight by game: the transform with the daylight paper's own parameters (tables 1 to 6).
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 TRANSFORM_CLASSES: dict[str, type[Transform]] = {

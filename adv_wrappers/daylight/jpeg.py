@@ -1,10 +1,10 @@
-"""What JPEG loses: 8 x 8 blocks through the cosine transform, the quantiser and back, exactly as libjpeg-turbo does it.
+"""JPEG compression artifacts: pictures coded and decoded again (daylight paper, section 3.5, table 5).
 
-The tables are those of ITU-T T.81, Annex K, scaled by the quality as in the Independent JPEG Group's library. The
-transform is that library's accurate integer one (Loeffler, Ligtenberg and Moschytz 1989): constants of 13 bits, 2 more
-bits kept between the two passes. A pass rounds nothing until its end, so it is ONE product with an integer matrix and
-one shift. Integers are held in float64, whose products and sums of them are exact below 2^53 in any order, on every
-device and whatever precision is allowed for float32; torch multiplies no integer matrices on a GPU.
+The paper gives no quality, so it is a parameter, 30 by default; nor does it say whether frames or stacks are coded.
+Here every grey frame of a stack is a JPEG of its own, and a colour axis makes one JPEG. Everything else is OpenCV's
+default: the tables of Annex K, colour differences halved in both directions (4:2:0), libjpeg-turbo's accurate
+integer transform and smooth spreading of the colours. On the host OpenCV is called; elsewhere Triton's kernels or
+torch do the same to the bit.
 """
 
 from __future__ import annotations
@@ -24,6 +24,17 @@ from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_
 from adv_wrappers.daylight.opencv import Call, HostImages, each
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.utils.checks import integer
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What JPEG loses: 8 x 8 blocks through the cosine transform, the quantiser and back, exactly as libjpeg-turbo does it.
+#
+# The tables are those of ITU-T T.81, Annex K, scaled by the quality as in the Independent JPEG Group's library. The
+# transform is that library's accurate integer one (Loeffler, Ligtenberg and Moschytz 1989): constants of 13 bits, 2
+# more bits kept between the two passes. A pass rounds nothing until its end, so it is ONE product with an integer
+# matrix and one shift. Integers are held in float64, whose products and sums of them are exact below 2^53 in any
+# order, on every device and whatever precision is allowed for float32; torch multiplies no integer matrices on a GPU.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 BLOCK = 8
 
@@ -219,17 +230,6 @@ def _spread(planes: Tensor, factors: tuple[int, int]) -> Tensor:
     even, odd = (8 / 16, 7 / 16) if factors == (2, 2) else (1 / 4, 2 / 4)
     spread = functional.interpolate(planes, scale_factor=factors, mode="bilinear")
     return spread.add_(_alternating(even, odd, spread.shape[-1], planes.device)).floor_()
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# JPEG compression artifacts: pictures coded and decoded again (daylight paper, section 3.5, table 5).
-#
-# The paper gives no quality, so it is a parameter, 30 by default; nor does it say whether frames or stacks are coded.
-# Here every grey frame of a stack is a JPEG of its own, and a colour axis makes one JPEG. Everything else is OpenCV's
-# default: the tables of Annex K, colour differences halved in both directions (4:2:0), libjpeg-turbo's accurate
-# integer transform and smooth spreading of the colours. On the host OpenCV is called; elsewhere Triton's kernels or
-# torch do the same to the bit.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 _ORDERS = ("RGB", "BGR")

@@ -1,7 +1,9 @@
-"""Says which call of an environment has not answered for a while.
+"""What an environment returns, checked: sentences instead of tracebacks from inside Gymnasium's vectors.
 
-A thread looks at the stacks of the others every few seconds, and finds the frames of the calls there. So nothing is
-noted when a call begins or ends, and a step costs what it cost.
+People's environments run in other libraries, or in a loop of their own, that ask for less than Gymnasium does:
+``reset`` without a seed, ``step`` with four values, a reward in an array of one. :class:`CheckedEnv` is around every
+environment that :class:`.Environment` makes, and looks at all that comes out of it; layers around an environment of a
+user's own look at every reset and at the first steps. Neither changes anything; a list for a tuple is taken.
 """
 
 from __future__ import annotations
@@ -30,6 +32,14 @@ from gymnasium.wrappers import TimeLimit
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.environments.object_state import KeepsItself, Walk
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Says which call of an environment has not answered for a while.
+#
+# A thread looks at the stacks of the others every few seconds, and finds the frames of the calls there. So nothing is
+# noted when a call begins or ends, and a step costs what it cost.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 HANGING_SECONDS = 30.0  # without an answer, after which it is said which call waits
 _LOOKS = 6  # in that time
@@ -93,16 +103,6 @@ class Watchdog:
             found[thread] = key, since, told
         self._since = found
         return bool(found)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What an environment returns, checked: sentences instead of tracebacks from inside Gymnasium's vectors.
-#
-# People's environments run in other libraries, or in a loop of their own, that ask for less than Gymnasium does:
-# ``reset`` without a seed, ``step`` with four values, a reward in an array of one. :class:`CheckedEnv` is around every
-# environment that :class:`.Environment` makes, and looks at all that comes out of it; layers around an environment of a
-# user's own look at every reset and at the first steps. Neither changes anything; a list for a tuple is taken.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits

@@ -466,7 +466,7 @@ class Branch:
 
 
 class DmcSimulator:
-    """Tries actions in some rows of a :class:`DmcVectorEnv` (:class:`adv_wrappers.snapshots.Simulator`).
+    """Tries actions in some rows of a :class:`DmcVectorEnv` (:class:`adv_wrappers.environments.simulator.Simulator`).
 
     Args:
         env: the environment.

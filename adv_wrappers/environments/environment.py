@@ -1,4 +1,4 @@
-"""A function that makes environments, by its name; the command line reads it before anything slow is imported."""
+"""How environments are made: by an id or a function, with keyword arguments; one value from the public functions on."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyEnv
 from adv_wrappers.wrappers.order import check_order
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A function that makes environments, by its name; the command line reads it before anything slow is imported.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,6 @@ class MakeFunction:
 
     def __reduce__(self) -> tuple[type[MakeFunction], tuple[str]]:
         return MakeFunction, (self.text,)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# How environments are made: by an id or a function, with keyword arguments; one value from the public functions on.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 MakeEnv = Callable[..., AnyEnv]

@@ -79,7 +79,7 @@ class ReplayRecorder(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
     """Notes how the episodes of an environment go, so that snapshots come back to their states by a replay.
 
     It stands directly around the environment, and replays only what cannot be saved, or does not repeat after it was
-    (:func:`adv_wrappers.snapshots.check_repeats`); its first replay warns of what that takes. Specs and texts of
+    (:func:`.check_repeats`); its first replay warns of what that takes. Specs and texts of
     environments do not name it. One that comes from another process begins its record at the next reset.
 
     Args:

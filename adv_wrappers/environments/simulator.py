@@ -71,7 +71,7 @@ class Simulator:
 
         Raises:
             SnapshotError: for an environment that cannot be saved, and, at its first use, for one that does not
-                repeat (:func:`adv_wrappers.snapshots.check_repeats`).
+                repeat (:func:`adv_wrappers.environments.snapshot.check_repeats`).
         """
         with self.rollout() as rollout:
             return rollout.step(actions)

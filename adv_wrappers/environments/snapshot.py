@@ -36,7 +36,7 @@ class Snapshot:
     """The state of one environment at one moment.
 
     >>> import gymnasium as gym
-    >>> from adv_wrappers.snapshots import Snapshot
+    >>> from adv_wrappers.environments.snapshot import Snapshot
     >>> env = gym.make("CartPole-v1")
     >>> _ = env.reset(seed=0)
     >>> snapshot = Snapshot.of(env)
@@ -126,7 +126,7 @@ class StateFingerprints:
     """Fingerprints of the snapshots of one environment, to be compared with each other.
 
     >>> import gymnasium as gym
-    >>> from adv_wrappers.snapshots import Snapshot, StateFingerprints
+    >>> from adv_wrappers.environments.snapshot import Snapshot, StateFingerprints
     >>> env = gym.make("CartPole-v1")
     >>> _ = env.reset(seed=0)
     >>> before, fingerprints = Snapshot.of(env), StateFingerprints()
@@ -211,7 +211,7 @@ def check_repeats(env: Any, action: Any = None, steps: int = 3, action_space: sp
 
     What a wrapper measures by the clock on the wall, ``info["episode"]["t"]``, is not compared. Where a recorder is
     around an environment whose contents do not repeat, its episodes are replayed from then on
-    (:class:`adv_wrappers.snapshots.ReplayRecorder`); if they do repeat, it records no more.
+    (:class:`adv_wrappers.environments.replay.ReplayRecorder`); if they do repeat, it records no more.
 
     Args:
         env: the environment, reset before; an ``Env`` or a ``VectorEnv`` in this process.

@@ -1,14 +1,36 @@
-"""Targeted attacks toward every other action: which of them a perturbation can force, and what is shown for each.
+"""The search attack over whole episodes: perturbations that are chosen for where they lead, and not step by step.
 
-For every other action there are ascents of its own (Gowal et al. 2019, "An Alternative Surrogate Loss for PGD-based
-Adversarial Testing"). They raise in turn its lead over the best of the others and the logarithm of its probability: the
-lead alone has a gradient that turns between two of the others, and misses actions that lie between them (on a linear
-victim of three actions 39 of 181, together none). What is found is what a layer would hand out, projected and rounded;
-an action counts as forced where the victim plays it there.
+An attack that makes the victim act badly now need not cost it anything: a pole that is pushed the wrong way is
+caught again one step later. Where victim and simulator are deterministic, an adversary can look ahead: at every
+state it finds out which other actions a perturbation within the budget can force, by gradient ascents toward each
+of them (Gowal et al. 2019, section 3: one target at a time), and follows all of them, and the victim's own action,
+to the next states. A beam of these goes on. Which ones is not told by the reward so far alone: on CartPole it is
+the same for all states of a step. So the places of the beam are given, in turn, to the lowest promise (the reward
+so far and the victim's value), to states at the boundary of those that were reached, which lie apart from those
+already chosen, and to states that lie apart wherever they are: of a linear system, the ways that reach anything in
+the least time run along the boundary of what can be reached. Where the victim's value misjudges what harms it, as
+that of hardened agents may, the boundary is what finds it: so every other place is one there, and not an extreme
+along a single direction, which is often a state that was taken already.
 
-Ascents miss an action that is played in a corner of the box alone, or behind a flat part of the network. So what bounds
-on the network do not exclude (:mod:`adv_wrappers.victims.possible_actions`), and no ascent reached, is asked for
-once more, by short ascents from corners of the box and from random points in it. What they exclude is never asked for.
+**A wider beam is never weaker**, in no episode. Ordinary beam search is not like that: a wider beam keeps other
+states at one step, which displace at the next what a narrower one would have continued with (Lemons et al. 2022,
+"Beam Search: Faster and Monotonic", whose remedy this is, with groups of places in place of single ones). A beam of
+width 2^n has groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the narrower beams, so that
+it keeps 2^(n+1) - 1 states and costs twice as much as its last group. Then:
+
+1. Group g is filled with children of states in groups 0 to g, chosen by a rule that looks at nothing but these
+children
+   and what became of these groups before: which of the children groups 0 to g - 1 took, and the lowest return and the
+   lowest reward that groups 0 to g have met.
+2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
+   first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
+   computed of a state does not depend on the states behind it
+   (:class:`.beam.Batches`), and states are gone through group by group.
+3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
+
+What comes out is a sequence of perturbed observations for every episode, which the ordinary layers play
+(:class:`.beam.RecordedPerturbations`). So the return under this attack is one
+that was played, an upper bound on what the victim keeps in the worst case: no lower one is promised.
 """
 
 from __future__ import annotations
@@ -58,6 +80,22 @@ from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.possible_actions import possible_actions
 from adv_wrappers.wrappers.layer import as_float, floated
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Targeted attacks toward every other action: which of them a perturbation can force, and what is shown for each.
+#
+# For every other action there are ascents of its own (Gowal et al. 2019, "An Alternative Surrogate Loss for PGD-based
+# Adversarial Testing"). They raise in turn its lead over the best of the others and the logarithm of its probability:
+# the lead alone has a gradient that turns between two of the others, and misses actions that lie between them (on a
+# linear victim of three actions 39 of 181, together none). What is found is what a layer would hand out, projected
+# and rounded; an action counts as forced where the victim plays it there.
+#
+# Ascents miss an action that is played in a corner of the box alone, or behind a flat part of the network. So what
+# bounds on the network do not exclude (:mod:`adv_wrappers.victims.possible_actions`), and no ascent reached, is asked
+# for once more, by short ascents from corners of the box and from random points in it. What they exclude is never
+# asked for.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 _ROWS, _IMAGES = (64, 1024), (2, 32)  # the least and the most observations that are attacked at once
 _FURTHER, _FURTHER_STEPS = 9, 2  # ascents toward what bounds allow and the first ascents missed, and their steps
@@ -391,43 +429,6 @@ def _read(path: Path) -> tuple[RecordedStep, ...]:
         )
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise ThreatError(f"cannot read a record of perturbations from {path}: {error}") from error
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The search attack over whole episodes: perturbations that are chosen for where they lead, and not step by step.
-#
-# An attack that makes the victim act badly now need not cost it anything: a pole that is pushed the wrong way is
-# caught again one step later. Where victim and simulator are deterministic, an adversary can look ahead: at every
-# state it finds out which other actions a perturbation within the budget can force, by gradient ascents toward each
-# of them (Gowal et al. 2019, section 3: one target at a time), and follows all of them, and the victim's own action,
-# to the next states. A beam of these goes on. Which ones is not told by the reward so far alone: on CartPole it is
-# the same for all states of a step. So the places of the beam are given, in turn, to the lowest promise (the reward
-# so far and the victim's value), to states at the boundary of those that were reached, which lie apart from those
-# already chosen, and to states that lie apart wherever they are: of a linear system, the ways that reach anything in
-# the least time run along the boundary of what can be reached. Where the victim's value misjudges what harms it, as
-# that of hardened agents may, the boundary is what finds it: so every other place is one there, and not an extreme
-# along a single direction, which is often a state that was taken already.
-#
-# **A wider beam is never weaker**, in no episode. Ordinary beam search is not like that: a wider beam keeps other
-# states at one step, which displace at the next what a narrower one would have continued with (Lemons et al. 2022,
-# "Beam Search: Faster and Monotonic", whose remedy this is, with groups of places in place of single ones). A beam of
-# width 2^n has groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the narrower beams, so that
-# it keeps 2^(n+1) - 1 states and costs twice as much as its last group. Then:
-#
-# 1. Group g is filled with children of states in groups 0 to g, chosen by a rule that looks at nothing but these
-# children
-#    and what became of these groups before: which of the children groups 0 to g - 1 took, and the lowest return and the
-#    lowest reward that groups 0 to g have met.
-# 2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
-#    first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
-#    computed of a state does not depend on the states behind it
-#    (:class:`.beam.Batches`), and states are gone through group by group.
-# 3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
-#
-# What comes out is a sequence of perturbed observations for every episode, which the ordinary layers play
-# (:class:`.beam.RecordedPerturbations`). So the return under this attack is one
-# that was played, an upper bound on what the victim keeps in the worst case: no lower one is promised.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 WIDTH = BEAM_WIDTH  # states that are kept of every episode

@@ -1,7 +1,7 @@
-"""Distances that are too slow for every step: they are computed on a sample of the attacked steps.
+"""What one run measures: how far observations were moved, and whether the environment received another action.
 
-Every attacked step has the same chance to be in the sample, and which are depends on the seeds of the episodes alone,
-not on the number of environments: a step's priority is drawn from the key of (seed, t), and the smallest are sampled.
+Everything is summed over the steps that count, those of the episodes that are evaluated; rows that have played all
+their episodes are left out.
 """
 
 from __future__ import annotations
@@ -30,6 +30,14 @@ from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.changed_actions import ActionChanges
 from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer, layers
 from adv_wrappers.wrappers.record_actions import VectorActionRecorder
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Distances that are too slow for every step: they are computed on a sample of the attacked steps.
+#
+# Every attacked step has the same chance to be in the sample, and which are depends on the seeds of the episodes alone,
+# not on the number of environments: a step's priority is drawn from the key of (seed, t), and the smallest are sampled.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 MAX_PAIRS = 256  # observations of a run that are compared, at most
 _BATCH = 32  # of these, compared at once
@@ -172,14 +180,6 @@ class ObservationSample:
             finite = [v for part in values for v in part.tolist() if math.isfinite(v)]
             found[name] = math.fsum(finite) / len(finite) if finite else None
         return found
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What one run measures: how far observations were moved, and whether the environment received another action.
-#
-# Everything is summed over the steps that count, those of the episodes that are evaluated; rows that have played all
-# their episodes are left out.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 _LOOKED_AT = (0, 16, 64)  # steps of a run at which the victim is asked twice, attacked ones for gradients

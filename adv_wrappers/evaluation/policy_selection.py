@@ -1,10 +1,27 @@
-"""Non-dominated policies: which policies of several are worth keeping, by their returns under several attacks.
+"""Online policy selection: an agent that has several policies, and chooses one before every episode by its returns.
 
-The notion of PROTECTED (Liu et al. 2024): a policy is dominated where others, chosen among at random with fixed
-probabilities (a mixture), earn at least as much under every attack. Their class of policies is trained so that none of
-it is dominated; here policies that are there already are looked through, under attacks that were played. Whether a
-mixture dominates a policy is the value of a matrix game: the mixture chooses a policy, its opponent the attack, and the
-payoff is the policy's return less that of the policy in question. A small linear program has that value.
+This is what PROTECTED (Liu et al. 2024) does at test time: of a few policies none of which is dominated by the
+others (:mod:`adv_wrappers.evaluation.policy_selection`), an adversarial bandit chooses one before every episode,
+and is told the return of that one alone. Its regret is what the best single policy would have earned more in all
+rounds; it grows no faster than the square root of their number, whatever attacks come. So in the long run the agent
+earns what the policy for the worst attack earns where it meets that, and more where the attacker is weaker and
+another policy is better.
+
+The bandit is EXP3-IX (Neu 2015), exponential weights with implicit exploration. Of losses ``l`` in ``[0, 1]`` the
+estimate is ``l / (p + gamma)`` for the policy that was chosen, with probability ``p``, and 0 for the others; weights
+are ``exp(-eta * sum of estimates)``. With ``eta = 2 gamma = sqrt(2 ln K / (K T))`` for K policies and T rounds the
+regret is of the order ``sqrt(K T ln K)`` with high probability.
+
+The paper was at hand in its abstract, its first figure and its code. What differs from the code:
+
+- It has gains, ``return / 6000``, where Neu has losses. With gains ``gamma`` makes a policy that is seldom chosen
+look
+  worse than it is, and with losses better, which is what explores. A range of returns is given here, and what lies
+  outside counts as its end.
+- Its ``eta`` is ``5 sqrt(ln K / (K T))`` where agents are tested, 3.5 times Neu's, which ``learning_rate`` takes.
+- Its class of policies is trained for the purpose, one after the other. Here policies are given.
+- Its attacker is one adversary that was trained against all policies together, on and off by turns. Here threats are
+  aimed at each policy, as :func:`adv_wrappers.evaluate` aims them.
 """
 
 from __future__ import annotations
@@ -31,6 +48,17 @@ from adv_wrappers.utils.checks import check_number, integer, number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Non-dominated policies: which policies of several are worth keeping, by their returns under several attacks.
+#
+# The notion of PROTECTED (Liu et al. 2024): a policy is dominated where others, chosen among at random with fixed
+# probabilities (a mixture), earn at least as much under every attack. Their class of policies is trained so that none
+# of it is dominated; here policies that are there already are looked through, under attacks that were played. Whether
+# a mixture dominates a policy is the value of a matrix game: the mixture chooses a policy, its opponent the attack,
+# and the payoff is the policy's return less that of the policy in question. A small linear program has that value.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 _ROUNDING = 1e-9  # of the largest return: a mixture that is behind by less is not behind
 _ZERO = 1e-12  # of the tableau, whose entries are about 1
@@ -102,34 +130,6 @@ def value_of_game(payoffs: Floats) -> float:
         others = np.arange(rows + 1) != leaving
         tableau[others] -= np.outer(tableau[others, entering[0]], tableau[leaving])
     return low + span * (1 / float(tableau[-1, -1]) - 1)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Online policy selection: an agent that has several policies, and chooses one before every episode by its returns.
-#
-# This is what PROTECTED (Liu et al. 2024) does at test time: of a few policies none of which is dominated by the
-# others (:mod:`adv_wrappers.evaluation.policy_selection`), an adversarial bandit chooses one before every episode,
-# and is told the return of that one alone. Its regret is what the best single policy would have earned more in all
-# rounds; it grows no faster than the square root of their number, whatever attacks come. So in the long run the agent
-# earns what the policy for the worst attack earns where it meets that, and more where the attacker is weaker and
-# another policy is better.
-#
-# The bandit is EXP3-IX (Neu 2015), exponential weights with implicit exploration. Of losses ``l`` in ``[0, 1]`` the
-# estimate is ``l / (p + gamma)`` for the policy that was chosen, with probability ``p``, and 0 for the others; weights
-# are ``exp(-eta * sum of estimates)``. With ``eta = 2 gamma = sqrt(2 ln K / (K T))`` for K policies and T rounds the
-# regret is of the order ``sqrt(K T ln K)`` with high probability.
-#
-# The paper was at hand in its abstract, its first figure and its code. What differs from the code:
-#
-# - It has gains, ``return / 6000``, where Neu has losses. With gains ``gamma`` makes a policy that is seldom chosen
-# look
-#   worse than it is, and with losses better, which is what explores. A range of returns is given here, and what lies
-#   outside counts as its end.
-# - Its ``eta`` is ``5 sqrt(ln K / (K T))`` where agents are tested, 3.5 times Neu's, which ``learning_rate`` takes.
-# - Its class of policies is trained for the purpose, one after the other. Here policies are given.
-# - Its attacker is one adversary that was trained against all policies together, on and off by turns. Here threats are
-#   aimed at each policy, as :func:`adv_wrappers.evaluate` aims them.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 class Exp3IX:

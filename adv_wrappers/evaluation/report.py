@@ -1,4 +1,7 @@
-"""The JSON schema of ``report.json``, by which programs in any language can check what they read (draft 2020-12)."""
+"""The report: what was evaluated, on what, with which seeds, and one row a threat that starts with the clean run.
+
+A row holds what one run measured, and what that means beside the clean run and the lowest return.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,11 @@ from adv_wrappers.rendering.table_width import PrintedTable, fit_table
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims.victim import Victim
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The JSON schema of ``report.json``, by which programs in any language can check what they read (draft 2020-12).
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 JsonSchema = dict[str, Any]
 
@@ -181,13 +189,6 @@ REPORT_SCHEMA: JsonSchema = {
     "title": "report.json of adv_wrappers",
     **_object(_REPORT, "what adv_wrappers.evaluate found", more=False),
 }
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The report: what was evaluated, on what, with which seeds, and one row a threat that starts with the clean run.
-#
-# A row holds what one run measured, and what that means beside the clean run and the lowest return.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 Row = dict[str, Any]  # columns of one run, values that JSON knows

@@ -1,4 +1,4 @@
-"""Where numbers come from: the releases and the revision that made them."""
+"""The key of a row, by which a store knows it: the same key is the same row, to the last digit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Where numbers come from: the releases and the revision that made them.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def versions() -> dict[str, str]:
@@ -43,11 +47,6 @@ def revision() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return str(done.stdout).strip() or None
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The key of a row, by which a store knows it: the same key is the same row, to the last digit.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 # What a report says of all its rows; but for git, which moves with every commit of a checkout.

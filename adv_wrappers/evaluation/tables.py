@@ -1,4 +1,4 @@
-"""What a row of a report says of its threat, as columns to sort and group by: its radius, and all of it but that."""
+"""Rows as tables: the columns of threats; text, Markdown, LaTeX, HTML and data frames."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ from adv_wrappers.threats.text import unique, without_number
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.files import probe
 from adv_wrappers.utils.text import parse_value, split_arguments
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a row of a report says of its threat, as columns to sort and group by: its radius, and all of it but that.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def row_label(row: ReportRow) -> str:

@@ -1,4 +1,4 @@
-"""What a perturbation remembers of a row: the value of its last attacked step, and whether there was one."""
+"""Channels between environment and agent: observations and actions that come late, jittered, or not at all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, NativePerturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import check_integer, check_number
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a perturbation remembers of a row: the value of its last attacked step, and whether there was one.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def no_last_value(x: Tensor) -> dict[str, Tensor]:

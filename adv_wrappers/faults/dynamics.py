@@ -1,8 +1,4 @@
-"""Physical parameters at random: drawn for a run, for every episode, or for every step.
-
-The sources of Robust-Gymnasium (Gu et al. 2025, ICLR) on the robot and its environment are these, uniform or Gaussian,
-per episode or per step. Here a draw never leaves its budget.
-"""
+"""Physical parameters that differ from those of the training: drawn anew, or fixed."""
 
 from __future__ import annotations
 
@@ -21,6 +17,14 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.checks import check_integer, finite_float
 from adv_wrappers.utils.frozen import set_fields
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Physical parameters at random: drawn for a run, for every episode, or for every step.
+#
+# The sources of Robust-Gymnasium (Gu et al. 2025, ICLR) on the robot and its environment are these, uniform or
+# Gaussian, per episode or per step. Here a draw never leaves its budget.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 KINDS, EVERY = ("uniform", "bernoulli", "gaussian"), ("run", "episode", "step")
 

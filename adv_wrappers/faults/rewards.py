@@ -1,4 +1,4 @@
-"""Noise on rewards, within a budget around the true one."""
+"""Rewards of a training that are noisy, flipped, clipped or late."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, RewardPerturbation
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import check_integer, check_number
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Noise on rewards, within a budget around the true one.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 KINDS = ("uniform", "bernoulli", "gaussian")
 

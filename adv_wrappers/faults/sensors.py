@@ -1,4 +1,4 @@
-"""Which numbers of an observation a faulty sensor gives: all of them, or those at some indices."""
+"""Faults of sensors: bias, drift, quantization, saturation, stuck and missing values, swapped sensors, occlusion."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.faults.delays import last_value, no_last_value, remember_value
 from adv_wrappers.utils.checks import check_integer, check_number, is_number
 from adv_wrappers.utils.frozen import set_fields
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which numbers of an observation a faulty sensor gives: all of them, or those at some indices.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 Features = tuple[int, ...] | None
 

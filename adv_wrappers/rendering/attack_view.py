@@ -1,4 +1,4 @@
-"""Pictures drawn with OpenCV: captions above panels, and vectors as a line a feature or as curves."""
+"""AttackView: the true observation beside the one that the agent receives, as the rendering of an environment."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ from adv_wrappers.utils import trees
 from adv_wrappers.utils.checks import check_number, integer
 from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
 from adv_wrappers.wrappers.record_actions import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Pictures drawn with OpenCV: captions above panels, and vectors as a line a feature or as curves.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 MARGIN, LINE, NARROWEST = 8, 20, 176  # pixels: around panels, a line of text, the narrowest panel
 MAX_FEATURES = 24  # that get a line each; a longer vector is drawn as curves
@@ -188,11 +193,6 @@ class VectorChart:
         if both:
             draw_text(out, "perturbed", _WIDTH - 100, 14, ATTACKED)
         return out
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# AttackView: the true observation beside the one that the agent receives, as the rendering of an environment.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 ResetOptions = dict[str, object] | None

@@ -1,4 +1,4 @@
-"""Figures of matplotlib without pyplot: no state is shared, no display is needed, and files are the same every time."""
+"""Plots with matplotlib: returns, curves over eps, certified ranges, resilience."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Figures of matplotlib without pyplot: no state is shared, no display is needed, and files are the same every time.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 FORMATS = ("png", "svg", "pdf")

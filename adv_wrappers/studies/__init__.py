@@ -1,4 +1,4 @@
-"""Campaigns: many attacks on one agent, or many agents, and what is left of them under the strongest."""
+"""Studies: what is played is chosen from rows, and rows end in a conclusion: plans, suites, reports, the standing."""
 
 from adv_wrappers.evaluation.cost import Cost, Costs
 from adv_wrappers.evaluation.store import Store

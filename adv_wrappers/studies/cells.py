@@ -1,8 +1,7 @@
-"""Attacks of a plan that are made where their cell is played: those that are trained, or searched for its episodes.
+"""The cells of a plan: what is played, each one row, and what is left out because it does not apply.
 
-What such an attack will be is not known when the plan is expanded, so its cell is known by the recipe: the same entry
-under the same budget, trained with the same settings, is the same cell. Trainings are kept in folders, so that the
-cells of several seeds share one, and a run that is killed goes on in the middle of it.
+A cell has the key of :func:`adv_wrappers.evaluation.row_key.row_key`, so a row that a store holds already is the same
+row. Everything is checked here, before anything is played.
 """
 
 from __future__ import annotations
@@ -47,6 +46,15 @@ from adv_wrappers.utils.text import split_arguments, split_stack
 from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.victims import Victim, environment_of, load_victim
 from adv_wrappers.victims.references import load_referenced
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Attacks of a plan that are made where their cell is played: those that are trained, or searched for its episodes.
+#
+# What such an attack will be is not known when the plan is expanded, so its cell is known by the recipe: the same entry
+# under the same budget, trained with the same settings, is the same cell. Trainings are kept in folders, so that the
+# cells of several seeds share one, and a run that is killed goes on in the middle of it.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 _WAIT = 0.5  # seconds between two looks at a folder that another process trains in
 
@@ -150,14 +158,6 @@ def _turn(folder: Path) -> Iterator[None]:
                     raise
                 time.sleep(_WAIT)
         yield
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The cells of a plan: what is played, each one row, and what is left out because it does not apply.
-#
-# A cell has the key of :func:`adv_wrappers.evaluation.row_key.row_key`, so a row that a store holds already is the same
-# row. Everything is checked here, before anything is played.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 _UNTIMED = "it is searched for attacks at every step: a grid without timings has it"

@@ -1,4 +1,10 @@
-"""The text forms of timings, budgets and a preset's arguments. Texts are read, never evaluated."""
+"""Presets: threats by name, and the text form ``name:key=value,...`` that the command line and registered ids take.
+
+A preset is a perturbation with numbers filled in. Every perturbation of :mod:`adv_wrappers.threats.all_attacks` and
+:mod:`adv_wrappers.daylight` has one under its own name, and one for each of its ``variants``: ``fgsm`` and ``pgd``
+are MinBest with the numbers those names stand for. Packages that are installed add theirs by the entry point group
+``adv_wrappers.presets`` (:class:`PresetTable`).
+"""
 
 from __future__ import annotations
 
@@ -40,6 +46,10 @@ from adv_wrappers.utils.text import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.references import load_referenced
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The text forms of timings, budgets and a preset's arguments. Texts are read, never evaluated.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _timings() -> dict[str, type[Timing]]:
@@ -130,16 +140,6 @@ def parse_budget(name: str, how: object, eps: float | None, norm: str | None, sc
 def norm_of(budget: Budget) -> str:
     """The ``norm`` with which :func:`parse_budget` makes a budget of this kind."""
     return f"sparse({budget.k})" if isinstance(budget, Sparse) else budget.name
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Presets: threats by name, and the text form ``name:key=value,...`` that the command line and registered ids take.
-#
-# A preset is a perturbation with numbers filled in. Every perturbation of :mod:`adv_wrappers.threats.all_attacks` and
-# :mod:`adv_wrappers.daylight` has one under its own name, and one for each of its ``variants``: ``fgsm`` and ``pgd``
-# are MinBest with the numbers those names stand for. Packages that are installed add theirs by the entry point group
-# ``adv_wrappers.presets`` (:class:`PresetTable`).
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,13 @@
-"""The checkpoints of an adversary's training: which is the best, and from which the training resumes."""
+"""train_adversary: SA-RL, PA-AD and other actors trained by PPO, A2C or DQN of Stable-Baselines3.
+
+The paper trains its directors with ACKTR (Atari) and PPO (MuJoCo). PPO's settings here: 32 environments attacked as
+one batch, 64 steps each (32 suit short episodes), batches of 256, 10 epochs, learning rate 3e-4, gamma 0.99, lambda
+0.95, two layers of 64 with tanh, an initial standard deviation of 0.5, rewards and observations normalised; on
+images 8 environments, 128 steps, 4 epochs and an entropy bonus of 0.01. The best checkpoint is chosen on seeds of
+its own: the return in training is that of a policy that samples, which says little of the deterministic one that is
+deployed. DQN is that of Behzadan and Hsu (2019), Table 5 (``resilience/dqn.py``): one environment, and
+nothing is normalised.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +79,11 @@ from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The checkpoints of an adversary's training: which is the best, and from which the training resumes.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 AdversaryProgress = Callable[[int, float], None]
 OnTrainingEpisode = Callable[[int, float, int, int], "bool | None"]
@@ -268,19 +282,6 @@ class AdversaryCheckpoints(BaseCallback):
         self.folder.add(row, taken.part, is_best, next=taken.next)
         if self.progress is not None:
             self.progress(steps, mean)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# train_adversary: SA-RL, PA-AD and other actors trained by PPO, A2C or DQN of Stable-Baselines3.
-#
-# The paper trains its directors with ACKTR (Atari) and PPO (MuJoCo). PPO's settings here: 32 environments attacked as
-# one batch, 64 steps each (32 suit short episodes), batches of 256, 10 epochs, learning rate 3e-4, gamma 0.99, lambda
-# 0.95, two layers of 64 with tanh, an initial standard deviation of 0.5, rewards and observations normalised; on
-# images 8 environments, 128 steps, 4 epochs and an entropy bonus of 0.01. The best checkpoint is chosen on seeds of
-# its own: the return in training is that of a policy that samples, which says little of the deterministic one that is
-# deployed. DQN is that of Behzadan and Hsu (2019), Table 5 (``resilience/dqn.py``): one environment, and
-# nothing is normalised.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 MOST_NUMBERS = 4096  # of an adversary's action

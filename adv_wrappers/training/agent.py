@@ -1,4 +1,39 @@
-"""The algorithms that agents are trained by, one line each: what they are for, and which robust methods they take."""
+"""train_agent: agents trained against adversaries: ATLA, PA-ATLA, and training under attacks that are computed.
+
+ATLA is of Zhang et al. 2021 ("Robust RL on State Observations with Learned Optimal Adversary"), PA-ATLA of Sun et
+al. 2022 (section 6); the second paper's baselines train under MinBest and MaxDiff (appendix E.2.6). The papers
+alternate: the agent learns while the adversary is held fixed, then the adversary while the agent is. They leave
+open, and here it is:
+
+- The agent begins. A phase of the adversary comes after every ``phase`` steps of the agent and lasts until it has
+  ``ratio`` times the agent's steps. Both keep their optimisers and their running episodes.
+- In the agent's phase the adversary draws its actions as it does in its own phase (``sampled``): both learn in one
+  game. It is evaluated, and deployed, by its mode.
+- In the adversary's phase the agent acts as it will be used: by its mode, or a sample (``select``).
+- The agent's normaliser sees true observations and changes between its rollouts only, so eps in its units
+  (``scale="victim"``) means the present units, exactly, in every step of both phases. In the first rollout they are
+  those of the environment. The adversary has a normaliser of its own, on the same true observations.
+- Steps count the agent's alone. Its learning rate falls linearly to zero, the adversary's is constant.
+- The checkpoint that is returned has the highest mean of its clean return and its return under the adversary of its
+  day, on seeds that training never sees, among those of the second half: early adversaries are weak. The papers
+report
+  an agent of medium robustness among 21. With a robust loss the second return is the greedy worst case, or that under
+  MaxDiff where actions are in a Box: the best clean agents are those of the days when eps was small. Checkpoints of
+  which all episodes are lost alike under that are compared by what they keep under MaxDiff in shares of the budget.
+
+PPO's settings: 32 environments, 64 steps each, batches of 128, 10 epochs, rate 3e-4; gamma 0.99, lambda 0.95, two
+layers of 64 with tanh, rewards and observations normalised. A2C's: 16 steps each, rate 7e-4. DQN's: double
+Q-learning, 100 000 transitions that are drawn evenly, an update of 128 of them every 8 steps, a new target network
+every 400, exploration that falls to 5% within the first tenth, rate 2e-3, two layers of 64 with ReLU; observations
+as they are, since the values of its target network would move with a normaliser. TD3's and DDPG's are those of SB3,
+with Gaussian noise of 0.1 on actions in [-1, 1] while they learn, an update of 256 transitions a step, two layers
+of 256 with ReLU, and observations as they are, for the same reason.
+
+RecurrentPPO's settings are those of PPO. Actions and state value have an LSTM of 64 each (the size in ATLA's code,
+and in the RL Zoo's settings for CartPole without velocities) and a layer of 64 with tanh behind it. A minibatch is
+made of sequences, as sb3-contrib cuts them: gradients go back to the beginning of the rollout, the episode or the
+minibatch.
+"""
 
 from __future__ import annotations
 
@@ -97,6 +132,10 @@ from adv_wrappers.victims.victim import OutputKind
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The algorithms that agents are trained by, one line each: what they are for, and which robust methods they take.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -468,45 +507,6 @@ def make_adversary(
     deployed = actor.open() if actor.victim is agent.victim else actor
     threat = ThreatModel(actor.on, SnapshotAdversary(actor, snapshot), spec.within, spec.when)
     return AdversaryTrainer(model, env, snapshot, deployed, threat)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# train_agent: agents trained against adversaries: ATLA, PA-ATLA, and training under attacks that are computed.
-#
-# ATLA is of Zhang et al. 2021 ("Robust RL on State Observations with Learned Optimal Adversary"), PA-ATLA of Sun et
-# al. 2022 (section 6); the second paper's baselines train under MinBest and MaxDiff (appendix E.2.6). The papers
-# alternate: the agent learns while the adversary is held fixed, then the adversary while the agent is. They leave
-# open, and here it is:
-#
-# - The agent begins. A phase of the adversary comes after every ``phase`` steps of the agent and lasts until it has
-#   ``ratio`` times the agent's steps. Both keep their optimisers and their running episodes.
-# - In the agent's phase the adversary draws its actions as it does in its own phase (``sampled``): both learn in one
-#   game. It is evaluated, and deployed, by its mode.
-# - In the adversary's phase the agent acts as it will be used: by its mode, or a sample (``select``).
-# - The agent's normaliser sees true observations and changes between its rollouts only, so eps in its units
-#   (``scale="victim"``) means the present units, exactly, in every step of both phases. In the first rollout they are
-#   those of the environment. The adversary has a normaliser of its own, on the same true observations.
-# - Steps count the agent's alone. Its learning rate falls linearly to zero, the adversary's is constant.
-# - The checkpoint that is returned has the highest mean of its clean return and its return under the adversary of its
-#   day, on seeds that training never sees, among those of the second half: early adversaries are weak. The papers
-# report
-#   an agent of medium robustness among 21. With a robust loss the second return is the greedy worst case, or that under
-#   MaxDiff where actions are in a Box: the best clean agents are those of the days when eps was small. Checkpoints of
-#   which all episodes are lost alike under that are compared by what they keep under MaxDiff in shares of the budget.
-#
-# PPO's settings: 32 environments, 64 steps each, batches of 128, 10 epochs, rate 3e-4; gamma 0.99, lambda 0.95, two
-# layers of 64 with tanh, rewards and observations normalised. A2C's: 16 steps each, rate 7e-4. DQN's: double
-# Q-learning, 100 000 transitions that are drawn evenly, an update of 128 of them every 8 steps, a new target network
-# every 400, exploration that falls to 5% within the first tenth, rate 2e-3, two layers of 64 with ReLU; observations
-# as they are, since the values of its target network would move with a normaliser. TD3's and DDPG's are those of SB3,
-# with Gaussian noise of 0.1 on actions in [-1, 1] while they learn, an update of 256 transitions a step, two layers
-# of 256 with ReLU, and observations as they are, for the same reason.
-#
-# RecurrentPPO's settings are those of PPO. Actions and state value have an LSTM of 64 each (the size in ATLA's code,
-# and in the RL Zoo's settings for CartPole without velocities) and a layer of 64 with tanh behind it. A minibatch is
-# made of sequences, as sb3-contrib cuts them: gradients go back to the beginning of the rollout, the episode or the
-# minibatch.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 _GIVEN_UP = 0.2  # of the clean return, from which it is said

@@ -1,17 +1,7 @@
-"""Robust Sarsa (Zhang et al. 2020, section 3.5): the transitions of a victim's own policy, and what is learned of them.
+"""train_critic and scan_critics: Robust Sarsa as papers report it, the strongest of many critics, and of how many.
 
-Minimised is ``mean SmoothL1(Q(s, a) - (r + gamma Q(s', a'))) + weight mean max(Q_high - Q, Q - Q_low)^2``, where a' is
-the action that the victim truly takes at s', and Q_low and Q_high are bounds of Q over a box around its input. The box
-grows from nothing in the second third of the training (as released); the learning rate falls to zero in the last third.
-Rewards are divided by the running standard deviation of the discounted return.
-
-Departures from the released code, and choices between it and the paper:
-
-- The paper's box is around the action alone (``box="action"``); the released code's, the default here, is around the
-  normalised observation and the action.
-- The code passes from CROWN's bounds to interval bounds during the training; here they are interval bounds throughout.
-- The code clips rewards at 10 after scaling; here they are not clipped.
-- With ``successor="shuffled"`` an episode that was cut short has no value after it, as released; else it has.
+No setting of a critic is the strongest on all victims, and trainings of one setting differ: on Ant a single default
+critic left 726 where the scan of its authors left 264. So the default is a small scan.
 """
 
 from __future__ import annotations
@@ -73,6 +63,24 @@ from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Critic
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Robust Sarsa (Zhang et al. 2020, section 3.5): the transitions of a victim's own policy, and what is learned of them.
+#
+# Minimised is ``mean SmoothL1(Q(s, a) - (r + gamma Q(s', a'))) + weight mean max(Q_high - Q, Q - Q_low)^2``, where a'
+# is the action that the victim truly takes at s', and Q_low and Q_high are bounds of Q over a box around its input.
+# The box grows from nothing in the second third of the training (as released); the learning rate falls to zero in the
+# last third. Rewards are divided by the running standard deviation of the discounted return.
+#
+# Departures from the released code, and choices between it and the paper:
+#
+# - The paper's box is around the action alone (``box="action"``); the released code's, the default here, is around the
+#   normalised observation and the action.
+# - The code passes from CROWN's bounds to interval bounds during the training; here they are interval bounds
+# throughout.
+# - The code clips rewards at 10 after scaling; here they are not clipped.
+# - With ``successor="shuffled"`` an episode that was cut short has no value after it, as released; else it has.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 class _Noisy(DeterministicFamily):
@@ -674,14 +682,6 @@ def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:
         raise ValueRangeError(f"hidden must hold integers of at least 1, got {how['hidden']!r}")
     how["hidden"] = [integer("a size of hidden", size, 1, _WIDEST) for size in how["hidden"]]
     return how
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# train_critic and scan_critics: Robust Sarsa as papers report it, the strongest of many critics, and of how many.
-#
-# No setting of a critic is the strongest on all victims, and trainings of one setting differ: on Ant a single default
-# critic left 726 where the scan of its authors left 264. So the default is a small scan.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 CriticSetting = Mapping[str, object]

@@ -1,10 +1,15 @@
-"""The network that imitates: its layers, its training on observations and chosen actions, and how well it agrees.
+"""imitate: a surrogate of a policy from queries alone, to attack policies whose network nobody has.
 
-Discrete actions are learned by their cross-entropy, continuous ones by their squared error. Labels are actions, which
-say nothing of how sure the victim was, so a network that fits them grows ever surer, and its divergence flat: its slope
-falls below the noise that :class:`adv_wrappers.MaxDiff` adds to gradients. So logits are divided afterwards, which
-changes no action, until the best one leads by at most :data:`LEAD` at nine of ten of the observations that were asked
-about. Without that, ``docs/results/imitation.md`` has what becomes of attacks on CartPole's PPO agent.
+Behzadan and Hsu (2019, section 3) approximate a black box by imitation. The victim is asked for the action that it
+takes at one observation, and for nothing else: no logits, no gradients. First it plays its own episodes (behaviour
+cloning). Every later round asks for labels where the surrogate's errors matter (DAgger, Ross et al. 2011): a third at
+observations that attacks on the present surrogate make of the victim's (Papernot et al. 2017 ask there for images), a
+third at states that the surrogate itself reaches, and a third at random points near what was seen, whose actions tell
+the slope that gradient attacks follow. Each round trains from scratch on all labels, so a result follows from
+the labels and the seed, and an interrupted imitation goes on as if nothing had happened.
+
+The surrogate's logits rank the actions and estimate no value: ``WorstAction(by="policy")`` takes its least likely
+one, and ``by="successor"`` needs another victim's value.
 """
 
 from __future__ import annotations
@@ -50,6 +55,18 @@ from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 from adv_wrappers.wrappers.wrap import wrap
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The network that imitates: its layers, its training on observations and chosen actions, and how well it agrees.
+#
+# Discrete actions are learned by their cross-entropy, continuous ones by their squared error. Labels are actions,
+# which say nothing of how sure the victim was, so a network that fits them grows ever surer, and its divergence flat:
+# its slope falls below the noise that :class:`adv_wrappers.MaxDiff` adds to gradients. So logits are divided
+# afterwards, which changes no action, until the best one leads by at most :data:`LEAD` at nine of ten of the
+# observations that were asked about. Without that, ``docs/results/imitation.md`` has what becomes of attacks on
+# CartPole's PPO agent.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 LEAD = 3.0  # nats; at 90% of the states
 _Loss = Callable[[Tensor], Tensor]
@@ -319,22 +336,6 @@ def ask_nearby(victim: Victim, space: Space, labels: Labels, radius: Array, coun
     runner = PolicyRunner(victim, count)
     runner.reset(None, seed)
     return Labels(points, runner.act(points), np.full(count, NEARBY, np.uint8))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# imitate: a surrogate of a policy from queries alone, to attack policies whose network nobody has.
-#
-# Behzadan and Hsu (2019, section 3) approximate a black box by imitation. The victim is asked for the action that it
-# takes at one observation, and for nothing else: no logits, no gradients. First it plays its own episodes (behaviour
-# cloning). Every later round asks for labels where the surrogate's errors matter (DAgger, Ross et al. 2011): a third at
-# observations that attacks on the present surrogate make of the victim's (Papernot et al. 2017 ask there for images), a
-# third at states that the surrogate itself reaches, and a third at random points near what was seen, whose actions tell
-# the slope that gradient attacks follow. Each round trains from scratch on all labels, so a result follows from
-# the labels and the seed, and an interrupted imitation goes on as if nothing had happened.
-#
-# The surrogate's logits rank the actions and estimate no value: ``WorstAction(by="policy")`` takes its least likely
-# one, and ``by="successor"`` needs another victim's value.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 LEAST_QUERIES = 50  # queries of a round

@@ -1,4 +1,4 @@
-"""Algorithms of Stable-Baselines3 and sb3-contrib with settings of a user's: what they take, and errors that say so."""
+"""How a policy is trained: one value, made where a user's arguments come in, and handed on whole."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.folder import check_counts
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN
 from adv_wrappers.utils.checks import check_number
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Algorithms of Stable-Baselines3 and sb3-contrib with settings of a user's: what they take, and errors that say so.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 ALGORITHMS: dict[str, type[PPO | A2C | PrioritizedDQN]] = {"ppo": PPO, "a2c": A2C, "dqn": PrioritizedDQN}
 _OF_AGENTS: dict[str, type[RobustTD3]] = {"td3": RobustTD3, "ddpg": RobustDDPG}  # adversaries learn by others alone
@@ -87,11 +92,6 @@ def made_model(kind: type[Model], arguments: Mapping[str, object], settings: Map
         raise
     except (AssertionError, ValueError, ZeroDivisionError, RuntimeError, AttributeError) as error:
         raise ThreatError(f"{kind.__name__} cannot take these settings: {type(error).__name__}: {error}") from error
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# How a policy is trained: one value, made where a user's arguments come in, and handed on whole.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,4 @@
-"""Reading a victim from its card; ``docs/cards.rst`` describes the format.
-
-The observation rule is part of the victim: raw observations enter, ``clip((o - mean) / (std + epsilon))`` is its first
-layer. One unit of ``Linf(eps, scale="victim")`` is the card's ``attack.scale`` if it has one (an author who attacks in
-standard deviations of the state), else the divisor ``std + epsilon``, so that eps counts normalised observations.
-"""
+"""Cards: folders with ``card.json`` and ``weights.safetensors`` that hold a victim, written and read."""
 
 from __future__ import annotations
 
@@ -30,6 +25,16 @@ from adv_wrappers.utils.untrusted_files import most_numbers
 from adv_wrappers.victims.card_networks import STRIDES, VictimNetworks, mlp_of, networks_of
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import OutputKind, Select, Victim
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Reading a victim from its card; ``docs/cards.rst`` describes the format.
+#
+# The observation rule is part of the victim: raw observations enter, ``clip((o - mean) / (std + epsilon))`` is its
+# first layer. One unit of ``Linf(eps, scale="victim")`` is the card's ``attack.scale`` if it has one (an author who
+# attacks in standard deviations of the state), else the divisor ``std + epsilon``, so that eps counts normalised
+# observations.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 # action boxes of Gymnasium's environments that are not [-1, 1]
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}

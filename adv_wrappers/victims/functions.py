@@ -1,7 +1,4 @@
-"""Functions on numpy arrays as victims: tensors are copied to arrays on the way in, and what they answer to tensors.
-
-Such a victim has outputs and no gradients, so it is attacked by its outputs alone.
-"""
+"""Victims that are functions: of numpy arrays, or that name the action they choose and nothing else."""
 
 from __future__ import annotations
 
@@ -16,6 +13,12 @@ from torch.nn.functional import one_hot
 
 from adv_wrappers.errors import Argument, Message, VictimError
 from adv_wrappers.utils.trees import map_leaves
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Functions on numpy arrays as victims: tensors are copied to arrays on the way in, and what they answer to tensors.
+#
+# Such a victim has outputs and no gradients, so it is attacked by its outputs alone.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def is_array(value: object) -> bool:

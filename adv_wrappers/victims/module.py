@@ -1,4 +1,4 @@
-"""What a module takes and returns, found out by calling it with two rows of zeros before a victim is made of it."""
+"""Victims from any torch module or function, on tensors or numpy arrays: a CleanRL agent, code of one's own."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActi
 from adv_wrappers.victims.hidden_state import HiddenState, answers, owners, take_out_state, unchanged_randomness
 from adv_wrappers.victims.own_actions import draws, own_methods, play_as_it_says
 from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What a module takes and returns, found out by calling it with two rows of zeros before a victim is made of it.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
 InitialState = Callable[[int], RecurrentState]  # rows to a hidden state with leaves [rows, ...]
@@ -380,11 +385,6 @@ def _checked(out: object, rows: bool = True) -> Tensor:
             f"{out.dtype}: an action that was already chosen has no gradient"
         )
     return out
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Victims from any torch module or function, on tensors or numpy arrays: a CleanRL agent, code of one's own.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def from_module(

@@ -1,4 +1,10 @@
-"""The agents of a PettingZoo parallel environment: their names, and the seed of each."""
+"""A task of several agents from the side of one of them; fixed policies play all others.
+
+With the other players fixed, a game of several agents is a task of one. So a policy that plays against a victim is an
+agent like any other, in the environment that the victim is a part of (Gleave et al. 2020, "Adversarial Policies:
+Attacking Deep Reinforcement Learning", section 3): it changes neither what the victim observes nor what it does, and
+reaches it only by playing.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +26,10 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, VictimError
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The agents of a PettingZoo parallel environment: their names, and the seed of each.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def check_parallel_env(env: Any) -> list[Any]:
@@ -76,16 +86,6 @@ def seed_of_agent(seed: int, agent: Any) -> int:
     """The seed of one agent's draws in an episode that the environment was reset to with ``seed``: 64 bits."""
     name = int.from_bytes(hashlib.blake2b(str(agent).encode(), digest_size=8).digest(), "little")
     return int(rng.fold(rng.root(seed), name))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A task of several agents from the side of one of them; fixed policies play all others.
-#
-# With the other players fixed, a game of several agents is a task of one. So a policy that plays against a victim is an
-# agent like any other, in the environment that the victim is a part of (Gleave et al. 2020, "Adversarial Policies:
-# Attacking Deep Reinforcement Learning", section 3): it changes neither what the victim observes nor what it does, and
-# reaches it only by playing.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 RANDOM = "random"

@@ -1,7 +1,8 @@
-"""Plays on two agents that are compared what only one of them was played under, so that both met the same attacks.
+"""Two reports beside each other on one page: which agent, or which version of it, keeps more under the same attacks.
 
-Every attack of either report is played on both: on the same episodes, under the same eps, counted in the units of the
-first report. The rows are kept in a folder of their own, so that the same call with more minutes goes on.
+Both were played on the same episodes of the same environment, so every difference is one of paired episodes, whose
+interval is narrower than those of the two means suggest. Only attacks that both were played under are compared; what
+one lacks can be played first.
 """
 
 from __future__ import annotations
@@ -47,6 +48,14 @@ from adv_wrappers.utils.files import write
 from adv_wrappers.utils.text import duration, split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Plays on two agents that are compared what only one of them was played under, so that both met the same attacks.
+#
+# Every attack of either report is played on both: on the same episodes, under the same eps, counted in the units of the
+# first report. The rows are kept in a folder of their own, so that the same call with more minutes goes on.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 _RESERVE = 2.0  # seconds that are kept for the page
 
@@ -277,15 +286,6 @@ def _not_again(attacks: Sequence[_Attack], failed: Sequence[str] = ()) -> list[s
         return []
     some = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     return [f"Not played on the other: {some}."]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Two reports beside each other on one page: which agent, or which version of it, keeps more under the same attacks.
-#
-# Both were played on the same episodes of the same environment, so every difference is one of paired episodes, whose
-# interval is narrower than those of the two means suggest. Only attacks that both were played under are compared; what
-# one lacks can be played first.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 _MOST_LINES = 24  # of the chart of differences

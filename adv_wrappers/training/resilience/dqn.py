@@ -1,7 +1,18 @@
-"""Prioritised experience replay (Schaul et al. 2016), the proportional variant, as a buffer of Stable-Baselines3.
+"""The DQN of Behzadan and Hsu (2019), Tables 2 and 5: prioritised replay and parameter-space noise.
 
-A transition is drawn with probability ``p ** alpha`` over their sum, ``p = |TD error| + 1e-6``, and weighs
-``(N P) ** -beta`` over the largest such weight (section 3.4).
+Stable-Baselines3's DQN has neither, so :class:`PrioritizedDQN` adds the two to it.
+
+The tables give: learning rate 1e-3, 50 000 transitions, the first learning step at 1000, a new target network every
+500 steps, gamma 0.99, and an exploration rate that falls to 0.02 within the first tenth of the training. Their
+names and figures are those of OpenAI Baselines' deepq, of Stable-Baselines 2 and of RL Baselines Zoo's entry for
+CartPole. What they leave out is taken from there: an update of 32 transitions at every step, alpha 0.6, beta from
+0.4 to 1, double Q-learning, gradients of at most 10, one hidden layer of 64 with layer normalisation. The rest is
+as in Stable-Baselines3: a step at which the time ran out is not terminal, the first 1000 actions are random, and
+the limit of 10 is that of the whole gradient. The networks are not dueling ones, as theirs are: a card holds layers
+in a row.
+
+Transitions are drawn as :mod:`adv_wrappers.training.resilience.dqn` says, and the agent explores as
+:mod:`adv_wrappers.training.resilience.dqn` does.
 """
 
 from __future__ import annotations
@@ -30,6 +41,14 @@ from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training import hyperparameters
 from adv_wrappers.utils.checks import check_number
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Prioritised experience replay (Schaul et al. 2016), the proportional variant, as a buffer of Stable-Baselines3.
+#
+# A transition is drawn with probability ``p ** alpha`` over their sum, ``p = |TD error| + 1e-6``, and weighs
+# ``(N P) ** -beta`` over the largest such weight (section 3.4).
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 SMALLEST = 1e-6  # added to an error, so that no transition is never drawn again
 
@@ -257,25 +276,6 @@ class ParameterNoise(nn.Module):
         """Actions ``[B]`` of the acting copy."""
         found: Array = self.acting(observations).argmax(1).cpu().numpy()
         return found
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The DQN of Behzadan and Hsu (2019), Tables 2 and 5: prioritised replay and parameter-space noise.
-#
-# Stable-Baselines3's DQN has neither, so :class:`PrioritizedDQN` adds the two to it.
-#
-# The tables give: learning rate 1e-3, 50 000 transitions, the first learning step at 1000, a new target network every
-# 500 steps, gamma 0.99, and an exploration rate that falls to 0.02 within the first tenth of the training. Their
-# names and figures are those of OpenAI Baselines' deepq, of Stable-Baselines 2 and of RL Baselines Zoo's entry for
-# CartPole. What they leave out is taken from there: an update of 32 transitions at every step, alpha 0.6, beta from
-# 0.4 to 1, double Q-learning, gradients of at most 10, one hidden layer of 64 with layer normalisation. The rest is
-# as in Stable-Baselines3: a step at which the time ran out is not terminal, the first 1000 actions are random, and
-# the limit of 10 is that of the whole gradient. The networks are not dueling ones, as theirs are: a card holds layers
-# in a row.
-#
-# Transitions are drawn as :mod:`adv_wrappers.training.resilience.dqn` says, and the agent explores as
-# :mod:`adv_wrappers.training.resilience.dqn` does.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 class LayerNormQPolicy(DQNPolicy):

@@ -1,6 +1,7 @@
-"""The episodes of a training, one line each, in a file that survives an interruption.
+"""One measurement of resilience or robustness: its arguments, checked, and its steps, each written as it is done.
 
-A training resumes from its last checkpoint: episodes that ended after it are played again, so their lines are dropped.
+Clean episodes, the training, the test and every transfer are written to the folder as they are done; what is there is
+not done again.
 """
 
 from __future__ import annotations
@@ -77,6 +78,14 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import MOST_COST, PerturbationCost
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The episodes of a training, one line each, in a file that survives an interruption.
+#
+# A training resumes from its last checkpoint: episodes that ended after it are played again, so their lines are
+# dropped.
+# ----------------------------------------------------------------------------------------------------------------------
+
 
 HEADER = "steps,return,perturbations,length"
 
@@ -213,14 +222,6 @@ class StopRule:
         stop = stable and regret >= self._highest - REGRET_SHARE * abs(self.r_max)
         self.met = self.met or stop
         return stop
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# One measurement of resilience or robustness: its arguments, checked, and its steps, each written as it is done.
-#
-# Clean episodes, the training, the test and every transfer are written to the folder as they are done; what is there is
-# not done again.
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
