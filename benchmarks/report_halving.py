@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 import adv_wrappers as adv
-from adv_wrappers.studies.report.rows import Trial
 from adv_wrappers.studies.report.sections import read_reports
 from adv_wrappers.studies.report.sweep import halving_eps, strongest_by_eps
+from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.presets import parse_threat
 
 AGENTS = {

@@ -40,8 +40,8 @@ from torch import Tensor, nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.threats.presets import parse_threat
 
 STATES, GRID, SEEDS = 512, 41, 3

@@ -1,1 +1,1 @@
-"""Attacks on observations and actions: an objective times an ascent, with the published defaults of the paper each comes from."""
+"""Attacks on observations and actions: an objective times an ascent, with the defaults of the paper each comes from."""

@@ -26,8 +26,8 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, check_weights, divergence_of
 from adv_wrappers.attacks.restarts import TrackedGradient
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.gradients import Gradient, Loss

@@ -19,10 +19,10 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import MOST_STEPS, check_steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import check_integer, check_number, is_integer
 from adv_wrappers.victims.gradients import need_gradient

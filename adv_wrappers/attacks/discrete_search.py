@@ -22,10 +22,10 @@ from torch import Tensor
 
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin, MarginOfQ, divergence_of, need_discrete
 from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import L0, Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.spaces import CHOICES, Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError

@@ -18,9 +18,9 @@ from torch import Tensor
 from adv_wrappers.attacks.objectives import FirstObjective
 from adv_wrappers.attacks.restarts import GradientThrough, rearranged, search
 from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import check_integer, check_number
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient

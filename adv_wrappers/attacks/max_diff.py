@@ -24,8 +24,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack, langevin
 from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.utils.checks import check_number
 from adv_wrappers.victims.gradients import Gradient, Loss

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import classifier, need_discrete
-from adv_wrappers.core.recurrence import BoundVictim
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.gradients import Loss
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin, classifier, leave_best, need_discrete
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.victims.gradients import Loss
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.core.recurrence import BoundVictim
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.gradients import Gradient, Loss, by_autograd

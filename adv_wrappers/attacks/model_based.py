@@ -27,7 +27,7 @@ from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_tar
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, On, SimulatingPerturbation, VictimAttack
-from adv_wrappers.core.simulators import SimulatorLike
+from adv_wrappers.core.simulator_protocol import SimulatorLike
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import Message, ThreatError, ValueRangeError, VictimError, Words

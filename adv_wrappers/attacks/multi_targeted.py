@@ -21,8 +21,8 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.errors import AttackName, Message, ValueRangeError, VictimError
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims.gradients import Loss

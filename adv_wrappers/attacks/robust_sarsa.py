@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CriticOfMode
-from adv_wrappers.core.recurrence import BoundVictim
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.frozen import set_fields

@@ -18,10 +18,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError

@@ -203,7 +203,7 @@ def evaluate_(
             say(f"wrote {out / 'report.json'} and {out / 'returns.png'}")
     if at_least is not None:
         from adv_wrappers.environments.environment import Environment
-        from adv_wrappers.evaluation.least_return import lowest_return
+        from adv_wrappers.evaluation.return_range import lowest_return
 
         lowest_known = lowest_return(Environment.of(env, agent, env_kwargs, make))
         judged = judge_report(report, at_least, len(threats), lowest_known)

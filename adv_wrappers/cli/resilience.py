@@ -123,7 +123,7 @@ def _measure(
     **options: object,
 ) -> None:
     from adv_wrappers.evaluation.fewest_perturbations import TimingRules, TimingSearch, resilience_profile
-    from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
+    from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
 
     if profile is not None:  # which raises for what cannot be searched, before the training
         with closing(DeterministicEpisodes(agent, environment)) as tree:

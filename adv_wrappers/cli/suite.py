@@ -101,7 +101,7 @@ def suite_(
     from adv_wrappers.core.budgets import Linf
     from adv_wrappers.core.threat import needed_budget
     from adv_wrappers.environments.environment import Environment
-    from adv_wrappers.evaluation.least_return import lowest_return
+    from adv_wrappers.evaluation.return_range import lowest_return
     from adv_wrappers.studies import AttackSetting, run_suite, suite_cost
     from adv_wrappers.victims.saved_networks import load_dynamics
 

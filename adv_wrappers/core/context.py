@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import Budget, FewFeatures
 from adv_wrappers.core.layer_protocol import AttackedLayer
-from adv_wrappers.core.recurrence import BoundVictim
-from adv_wrappers.core.simulators import SimulatorLike, check_simulators
+from adv_wrappers.core.simulator_protocol import SimulatorLike, check_simulators
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Batch, Counter, Leaves, Rows
 from adv_wrappers.errors import SnapshotError

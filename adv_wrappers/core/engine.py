@@ -25,7 +25,7 @@ from adv_wrappers.core.frame_stack import FrameHistory, Newest, frame_budget, fr
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.simulators import MakesSimulators, check_simulators
+from adv_wrappers.core.simulator_protocol import MakesSimulators, check_simulators
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike

@@ -12,7 +12,7 @@ from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core.budgets import Budget, LastStep
 from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.session import Session
-from adv_wrappers.core.simulators import MakesSimulators
+from adv_wrappers.core.simulator_protocol import MakesSimulators
 from adv_wrappers.core.spaces import Field, Labelled
 from adv_wrappers.core.types import Batch, Chance, Counter, Leaves, Rows, Space
 

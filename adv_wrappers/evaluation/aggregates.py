@@ -28,8 +28,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.least_return import described_lowest_return
 from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.return_range import described_lowest_return
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.evaluation.tables import Tabular, TextTable
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines

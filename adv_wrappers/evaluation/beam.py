@@ -69,7 +69,7 @@ from adv_wrappers.core.types import Array, Batch
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
-from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, TreeNode
+from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.utils.checks import check_integer, integer
 from adv_wrappers.utils.deadline import Deadline

@@ -20,8 +20,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.errors import Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.least_return import described_lowest_return, described_range
 from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.return_range import described_lowest_return, described_range
 from adv_wrappers.evaluation.statistics import (
     MARK,
     KnownRange,

@@ -79,7 +79,7 @@ def evaluate(
         minimum: the return that ``impact`` counts from: a number; ``"worst-action"`` for that of the agent that takes
             the action it values least in every state, which is then a run of its own; or None, which takes it from a
             what is known of the environment's rewards
-            (:class:`adv_wrappers.evaluation.least_return.LeastReturn`), if anything is.
+            (:class:`adv_wrappers.evaluation.return_range.LeastReturn`), if anything is.
         distances: how observations are compared beside ``l2`` and ``linf``, which are always taken: ``"ssim"``,
             ``"psnr"``, and functions of two batches with a ``name`` such as
             :class:`.Lpips`, computed on at most 256 attacked steps of a run. None takes

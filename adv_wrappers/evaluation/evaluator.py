@@ -14,10 +14,10 @@ from adv_wrappers.evaluation.best_of import play_draws
 from adv_wrappers.evaluation.distances import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
-from adv_wrappers.evaluation.least_return import LeastReturn, known_range
 from adv_wrappers.evaluation.player import Block, BlockResult, Cell, Player
 from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, compared, describe_minimum, measured_row
 from adv_wrappers.evaluation.report_warnings import find_warnings
+from adv_wrappers.evaluation.return_range import LeastReturn, known_range
 from adv_wrappers.evaluation.row_key import revision, row_key, versions
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.evaluation.target_distance import measure_text, measured_target

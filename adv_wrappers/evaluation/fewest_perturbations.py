@@ -34,7 +34,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import Argument, Message, ValueRangeError
-from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, Transition, TreeNode, collection_paused
+from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, Transition, TreeNode, collection_paused
 from adv_wrappers.utils.checks import check_integer, check_number, integer
 from adv_wrappers.victims import Victim, load_victim
 

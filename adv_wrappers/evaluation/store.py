@@ -25,9 +25,9 @@ from typing import Any
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.evaluator import PERTURBED
-from adv_wrappers.evaluation.least_return import described_range
 from adv_wrappers.evaluation.report import Report, Row, checked_row, compared
 from adv_wrappers.evaluation.report_warnings import find_warnings
+from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.text import split_stack

@@ -27,9 +27,9 @@ from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds, seconds_of_ro
 from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
+from adv_wrappers.studies.cell_player import CellPlayer
 from adv_wrappers.studies.cells import AttackRecipe, Expansion, PlanCell, expand
 from adv_wrappers.studies.plan import Plan
-from adv_wrappers.studies.player import CellPlayer
 from adv_wrappers.studies.runner import cells_of
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.suites import ADVERSARIES, SUITES, entry_named

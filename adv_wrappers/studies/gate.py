@@ -29,8 +29,8 @@ from adv_wrappers.evaluation.claim import RobustnessClaim
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.first_steps import said_in
-from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.studies import AttackSetting, entries_that_apply
@@ -124,7 +124,7 @@ def assert_robust(
         most_episodes: of each attack.
         return_range: the lowest and the highest return that an episode can have, each None where it is not known; None
             takes what is known of the environment's least return
-            (:class:`adv_wrappers.evaluation.least_return.LeastReturn`). Nearly equal returns are judged by it.
+            (:class:`adv_wrappers.evaluation.return_range.LeastReturn`). Nearly equal returns are judged by it.
         rare: the share of episodes, above 0 and below 1, from which on a kind of them must not be missed where nearly
             all that were played are equal, and their range is not known: 0.05 takes at least 72 of these to pass, 0.01
             takes 368.

@@ -1,7 +1,7 @@
 """Cells of a plan on a Ray cluster: actors that play one cell after another, with shares of a GPU where asked for.
 
 An actor of Ray is a process with one torch thread that keeps its victim and its environments, as a warm process does
-(:mod:`.player`); rows come back to the one process that writes the store. Only this module knows Ray. All
+(:mod:`.cell_player`); rows come back to the one process that writes the store. Only this module knows Ray. All
 machines need the same version of it, of this package and of what that depends on: a cell whose key is another one there
 ends with an error.
 """
@@ -17,7 +17,7 @@ from types import ModuleType
 from adv_wrappers.errors import AdvWrappersError, WorkerError
 from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Task, Tell
 from adv_wrappers.evaluation.store import PlayedCell
-from adv_wrappers.studies.player import CellPlayer, CellPlayerSetup
+from adv_wrappers.studies.cell_player import CellPlayer, CellPlayerSetup
 from adv_wrappers.utils.checks import check_number, integer
 from adv_wrappers.utils.processes import check_workers, pickled
 from adv_wrappers.victims import Victim

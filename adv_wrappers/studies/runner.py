@@ -14,9 +14,9 @@ from adv_wrappers.errors import OutputError, WorkerError
 from adv_wrappers.evaluation.executor import Executor, Played
 from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.store import PlayedCell, Store
+from adv_wrappers.studies.cell_player import CellExecutor, CellPlayer, CellTask, failed, opened_executor
 from adv_wrappers.studies.cells import Expansion, PlanCell, check_victims, expand
 from adv_wrappers.studies.plan import Plan
-from adv_wrappers.studies.player import CellExecutor, CellPlayer, CellTask, failed, opened_executor
 from adv_wrappers.utils.pace import progress_lines
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim

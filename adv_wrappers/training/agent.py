@@ -109,7 +109,7 @@ from adv_wrappers.training.image_policy import ImagePolicy, image_policy_kwargs,
 from adv_wrappers.training.method import RobustTraining, TrainingMethod, hardened_before
 from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
 from adv_wrappers.training.resilience.dqn import LayerNormQPolicy, PrioritizedDQN
-from adv_wrappers.training.sb3_agents import (
+from adv_wrappers.training.sb3_conversion import (
     AgentNetworks,
     MLPPolicy,
     RecurrentPolicy,

@@ -29,7 +29,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.sb3_agents import save_agent
+from adv_wrappers.training.sb3_conversion import save_agent
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims import Victim, load_card

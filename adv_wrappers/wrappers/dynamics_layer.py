@@ -10,7 +10,7 @@ import torch
 
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.environments.physics import parameters_of
+from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import BudgetError, SpaceError
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.wrappers.layer import Layer, layers, wrappers_of

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from adv_wrappers.core.types import Floats, Info
-from adv_wrappers.environments.physics import parameters_of
+from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import SimulationError
 from adv_wrappers.utils import trees
 

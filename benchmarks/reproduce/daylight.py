@@ -33,7 +33,7 @@ from adv_wrappers.daylight.games import (
     TIMED_IMPACTS,
     TRANSFORMS,
 )
-from adv_wrappers.evaluation.least_return import described_lowest_return
+from adv_wrappers.evaluation.return_range import described_lowest_return
 
 AGENTS = {
     "Pong": ("davide-pong-ppo", "davide-pong-a2c", "zoo:pong-ppo"),

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import MaxDiff
+from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.budgets import L2, Linf
-from adv_wrappers.core.recurrence import BoundVictim
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.layers import AppendLogStd
 from adv_wrappers.victims import from_module

@@ -13,9 +13,9 @@ from adv_wrappers.certification import action_search, possible_actions
 from adv_wrappers.certification.action_search import ActionSearch
 from adv_wrappers.certification.possible_actions import PossibleActions
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation import tree_search
-from adv_wrappers.evaluation.least_return import LeastReturn
-from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
+from adv_wrappers.evaluation import search_tree
+from adv_wrappers.evaluation.return_range import LeastReturn
+from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
 from tests.certification.walks import STEPS, Walk, every_return, shown, walker
 from tests.core.helpers import box, mlp
@@ -105,8 +105,8 @@ def test_an_unsound_search_is_found(mutant, monkeypatch):
     elif mutant == "a bound that is too high":
         monkeypatch.setattr(LeastReturn, "after", lambda self, total, steps: total + 0.5)
     elif mutant == "no way back":
-        monkeypatch.setattr(tree_search, "check_repeats", lambda env, action, **more: None)
-        monkeypatch.setattr(tree_search.Snapshot, "restore", lambda self, env: None)
+        monkeypatch.setattr(search_tree, "check_repeats", lambda env, action, **more: None)
+        monkeypatch.setattr(search_tree.Snapshot, "restore", lambda self, env: None)
     elif mutant == "states met with more":
         monkeypatch.setattr(action_search.ActionSearch, "_met_before", lambda self, state: _met(self, state))
     else:

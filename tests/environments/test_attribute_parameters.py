@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from adv_wrappers.environments.physics import parameters_of
+from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import SpaceError
 
 IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.environments.physics import parameters_of
+from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import BudgetError, SimulationError
 
 ENVS = ("Hopper-v5", "HalfCheetah-v5", "Ant-v5", "Humanoid-v5", "Swimmer-v5", "Reacher-v5", "InvertedPendulum-v5")

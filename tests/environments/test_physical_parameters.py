@@ -7,7 +7,7 @@ import numpy as np
 
 import adv_wrappers as adv
 from adv_wrappers.core.parameter_space import Parameter, ParameterSpace
-from adv_wrappers.environments.physics import PhysicalParameters
+from adv_wrappers.environments.physical_parameters import PhysicalParameters
 from adv_wrappers.environments.snapshot import Snapshot
 
 

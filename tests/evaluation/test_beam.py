@@ -15,7 +15,7 @@ from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ThreatEr
 from adv_wrappers.evaluation import beam
 from adv_wrappers.evaluation.beam import BeamSearch, RankedStates, TargetedAttacks, beam_search
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
+from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
 from adv_wrappers.utils import deadline
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn

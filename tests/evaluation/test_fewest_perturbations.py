@@ -14,7 +14,7 @@ from gymnasium import spaces
 from adv_wrappers import PerturbAction, Victim, WorstAction, from_module, load_victim
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation import fewest_perturbations as fewest_perturbations_module
-from adv_wrappers.evaluation import tree_search
+from adv_wrappers.evaluation import search_tree
 from adv_wrappers.evaluation.fewest_perturbations import fewest_perturbations, resilience_profile
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
@@ -152,8 +152,8 @@ def test_negative_rewards():
 @pytest.mark.parametrize("mutant", ["a bound that is too high", "no way back"])
 def test_a_search_that_misses_timings_is_found(mutant, monkeypatch):
     if mutant == "no way back":
-        monkeypatch.setattr(tree_search.Snapshot, "restore", lambda snapshot, env: None)
-        monkeypatch.setattr(tree_search, "check_repeats", lambda env, action, **more: None)
+        monkeypatch.setattr(search_tree.Snapshot, "restore", lambda snapshot, env: None)
+        monkeypatch.setattr(search_tree, "check_repeats", lambda env, action, **more: None)
     else:
         monkeypatch.setattr(fewest_perturbations_module.TimingSearch, "_least_future", lambda search, t, rest: 1.0)
     with pytest.raises(AssertionError):

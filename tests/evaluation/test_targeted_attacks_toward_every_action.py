@@ -11,7 +11,7 @@ from torch import nn
 
 from adv_wrappers import Linf, from_module
 from adv_wrappers.evaluation.beam import Batches, TargetedAttacks
-from adv_wrappers.evaluation.tree_search import DeterministicEpisodes
+from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
 
 SEEN, ACTED = spaces.Box(-5, 5, (2,), np.float32), spaces.Discrete(5)
 

@@ -18,7 +18,7 @@ import adv_wrappers
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.studies import Plan, Store, expand, run, runner
-from adv_wrappers.studies.player import CellPlayer, CellPlayerSetup, CellTask
+from adv_wrappers.studies.cell_player import CellPlayer, CellPlayerSetup, CellTask
 from adv_wrappers.utils.pace import progress_lines
 from tests.evaluation.agents import balancing
 from tests.executors import LastFirst

@@ -37,7 +37,7 @@ from adv_wrappers.training.defences.atla import (
     hold_statistics,
 )
 from adv_wrappers.training.folder import TrainingFolder
-from adv_wrappers.training.sb3_agents import live_victim, save_agent, update_normaliser
+from adv_wrappers.training.sb3_conversion import live_victim, save_agent, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 
 SMALL: dict[str, Any] = {

@@ -28,7 +28,6 @@ from adv_wrappers.studies.report.advice import option_of, words_of_agent
 from adv_wrappers.studies.report.charts import Chart, chart_limits, difference_chart, eps_text, two_agents_chart
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.page import Figures, check_target, protocol_of, render
-from adv_wrappers.studies.report.rows import Progress, TrialPlayer
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
@@ -39,6 +38,7 @@ from adv_wrappers.studies.report.sections import (
     read_reports,
     sorted_report,
 )
+from adv_wrappers.studies.report.trials import Progress, TrialPlayer
 from adv_wrappers.studies.report.verdict import verdict
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import without_number

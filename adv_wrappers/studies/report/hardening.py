@@ -59,7 +59,7 @@ def hardened_by(victim: Victim, environment: Environment | None = None, beside: 
     """
     try:
         from adv_wrappers.training.agent import check_spaces, victim_and_algorithm
-        from adv_wrappers.training.sb3_agents import networks_of_agent
+        from adv_wrappers.training.sb3_conversion import networks_of_agent
 
         initial, algorithm = victim_and_algorithm(victim, None)
         networks_of_agent(victim)

@@ -40,18 +40,18 @@ from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.comparison import daylight_threats
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.first_steps import said_in
-from adv_wrappers.evaluation.least_return import lowest_return
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
+from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, read_choices, write_choices
 from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.hardening import hardened_by, training_step_seconds
 from adv_wrappers.studies.report.page import PAGE_FILE, write_page
 from adv_wrappers.studies.report.ranges import ObservationRanges, observed_ranges
-from adv_wrappers.studies.report.rows import Trial, TrialLeftOut, TrialPlayer, grouped_by_attack, one_feature
 from adv_wrappers.studies.report.sections import AgentSections, report_of, sorted_report
 from adv_wrappers.studies.report.sweep import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
+from adv_wrappers.studies.report.trials import Trial, TrialLeftOut, TrialPlayer, grouped_by_attack, one_feature
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.checks import integer, number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from adv_wrappers.studies.report.rows import Trial
+from adv_wrappers.studies.report.trials import Trial
 
 NO_LOSS = 0.02  # of the clean return, below which an eps counts as changing nothing
 _CLOSE = 1.2  # the ratio of two eps between which the return halves, at which the search ends

@@ -29,7 +29,7 @@ from adv_wrappers.studies.estimate import search_step, timed_search
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.hardening import hardened_by
 from adv_wrappers.studies.report.ranges import observed_ranges
-from adv_wrappers.studies.report.rows import TrialPlayer
+from adv_wrappers.studies.report.trials import TrialPlayer
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
 from adv_wrappers.studies.suite.entry import AttackSetting, MadeAttack

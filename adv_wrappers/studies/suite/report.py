@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.least_return import described_range
 from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text
+from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval, summary
 from adv_wrappers.rendering.table_width import PrintedTable
 from adv_wrappers.utils.files import write

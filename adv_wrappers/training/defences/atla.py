@@ -51,7 +51,7 @@ from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.director_networks import director_of
 from adv_wrappers.training.folder import check_counts
 from adv_wrappers.training.method import RobustTraining
-from adv_wrappers.training.sb3_agents import update_normaliser
+from adv_wrappers.training.sb3_conversion import update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
 from adv_wrappers.training.settings import Training

@@ -23,11 +23,11 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies.report import ranges as ranges_module
 from adv_wrappers.studies.report import report as report_module
-from adv_wrappers.studies.report import rows as rows_module
 from adv_wrappers.studies.report import sweep
+from adv_wrappers.studies.report import trials as rows_module
 from adv_wrappers.studies.report.hardening import hardened_by
 from adv_wrappers.studies.report.report import report
-from adv_wrappers.studies.report.rows import Trial
+from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import OutOfTime
 from tests.studies.report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim

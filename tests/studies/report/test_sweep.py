@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from adv_wrappers.studies.report.rows import Trial
 from adv_wrappers.studies.report.sweep import EpsSweep, strongest_by_eps
+from adv_wrappers.studies.report.trials import Trial
 
 
 def trial(eps: float, mean: float) -> Trial:

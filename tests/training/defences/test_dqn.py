@@ -25,7 +25,7 @@ from adv_wrappers.training.defences.losses import LinearSchedule, Radial
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.ppo import make_robust
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN, QBatch, error
-from adv_wrappers.training.sb3_agents import live_victim
+from adv_wrappers.training.sb3_conversion import live_victim
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "checks": 2, "episodes": 2,

@@ -30,7 +30,7 @@ from adv_wrappers.training.agent import AGENT_ALGORITHMS, algorithm_settings, ma
 from adv_wrappers.training.defences.losses import PAPER, PolicyBatch, Radial, SARegularizer, langevin_ascent
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy, image_bounds
 from adv_wrappers.training.defences.ppo import make_robust
-from adv_wrappers.training.sb3_agents import live_victim, update_normaliser
+from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from adv_wrappers.training.settings import Training
 

@@ -30,8 +30,8 @@ from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.raw_screen import RawFrames
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
+from adv_wrappers.evaluation.search_tree import step_limit
 from adv_wrappers.evaluation.statistics import KnownRange
-from adv_wrappers.evaluation.tree_search import step_limit
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.wrappers.env_layer import EnvLayer
@@ -59,7 +59,7 @@ class LeastReturn:
         """What is known of an environment as it is, its arguments and wrappers included.
 
         >>> import gymnasium as gym
-        >>> from adv_wrappers.evaluation.least_return import LeastReturn
+        >>> from adv_wrappers.evaluation.return_range import LeastReturn
         >>> LeastReturn.of(gym.make("MountainCar-v0", max_episode_steps=1000))
         LeastReturn(reward=-1.0, whole=None, limit=1000)
         """
@@ -165,7 +165,7 @@ def known_range(env: AnyEnv) -> KnownRange:
     """The lowest and the highest return of an episode of an environment, each None where it is not known.
 
     >>> import gymnasium as gym
-    >>> from adv_wrappers.evaluation.least_return import known_range
+    >>> from adv_wrappers.evaluation.return_range import known_range
     >>> known_range(gym.make("CartPole-v1")), known_range(gym.make("Acrobot-v1"))
     ((0.0, 500.0), (-500.0, 0.0))
     """

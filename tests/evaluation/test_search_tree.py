@@ -11,7 +11,7 @@ import pytest
 from adv_wrappers import load_victim
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SnapshotError, ValueRangeError
-from adv_wrappers.evaluation.tree_search import DeterministicEpisodes, step_limit
+from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, step_limit
 from tests.evaluation.test_fewest_perturbations import Dice, Handle, Walk, agent
 
 

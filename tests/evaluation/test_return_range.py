@@ -19,7 +19,7 @@ from gymnasium.wrappers import (
 import adv_wrappers as adv
 from adv_wrappers.atari.env import atari
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.least_return import LeastReturn, described_lowest_return, described_range, known_range
+from adv_wrappers.evaluation.return_range import LeastReturn, described_lowest_return, described_range, known_range
 from tests.certification.walks import Walk
 
 

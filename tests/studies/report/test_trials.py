@@ -10,7 +10,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.studies.report.rows import TrialPlayer
+from adv_wrappers.studies.report.trials import TrialPlayer
 from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from tests.studies.report.planted import Guess, Plain, victim

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import pytest
 
-from adv_wrappers.environments.physics import parameters_of
+from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import SpaceError
 
 
