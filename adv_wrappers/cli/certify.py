@@ -28,7 +28,7 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.registry import BEAM_WIDTH, Method
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.environment import MakeFunction
+    from adv_wrappers.environments.make_function import MakeFunction
 
 _BY_IMPORTANCE = ("eps", "certified", "attacked", "clean", "strongest", "searches finished", "GWC", "ACR")
 

@@ -15,7 +15,7 @@ from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.environment import MakeFunction
+    from adv_wrappers.environments.make_function import MakeFunction
     from adv_wrappers.rendering.contact_sheet import ThreatComparison
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from adv_wrappers.cli.completion import complete_env, complete_victim
-from adv_wrappers.environments.environment import MakeFunction
+from adv_wrappers.environments.make_function import MakeFunction
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.registry import Select as Select
 from adv_wrappers.utils.text import parse_value, split_arguments

@@ -29,7 +29,7 @@ from adv_wrappers.cli.options import (
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.environment import MakeFunction
+    from adv_wrappers.environments.make_function import MakeFunction
 
 
 @main.command("report")

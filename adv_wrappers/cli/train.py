@@ -43,7 +43,7 @@ from adv_wrappers.utils.text import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.core.budgets import Budget
-    from adv_wrappers.environments.environment import MakeFunction
+    from adv_wrappers.environments.make_function import MakeFunction
     from adv_wrappers.training.agent import Hardened
     from adv_wrappers.victims.saved_networks import Critic
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,57 +19,14 @@ from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.checked import check_one, made_by, takes
 from adv_wrappers.environments.dmc import PREFIX, dmc
+from adv_wrappers.environments.make_function import MakeFunction
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, TrustError, ValueRangeError
-from adv_wrappers.utils.frozen import set_fields
-from adv_wrappers.utils.object_by_name import object_by_name
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyEnv
 from adv_wrappers.wrappers.order import check_order
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A function that makes environments, by its name; the command line reads it before anything slow is imported.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MakeFunction:
-    """The function that ``module:function`` names, found in the current directory too.
-
-    Workers and copies find it again by its name.
-
-    Args:
-        text: the name of the module, a colon, and the name in it, which may have dots.
-
-    Raises:
-        SpaceError: for a text of another form, a module that is not there or fails, a name that it does not have, and
-            something that cannot be called.
-    """
-
-    text: str
-    function: Callable[..., AnyEnv] = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        found = object_by_name(self.text, SpaceError)
-        if not callable(found):
-            raise SpaceError(f"expected a function, {self.text!r} is {found!r:.80}")
-        set_fields(self, function=found)
-
-    def __call__(self, id: str, **arguments: object) -> AnyEnv:
-        """The environment that the function makes; :class:`SpaceError` for whatever it raises."""
-        try:
-            return self.function(id, **arguments)
-        except AdvWrappersError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise SpaceError(f"{self.text} cannot make {id!r} with {arguments}: {reason}") from error
-
-    def __reduce__(self) -> tuple[type[MakeFunction], tuple[str]]:
-        return MakeFunction, (self.text,)
-
 
 MakeEnv = Callable[..., AnyEnv]
 EnvFactory = Callable[[], AnyEnv]

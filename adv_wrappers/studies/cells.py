@@ -21,7 +21,8 @@ from filelock import Timeout
 
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.environments.environment import Environment, MakeFunction, json_value
+from adv_wrappers.environments.environment import Environment, json_value
+from adv_wrappers.environments.make_function import MakeFunction
 from adv_wrappers.errors import (
     AdvWrappersError,
     BudgetError,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers import campaign
+from adv_wrappers import studies
 from adv_wrappers.errors import OutputError
 from adv_wrappers.training import critic
 from adv_wrappers.utils.files import held, holding, probe, probe_file, write
@@ -136,7 +136,7 @@ def test_whatever_writes_to_a_folder_holds_it(tmp_path: Path, other, name: str) 
     """Before anything else: these arguments make no sense."""
     if name.startswith("train_a"):
         pytest.importorskip("stable_baselines3")
-    place = {"standard": campaign, "run_suite": campaign, "scan_critics": critic}.get(name, adv)
+    place = {"standard": studies, "run_suite": studies, "scan_critics": critic}.get(name, adv)
     function = getattr(place, name)
     with pytest.raises(OutputError, match=r"is in use by process \d+ on"):
         function(None, None, out=tmp_path / "o")

@@ -19,12 +19,12 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.evaluation import cost
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies.report import ranges as ranges_module
 from adv_wrappers.studies.report import report as report_module
 from adv_wrappers.studies.report import sweep
-from adv_wrappers.studies.report import trials as rows_module
 from adv_wrappers.studies.report.hardening import hardened_by
 from adv_wrappers.studies.report.report import report
 from adv_wrappers.studies.report.trials import Trial
@@ -371,8 +371,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> type[Slow]:
     monkeypatch.setattr(Slow, "now", 0.0)
     monkeypatch.setattr(deadline, "clock", lambda: Slow.now)
     monkeypatch.setattr(ranges_module, "time", SimpleNamespace(perf_counter=lambda: Slow.now))
-    timer = functools.partial(rows_module.StepTimer, clock=lambda: Slow.now)
-    monkeypatch.setattr(rows_module, "StepTimer", timer)
+    timer = functools.partial(cost.StepTimer, clock=lambda: Slow.now)
+    monkeypatch.setattr(cost, "StepTimer", timer)
     return Slow
 
 
