@@ -46,7 +46,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 #
 # and with ``+ beta z`` where ``z <= 0`` (weak duality). So a bound holds for whatever multipliers and slopes there
 # are, and Adam looks for good ones, of many cases at once. Splitting an input
-# (:mod:`adv_wrappers.bounds.branch_and_bound`) is for few inputs: halving one pixel of a picture changes next to
+# (:func:`decide`) is for few inputs: halving one pixel of a picture changes next to
 # nothing.
 #
 # Next is split, in the case of the lowest bound of every row, the neuron whose relaxation costs that bound most: the
@@ -347,7 +347,7 @@ def decide(
             lower than another by more than both margins.
         at_once: how many boxes are bounded together.
         split: ``"inputs"`` halves boxes, for few inputs. ``"neurons"`` splits on ReLUs that may be on or off
-            (:mod:`adv_wrappers.bounds.branch_and_bound`), for pictures and other wide inputs; the limit is then
+            (:func:`split_neurons`), for pictures and other wide inputs; the limit is then
             on cases of every output, and outputs are found by gradient ascent in the whole box alone.
 
     Raises:

@@ -50,8 +50,8 @@ from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal,
 # Which layers have interval bounds, and the graph of a network that is made of them.
 #
 # Bounds are computed on the graph that gradients are computed on too (:mod:`adv_wrappers.networks.graph`): layers, and
-# what a ``forward`` does with several values. Here is the table of rules; the rules themselves are in
-# :mod:`.interval_bounds`.
+# what a ``forward`` does with several values. Here is the table of rules; the rules themselves
+# are below.
 # ----------------------------------------------------------------------------------------------------------------------
 
 

@@ -133,7 +133,7 @@ def through_dct(planes: Tensor, quality: int, chroma: bool = False) -> Tensor:
 # JPEG on any device: what libjpeg-turbo does to pictures, as batched torch operations that equal it to the bit.
 #
 # Colours go to brightness and two colour differences in 16-bit fixed point, the differences are averaged over 2 x 2 or
-# 2 x 1 pixels, every plane goes through :mod:`adv_wrappers.daylight.jpeg`, and the differences are spread again by a
+# 2 x 1 pixels, every plane goes through :func:`through_dct`, and the differences are spread again by a
 # triangle filter. Each step is a linear map with one rounding at its end, held in float64 for the reason given there.
 # ----------------------------------------------------------------------------------------------------------------------
 

@@ -18,18 +18,17 @@ states at one step, which displace at the next what a narrower one would have co
 width 2^n has groups 0 to n, of 1, 2, 4, ..., 2^n places: beside its own places those of the narrower beams, so that
 it keeps 2^(n+1) - 1 states and costs twice as much as its last group. Then:
 
-1. Group g is filled with children of states in groups 0 to g, chosen by a rule that looks at nothing but these
-children
+1. Group g is filled with children of states in groups 0 to g, chosen by a rule that looks at nothing but these children
    and what became of these groups before: which of the children groups 0 to g - 1 took, and the lowest return and the
    lowest reward that groups 0 to g have met.
 2. So, by induction over steps and groups, group g holds at every step the same states in every beam that has it: the
    first state is the same, and whatever fills the group at the next step is. That holds to the bit, since what is
    computed of a state does not depend on the states behind it
-   (:class:`.beam.Batches`), and states are gone through group by group.
+   (:class:`Batches`), and states are gone through group by group.
 3. The return of a beam is the lowest of all its groups. A wider beam has all groups of a narrower one, and more.
 
 What comes out is a sequence of perturbed observations for every episode, which the ordinary layers play
-(:class:`.beam.RecordedPerturbations`). So the return under this attack is one
+(:class:`RecordedPerturbations`). So the return under this attack is one
 that was played, an upper bound on what the victim keeps in the worst case: no lower one is promised.
 """
 
@@ -288,7 +287,7 @@ class TargetedAttacks:
 # ----------------------------------------------------------------------------------------------------------------------
 # Perturbed observations that were found beforehand, step by step of known episodes, as an ordinary perturbation.
 #
-# A search over whole episodes (:mod:`adv_wrappers.evaluation.beam`) finds which observations to show to a victim.
+# A search over whole episodes (:func:`beam_search`) finds which observations to show to a victim.
 # Played by the layers that every attack goes through, they are projected onto the budget and measured as any other
 # attack is.
 # ----------------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ returns one float64 number a row, ``[B]``, on the device of the first. What a ro
 :func:`adv_wrappers.core.spaces.layout_of`) may be a stack of frames: ``l2``, ``linf`` and ``psnr`` take all its
 pixels together, as budgets do, and ``ssim`` is the mean over its frames and colours.
 
-The learned distance, LPIPS, is in :mod:`adv_wrappers.evaluation.image_distances`.
+The learned distance is :class:`Lpips`.
 """
 
 from __future__ import annotations

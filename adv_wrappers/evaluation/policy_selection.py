@@ -1,7 +1,7 @@
 """Online policy selection: an agent that has several policies, and chooses one before every episode by its returns.
 
 This is what PROTECTED (Liu et al. 2024) does at test time: of a few policies none of which is dominated by the
-others (:mod:`adv_wrappers.evaluation.policy_selection`), an adversarial bandit chooses one before every episode,
+others (:func:`non_dominated`), an adversarial bandit chooses one before every episode,
 and is told the return of that one alone. Its regret is what the best single policy would have earned more in all
 rounds; it grows no faster than the square root of their number, whatever attacks come. So in the long run the agent
 earns what the policy for the worst attack earns where it meets that, and more where the attacker is weaker and
@@ -14,8 +14,7 @@ regret is of the order ``sqrt(K T ln K)`` with high probability.
 
 The paper was at hand in its abstract, its first figure and its code. What differs from the code:
 
-- It has gains, ``return / 6000``, where Neu has losses. With gains ``gamma`` makes a policy that is seldom chosen
-look
+- It has gains, ``return / 6000``, where Neu has losses. With gains ``gamma`` makes a policy that is seldom chosen look
   worse than it is, and with losses better, which is what explores. A range of returns is given here, and what lies
   outside counts as its end.
 - Its ``eta`` is ``5 sqrt(ln K / (K T))`` where agents are tested, 3.5 times Neu's, which ``learning_rate`` takes.

@@ -307,7 +307,7 @@ def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
 
 
 def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
-    """The adversary whose best checkpoint has the lowest score (:func:`.adversary.adversary_score`).
+    """The adversary whose best checkpoint has the lowest score (:func:`.adversary_score`).
 
     Its card is copied into ``out`` itself, with the scores of all forms.
 

@@ -15,8 +15,7 @@ open, and here it is:
   those of the environment. The adversary has a normaliser of its own, on the same true observations.
 - Steps count the agent's alone. Its learning rate falls linearly to zero, the adversary's is constant.
 - The checkpoint that is returned has the highest mean of its clean return and its return under the adversary of its
-  day, on seeds that training never sees, among those of the second half: early adversaries are weak. The papers
-report
+  day, on seeds that training never sees, among those of the second half: early adversaries are weak. The papers report
   an agent of medium robustness among 21. With a robust loss the second return is the greedy worst case, or that under
   MaxDiff where actions are in a Box: the best clean agents are those of the days when eps was small. Checkpoints of
   which all episodes are lost alike under that are compared by what they keep under MaxDiff in shares of the budget.

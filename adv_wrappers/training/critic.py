@@ -77,7 +77,7 @@ from adv_wrappers.victims.victim import Victim
 # - The paper's box is around the action alone (``box="action"``); the released code's, the default here, is around the
 #   normalised observation and the action.
 # - The code passes from CROWN's bounds to interval bounds during the training; here they are interval bounds
-# throughout.
+#   throughout.
 # - The code clips rewards at 10 after scaling; here they are not clipped.
 # - With ``successor="shuffled"`` an episode that was cut short has no value after it, as released; else it has.
 # ----------------------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ _CORNERS = 4  # random corners of the box that the robustness term compares with
 
 @dataclass(frozen=True)
 class SarsaSettings:
-    """What is minimised, by the arguments of :func:`.critic.train_one_critic`."""
+    """What is minimised, by the arguments of :func:`.train_one_critic`."""
 
     robust: str | None
     eps: float

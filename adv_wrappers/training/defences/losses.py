@@ -16,37 +16,29 @@ Choices where the papers leave one open, or where this differs:
   with the lower bound of the probability, so where bounds are wide (images, an agent that was not trained for them)
   ``form="log"`` takes equation 6's logarithm and leaves out the rows that PPO would have clipped.
 - ``form="overlap"`` is the second loss of the authors' later code for A3C ("approach 2"), for discrete actions:
-  ``L_wc`` is the sum over actions i of ``d_i max(0, u_i - l_a + (z_a - z_i) / 2)``, with ``d_i = max(0, pi_a -
-pi_i)``
+  ``L_wc`` is the sum over actions i of ``d_i max(0, u_i - l_a + (z_a - z_i) / 2)``, with ``d_i = max(0, pi_a - pi_i)``
   and the logits ``z`` as numbers. So the logit of an action that is less probable than the one that was taken, ``a``,
-  must stay below that of ``a`` by half of their distance everywhere in the box. Advantages play no part in it.
-  ``u_i - l_a`` is a bound of the difference here, as above; and where the code subtracts the probability ``pi_i``
-from
-  the logit ``z_a``, this subtracts the logit ``z_i``, as the loss of their DQN does with values.
-- ``imitate`` is ours: equation 6 alone made a Pong agent uniform: one that wins learns nothing from its advantages,
-  and bounds are narrowest where all logits are the same. It adds to ``L`` the cross-entropy to the policy of the
-victim
-  that the training started from, and to ``L_wc`` the same with the lower bounds of all log-probabilities.
-  ``sharpness`` raises the victim's probabilities to a power first: at 1 the agent learns its doubts as well, and its
-  bounds decide little; at infinity, its most likely action, which between two equally good ones is chance, and costs
-  what the network could have learned instead.
+  must stay below that of ``a`` by half of their distance everywhere in the box. Advantages play no part in it. ``u_i -
+  l_a`` is a bound of the difference here, as above; and where the code subtracts the probability ``pi_i`` from the
+  logit ``z_a``, this subtracts the logit ``z_i``, as the loss of their DQN does with values.
+- ``imitate`` is ours: equation 6 alone made a Pong agent uniform: one that wins learns nothing from its advantages, and
+  bounds are narrowest where all logits are the same. It adds to ``L`` the cross-entropy to the policy of the victim
+  that the training started from, and to ``L_wc`` the same with the lower bounds of all log-probabilities. ``sharpness``
+  raises the victim's probabilities to a power first: at 1 the agent learns its doubts as well, and its bounds decide
+  little; at infinity, its most likely action, which between two equally good ones is chance, and costs what the network
+  could have learned instead.
 - Actions in a Box: the policy is Gaussian, the box of its means bounds the log-probability.
-- The schedules give kappa, and the share of the budget that is used, as functions of the share of the training that
-is
+- The schedules give kappa, and the share of the budget that is used, as functions of the share of the training that is
   done. Appendix B has kappa 0.5, and eps from 0 to its full value over the first two thirds; the authors' later code
   has kappa 0.8.
-- Training takes boxes in floats, certificates and attacks round inwards. So a budget of 1.5 grey levels is one of 1
-to
+- Training takes boxes in floats, certificates and attacks round inwards. So a budget of 1.5 grey levels is one of 1 to
   these; below one it is refused, as attacks do.
 - ``Linf(eps, scale="victim")`` means the unit of the normaliser at every minibatch, as in SA-PPO's code, whose boxes
-  lie around normalised observations. Before the first rollout that unit is the environment's own, in which eps
-0.075 is
+  lie around normalised observations. Before the first rollout that unit is the environment's own, in which eps 0.075 is
   1.2 standard deviations of the angle of Hopper's torso, and 0.014 of the angular velocity of its foot.
 - SA-PPO's code (github.com/huanzhang12/SA_PPO) adds ``kappa * sum((mean(y) - mean(x))**2 / std**2)``, twice the
-  divergence: its kappa of 0.03 (convex relaxation) and 0.1 (SGLD) on Hopper are a ``weight`` of 0.06 and 0.2 here.
-Its
-  relaxation goes from CROWN's bounds to interval bounds while eps rises; ``form="interval"`` has the latter alone.
-Its
+  divergence: its kappa of 0.03 (convex relaxation) and 0.1 (SGLD) on Hopper are a ``weight`` of 0.06 and 0.2 here. Its
+  relaxation goes from CROWN's bounds to interval bounds while eps rises; ``form="interval"`` has the latter alone. Its
   eps rises over three quarters of 2M steps, and SGLD holds the clean mean constant.
 """
 

@@ -11,8 +11,7 @@ as in Stable-Baselines3: a step at which the time ran out is not terminal, the f
 the limit of 10 is that of the whole gradient. The networks are not dueling ones, as theirs are: a card holds layers
 in a row.
 
-Transitions are drawn as :mod:`adv_wrappers.training.resilience.dqn` says, and the agent explores as
-:mod:`adv_wrappers.training.resilience.dqn` does.
+Transitions are drawn as :class:`PrioritizedReplayBuffer` says, and the agent explores as :class:`ParameterNoise` does.
 """
 
 from __future__ import annotations
