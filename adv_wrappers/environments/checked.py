@@ -116,7 +116,28 @@ _FLAGS = frozenset((bool, np.bool_))
 Env = gym.Env[Any, Any]
 
 
-class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
+class TransparentEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper that is not seen: texts, attributes and the spec are those of the environment that it is around."""
+
+    def __str__(self) -> str:
+        return str(self.env)
+
+    def __repr__(self) -> str:
+        return repr(self.env)
+
+    def __getattr__(self, name: str) -> object:
+        """What is looked for in the environment."""
+        if name == "env" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The spec of the environment."""
+        return self.env.spec
+
+
+class CheckedEnv(TransparentEnv, KeepsItself):
     """Looks at all that an environment returns, and passes it on. Specs and texts of environments do not name it.
 
     An episode that does not end is an error after ``MOST_STEPS`` steps, unless a
@@ -138,23 +159,6 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
         self._dtype = np.dtype(space.dtype) if box else None
         self._steps, self._episodes, self._notice = 0, 0, math.inf if is_limited(env) else NOTICED_STEPS
         _ALIVE.add(self)
-
-    def __str__(self) -> str:
-        return str(self.env)
-
-    def __repr__(self) -> str:
-        return repr(self.env)
-
-    def __getattr__(self, name: str) -> object:
-        """What is looked for in the environment that was made."""
-        if name == "env" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
-    @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The spec of the environment."""
-        return self.env.spec
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset the environment."""

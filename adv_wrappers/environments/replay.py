@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 from gymnasium.vector import VectorWrapper
 from torch import Tensor
 
 from adv_wrappers.core.types import Info
+from adv_wrappers.environments.checked import TransparentEnv
 from adv_wrappers.environments.object_state import (
     KeepsItself,
     NotCopied,
@@ -75,7 +75,7 @@ class Moment:
         self.t: int = 0 if before is None else before.t + 1
 
 
-class ReplayRecorder(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
+class ReplayRecorder(TransparentEnv, KeepsItself):
     """Notes how the episodes of an environment go, so that snapshots come back to their states by a replay.
 
     It stands directly around the environment, and replays only what cannot be saved, or does not repeat after it was
@@ -94,26 +94,9 @@ class ReplayRecorder(gym.Wrapper[Any, Any, Any, Any], KeepsItself):
         self.why, self._recording, self._warned = "", True, False
         self._at: Moment | None = None
 
-    def __str__(self) -> str:
-        return str(self.env)
-
-    def __repr__(self) -> str:
-        return repr(self.env)
-
-    def __getattr__(self, name: str) -> object:
-        """What a wrapper looks for in the environment that it was put around."""
-        if name == "env" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
     def __getstate__(self) -> dict[str, object]:
         """Without the record: a copy is not where this environment is."""
         return {**self.__dict__, "_at": None}
-
-    @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The spec of the environment."""
-        return self.env.spec
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset, and begin the record of an episode."""
