@@ -1,4 +1,4 @@
-"""The shape of the package: imports go down only and in no circles, and a name means one thing.
+"""The shape of the package: imports go down only and in no circles, and the name of a class means one thing.
 
 The order of the floors, and what each may import from outside, is written here once.
 """
