@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,23 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, MakeEnv, json_value
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.report import Row, number_text
 from adv_wrappers.evaluation.statistics import caveat, footnotes, summary
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.studies.report.advice import option_of, words_of_agent
-from adv_wrappers.studies.report.charts import Chart, chart_limits, difference_chart, eps_text, two_agents_chart
+from adv_wrappers.studies.report.charts import difference_chart, eps_text, two_agents_chart
 from adv_wrappers.studies.report.choices import ReportChoices
-from adv_wrappers.studies.report.page import Figures, check_target, protocol_of, render
+from adv_wrappers.studies.report.page import (
+    Article,
+    AttackTable,
+    Column,
+    Figures,
+    Room,
+    check_target,
+    named_charts,
+    protocol_of,
+    render,
+)
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
@@ -60,65 +70,56 @@ from adv_wrappers.victims.victim import Victim
 _RESERVE = 2.0  # seconds that are kept for the page
 
 
-@dataclass(frozen=True)
-class Completed:
-    """Two reports of the same attacks.
-
-    Attributes:
-        agents: the first and the second, with what was played on them; as they were where nothing could be.
-        notes: what was played, what could not be and why, and what there was no time for, in sentences.
-    """
-
-    agents: tuple[AgentSections, AgentSections]
-    notes: tuple[str, ...]
+Agents = tuple[AgentSections, AgentSections]
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Attack:
     """An attack of one of two reports, in the units of the first.
 
     Attributes:
         name: what a row is called.
-        rows: that of either report, None where it was not played under it, or in other units.
         layers: the threats; empty where they cannot be made again.
         why_not: the reason for that.
+        rows: that of either report, None where it was not played under it, or in other units.
     """
 
     name: str
-    rows: tuple[AttackRow | None, AttackRow | None]
     layers: tuple[ThreatModel, ...]
-    why_not: str = ""
+    why_not: str
+    rows: list[AttackRow | None] = field(default_factory=lambda: [None, None])
 
 
 def play_missing_rows(
-    agents: tuple[AgentSections, AgentSections],
-    key: Callable[[AttackRow, Sequence[float] | None], str],
+    agents: Agents,
     minutes: float,
     folder: Path,
     *,
     trust: bool = False,
     make: MakeEnv | None = None,
     progress: Progress | None = None,
-) -> Completed:
+) -> tuple[Agents, list[str]]:
     """Play what only one of two agents was played under on the other.
 
     Args:
         agents: two reports of the same episodes of one environment.
-        key: the same for rows of one threat, by the scale that their report counts in.
         minutes: of wall clock.
         folder: for the rows.
         trust: whether files may run code, as for :func:`adv_wrappers.load_victim`.
         make: the function that makes the environment, where the reports were made with one.
         progress: called as ``progress(what, done, of how many)``.
+
+    Returns:
+        Both with what was played on them, or as they were where nothing could be; and in sentences what was played,
+        what could not be and why, and what there was no time for.
     """
-    first, second = agents
-    deadline = Deadline(60 * minutes)
-    players: list[TrialPlayer] = []
+    deadline, players, units = Deadline(60 * minutes), list[TrialPlayer](), agents[0].choices.scale
     try:
-        victims = _victim(first, trust), _victim(second, trust)
-        attacks = _attacks(agents, key, victims)
-        if all(None not in attack.rows or not attack.layers for attack in attacks):
-            return Completed(agents, tuple(_not_again(attacks)))
+        victims = _victim(agents[0], trust), _victim(agents[1], trust)
+        attacks = _attacks(agents, victims)
+        missing = [(attack, side) for attack in attacks if attack.layers for side in (0, 1) if not attack.rows[side]]
+        if not missing:
+            return agents, _not_again(attacks)
         for agent, victim, name in zip(agents, victims, ("first", "second"), strict=True):
             about, part = agent.report, folder / name
             episodes = Episodes(about.episodes, about.seed, about.num_envs, quantize=about.quantize is not False)
@@ -126,16 +127,15 @@ def play_missing_rows(
             environment = _environment(agent, victim, trust, make)
             players.append(TrialPlayer(victim, environment, episodes, deadline, part))
     except (AdvWrappersError, ImportError, OSError) as error:
-        return Completed(agents, (f"What only one of them was played under cannot be played on the other: {error}.",))
-    missing = [(attack, side) for attack in attacks if attack.layers for side in (0, 1) if attack.rows[side] is None]
-    found: list[list[Any]] = [[], []]
-    left, failed, seconds = 0, list[str](), 0.0
+        return agents, [f"What only one of them was played under cannot be played on the other: {error}."]
+    found: tuple[list[Row], list[Row]] = ([], [])
+    failed, late = list[str](), list[float]()  # rows by side, errors, and seconds of those left out
     with closing(players[0]), closing(players[1]):
         for done, (attack, side) in enumerate(missing):
             if progress is not None:
                 progress("attacks of one report alone", done, len(missing))
             player = players[side]
-            if first.report.num_envs == 1:  # there may be only one environment
+            if agents[0].report.num_envs == 1:  # there may be only one environment
                 players[1 - side].close()
             try:
                 if not player.has_clean:
@@ -143,27 +143,31 @@ def play_missing_rows(
                     player.play_clean()
                 found[side].append(player.play(attack.layers, None, "of both", label=attack.name).row)
             except OutOfTime:
-                left, seconds = left + 1, seconds + player.left_out[-1].seconds
+                late.append(player.left_out[-1].seconds)
             except AdvWrappersError as error:
                 failed.append(f"{attack.name}: {error}")
-        if progress is not None:
-            progress("attacks of one report alone", len(missing), len(missing))
-    notes = _played(len(missing) - left - len(failed), left, seconds) + _not_again(attacks, failed)
+    if progress is not None:
+        progress("attacks of one report alone", len(missing), len(missing))
+    notes = _played(len(missing) - len(late) - len(failed), late) + _not_again(attacks, failed)
     if not any(found) and all(None in attack.rows for attack in attacks):
-        return Completed(agents, tuple(notes))  # nothing in common but what either report counts in its own units
-    both = [
-        _with_rows(agent, [attack.rows[side] for attack in attacks], found[side], first.choices.scale)
-        for side, agent in enumerate(agents)
-    ]
-    return Completed((both[0], both[1]), tuple(notes))
+        return agents, notes  # nothing in common but what either report counts in its own units
+    both = []
+    for side, agent in enumerate(agents):
+        # the run without an attack, the rows that count, and those that were played; in the units of the first
+        rows = [agent.clean.row, *(row.row for attack in attacks if (row := attack.rows[side])), *found[side]]
+        choices = agent.choices if agent.choices.scale is None else replace(agent.choices, scale=units)
+        both.append(sorted_report(replace(agent.report, threats=tuple(rows)), choices))
+    return (both[0], both[1]), notes
 
 
-def _played(count: int, left: int, seconds: float) -> list[str]:
-    """What was played, and what there was no time for, about how many seconds."""
+def _played(count: int, late: Sequence[float]) -> list[str]:
+    """How many rows were played, and that there was no time for some, of which each takes so many seconds."""
     played = "row that one of the two lacked was" if count == 1 else "rows that one of the two lacked were"
     notes = [f"{count} {played} played on it, eps in the units of the first."]
-    late = f"{left} row{'' if left == 1 else 's'} did not fit into the time, about {duration(seconds)}"
-    return notes[: min(count, 1)] + ([f"{late}: the same call with more minutes goes on."] if left else [])
+    if not late:
+        return notes[: min(count, 1)]
+    words = f"{len(late)} row{'' if len(late) == 1 else 's'} did not fit into the time, about {duration(sum(late))}"
+    return [*notes[: min(count, 1)], f"{words}: the same call with more minutes goes on."]
 
 
 def _victim(agent: AgentSections, trust: bool) -> Victim:
@@ -190,33 +194,18 @@ def _environment(agent: AgentSections, victim: Victim, trust: bool, make: MakeEn
     return found.for_victim(victim)
 
 
-def _attacks(
-    agents: tuple[AgentSections, AgentSections],
-    key: Callable[[AttackRow, Sequence[float] | None], str],
-    victims: tuple[Victim, Victim],
-) -> list[_Attack]:
+def _attacks(agents: Agents, victims: tuple[Victim, Victim]) -> list[_Attack]:
     """The attacks of both reports, those first that are the strongest at an eps of either."""
-    units = agents[0].choices.scale
-    found = dict[str, _Attack]()
-    strongest = [
-        row for agent in agents for sweep in agent.sweeps[:1] for _, row in sweep.strongest if row.kind != "clean"
-    ]
-    for wanted in (strongest, None):
-        for side, agent in enumerate(agents):
-            own = agent.choices.scale
-            for row in agent.attacked:
-                if wanted is not None and not any(row is one for one in wanted):
-                    continue
-                name = key(row, own)
-                attack = found.get(name)
-                if attack is None:
-                    layers, why_not = _again(row, own, units, victims[side])
-                    attack = _Attack(row.attack or row.label, (None, None), layers, why_not)
-                # a row of the second report counts where its budget means the same in the units of the first
-                if own == units or None in (own, units) or not _is_scaled(row.row["layers"]):
-                    rows = (row, attack.rows[1]) if side == 0 else (attack.rows[0], row)
-                    attack = replace(attack, rows=rows)
-                found[name] = attack
+    units, found = agents[0].choices.scale, dict[str, _Attack]()
+    strongest = {id(row) for agent in agents for sweep in agent.sweeps[:1] for _, row in sweep.strongest}
+    rows = [(side, row) for side, agent in enumerate(agents) for row in agent.attacked]
+    for side, row in sorted(rows, key=lambda one: id(one[1]) not in strongest):
+        own, layers = agents[side].choices.scale, row.row["layers"]
+        if (key := _key(row, own)) not in found:
+            found[key] = _Attack(row.attack or row.label, *_again(row, own, units, victims[side]))
+        # a row of the second report counts where its budget means the same in the units of the first
+        if own == units or None in (own, units) or not _is_scaled(layers):
+            found[key].rows[side] = row
     return [*found.values()]
 
 
@@ -241,22 +230,14 @@ def _again(
         return (), "it is the best of several draws"
     try:
         made = tuple(as_threat(part) for part in split_stack(without_number(str(row.row["threat"]))))
-        if _open([json_form(layer) for layer in as_threat_stack([*made], victim).layers]) != _open(row.row["layers"]):
+        again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]
+        if _in_own_terms(again) != _in_own_terms(row.row["layers"]):
             return (), "its text does not say all of it"
     except AdvWrappersError as error:
         return (), str(error)
     if own is None or units is None or tuple(own) == tuple(units) or len(own) != len(units):
         return made, ""
     return tuple(replace(threat, within=_in_units(threat.budget, own, units)) for threat in made), ""
-
-
-def _open(value: Any) -> Any:
-    """A JSON form without the victims in it."""
-    if isinstance(value, Mapping):
-        if "sha256" in value:
-            return "victim"
-        return {name: _open(part) for name, part in value.items()}
-    return [_open(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _in_units(budget: Any, own: Sequence[float], units: Sequence[float]) -> Any:
@@ -269,15 +250,6 @@ def _in_units(budget: Any, own: Sequence[float], units: Sequence[float]) -> Any:
     return Linf(budget.eps, tuple(float(f"{one:.6g}") for one in scale))
 
 
-def _with_rows(
-    agent: AgentSections, kept: Sequence[AttackRow | None], played: Sequence[Any], units: tuple[float, ...] | None
-) -> AgentSections:
-    """A report of the run without an attack, the rows that count, and those that were played; in these units."""
-    rows = [agent.clean.row, *(row.row for row in kept if row is not None), *played]
-    choices = replace(agent.choices, scale=units) if agent.choices.scale is not None else agent.choices
-    return sorted_report(replace(agent.report, threats=tuple(rows)), choices)
-
-
 def _not_again(attacks: Sequence[_Attack], failed: Sequence[str] = ()) -> list[str]:
     """What could not be played on the other agent, and why."""
     reasons = [f"{one.name}: {one.why_not}" for one in attacks if one.why_not and None in one.rows]
@@ -286,18 +258,6 @@ def _not_again(attacks: Sequence[_Attack], failed: Sequence[str] = ()) -> list[s
         return []
     some = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     return [f"Not played on the other: {some}."]
-
-
-_MOST_LINES = 24  # of the chart of differences
-
-
-@dataclass(frozen=True)
-class ComparedRows:
-    """Two rows of one threat, and the paired difference of the second to the first."""
-
-    first: AttackRow
-    second: AttackRow
-    difference: MeanWithInterval
 
 
 @dataclass(frozen=True)
@@ -349,14 +309,19 @@ def compare_pages(
     agents = _of_episodes(first, count), _of_episodes(second, count)
     if number("minutes", minutes, 0, 1e5):
         folder = path.with_name(f"{path.stem}-rows")
-        completed = play_missing_rows(agents, _key, minutes, folder, trust=trust, make=make, progress=progress)
-        agents, notes = completed.agents, [*notes, *completed.notes]
-    page, sentence = _page(*agents, notes)
+        agents, more = play_missing_rows(agents, minutes, folder, trust=trust, make=make, progress=progress)
+        notes += more
+    article = _article(*agents, notes)
+    page = render(
+        "page.html", title=" and ".join(_labels(*agents)) + f" in {agents[0].environment}", articles=[article],
+        overview=(), notes=(), room=Room(), version=agents[1].report.versions.get("adv_wrappers", ""),
+        source=f"{Path(a).name} and {Path(b).name}",
+    )  # fmt: skip
     write(path, page)
-    return Comparison(path, sentence)
+    return Comparison(path, article.sentence)
 
 
-def _pair(a: StoredReports, b: StoredReports) -> tuple[AgentSections, AgentSections]:
+def _pair(a: StoredReports, b: StoredReports) -> Agents:
     """The one report of each that can be compared with one of the other."""
     firsts, seconds = ([agent for agent in stored.agents if not agent.part] for stored in (a, b))
     pairs = [(one, other) for one in firsts for other in seconds if not _differences(one, other)]
@@ -413,7 +378,7 @@ def _key(row: AttackRow, scale: Sequence[float] | None) -> str:
     return json.dumps([threat, row.row.get("transfer"), row.row.get("best_of")], sort_keys=True)
 
 
-def _in_own_terms(value: Any, scale: Sequence[float] | None) -> Any:
+def _in_own_terms(value: Any, scale: Sequence[float] | None = None) -> Any:
     """A threat's layers without the agent that they are aimed at, scales as multiples of the agent's own."""
     if isinstance(value, Mapping):
         if "victim" in value and "sha256" in value:
@@ -423,7 +388,7 @@ def _in_own_terms(value: Any, scale: Sequence[float] | None) -> Any:
         if value.get("type") == "linf" and scale and isinstance(given, list) and len(given) == len(scale):
             found["scale"] = [round(x / own, 6) if own else x for x, own in zip(given, scale, strict=True)]
         return found
-    return [_in_own_terms(item, scale) for item in value] if isinstance(value, list) else value
+    return [_in_own_terms(item, scale) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _units(first: AgentSections, second: AgentSections) -> str:
@@ -460,58 +425,81 @@ def _labels(a: AgentSections, b: AgentSections) -> tuple[str, str]:
     return f"{name}, first", f"{other}, second"
 
 
-def _page(first: AgentSections, second: AgentSections, notes: Sequence[str]) -> tuple[bytes, str]:
-    notes = [note for note in (_units(first, second), *notes) if note]
+def _article(first: AgentSections, second: AgentSections, notes: Sequence[str]) -> Article:
+    """What the page shows."""
     by_key = {_key(row, second.choices.scale): row for row in second.rows}
-    pairs = [(row, by_key.get(_key(row, first.choices.scale))) for row in first.rows]
-    rows = [
-        ComparedRows(x, y, paired_difference(y.row["returns"], x.row["returns"])) for x, y in pairs if y is not None
-    ]
-    if len(rows) < 2:
+    found = [(row, by_key.get(_key(row, first.choices.scale))) for row in first.rows]
+    pairs = [(one, other) for one, other in found if other is not None]
+    if len(pairs) < 2:
         raise ValueRangeError(
             f"{first.victim} and {second.victim} have no attack in common, so that nothing but their returns without "
             f"an attack could be compared"
         )
-    kept = ([row.first for row in rows], [row.second for row in rows])
-    agents = (first, second)
-    only = [
-        [row.label for row in agent.attacked if row.row not in [one.row for one in own]]
-        for agent, own in zip(agents, kept, strict=True)
-    ]
-    both = (_only(first, kept[0]), _only(second, kept[1]))
-    labels, limits = _labels(first, second), chart_limits([*both[0].rows, *both[1].rows])
-    charts: dict[str, list[Chart]] = {"sweep": []}
+    both = _only(first, [one for one, _ in pairs]), _only(second, [other for _, other in pairs])
+    labels, differences = _labels(first, second), [_difference(*pair) for pair in pairs]
+    said = [_at_its_eps(first, both, labels), _sentence(both, labels)]
+    said.append(f"Without an attack the means are {_kept(*pairs[0], labels)}.")
+    lines = [(one.label, difference) for (one, _), difference in zip(pairs, differences, strict=True)]
+    charts = {"difference": [difference_chart(labels, sorted(lines, key=lambda line: -abs(line[1].mean)))]}
     if both[0].sweeps and len(both[0].sweeps[0].strongest) > 2:
-        charts["sweep"] = [two_agents_chart("sweep", (both[0].sweeps[0], both[1].sweeps[0]), labels, limits)]
-    order = sorted(rows, key=lambda row: -abs(row.difference.mean))[:_MOST_LINES]
-    lines = [(row.first.label, row.difference) for row in order]
-    charts["difference"] = [difference_chart("difference", labels, lines)]
-    said = [_at_its_eps(first, both, labels), _sentence(both, labels), _clean_sentence(rows[0], labels)]
-    sentence = " ".join(filter(None, said))
-    page = render(
-        "comparison.html",
-        title=f"{labels[0]} and {labels[1]} in {first.environment}",
-        labels=labels,
-        agents=agents,
-        notes=notes,
-        rows=rows,
-        charts=charts,
-        sentence=sentence,
-        tally=_tally(rows[1:]),
-        clean=rows[0],
+        charts["sweep"] = [two_agents_chart((both[0].sweeps[0], both[1].sweeps[0]), labels)]
+    sides = [difference.side for difference in differences[1:]]
+    kept = {id(row) for pair in pairs for row in pair}
+    only = {
+        label: names
+        for label, agent in zip(labels, (first, second), strict=True)
+        if (names := [row.label for row in agent.attacked if id(row) not in kept])
+    }
+    one, other = protocol_of(first), protocol_of(second)
+    protocol = {
+        name: [one[name]]
+        if one.get(name) == other.get(name)
+        else [f"{label}: {own.get(name) or 'nothing'}" for label, own in zip(labels, (one, other), strict=True)]
+        for name in {**one, **other}
+    }
+    return Article(
+        "both",
+        labels[1],
+        f"against {labels[0]} in {first.environment}",
+        " ".join(filter(None, said)),
+        Figures.of_rows([*first.rows, *second.rows]),
+        named_charts("both", charts),
+        _table(pairs, differences, labels),
+        protocol,
+        {
+            "Attacks of both": str(len(pairs) - 1),
+            f"{labels[1]} better, worse, not told apart": ", ".join(str(sides.count(side)) for side in (1, -1, 0)),
+            "Episodes, the same of both": str(first.report.episodes),
+        },
+        means=[(labels[0], pairs[0][0].returned, False), (labels[1], pairs[0][1].returned, False),
+               ("difference", differences[0], True)],
+        notes=[note for note in (_units(first, second), *notes) if note],
         only=only,
-        figures=Figures.of_rows([*first.rows, *second.rows]),
-        footnotes=_footnotes(rows),
-        protocol=_protocols(first, second),
-    )
-    return page, sentence
+    )  # fmt: skip
 
 
-def _footnotes(rows: Sequence[ComparedRows]) -> list[str]:
-    """What the marks of the table mean, of means and of differences."""
-    marked = [row.row for pair in rows for row in (pair.first, pair.second)]
-    marked += [{"episodes": pair.first.row["episodes"], "caveat": pair.difference.caveat} for pair in rows]
-    return footnotes(marked)
+def _difference(one: AttackRow, other: AttackRow) -> MeanWithInterval:
+    """The paired difference of the second of two rows to the first."""
+    return paired_difference(other.row["returns"], one.row["returns"])
+
+
+def _table(
+    pairs: Sequence[tuple[AttackRow, AttackRow]], differences: Sequence[MeanWithInterval], labels: tuple[str, str]
+) -> AttackTable:
+    """All rows of both, those of which the second keeps least first."""
+    order = sorted(range(len(pairs)), key=lambda i: differences[i].mean)
+    firsts, seconds, changes = ([column[i] for i in order] for column in (*zip(*pairs, strict=True), differences))
+    # the marks of differences are those of paired episodes, which may be alike where neither run's are
+    marked = [row.row for row in (*firsts, *seconds)]
+    marked += [
+        {"episodes": one.row["episodes"], "caveat": change.caveat} for one, change in zip(firsts, changes, strict=True)
+    ]
+    columns = [
+        Column("difference", changes, signed=True),
+        Column(labels[0], [row.returned for row in firsts]),
+        Column(labels[1], [row.returned for row in seconds]),
+    ]
+    return AttackTable(firsts, columns, footnotes(marked))
 
 
 def _only(agent: AgentSections, rows: Sequence[AttackRow]) -> AgentSections:
@@ -520,7 +508,7 @@ def _only(agent: AgentSections, rows: Sequence[AttackRow]) -> AgentSections:
     return sorted_report(replace(agent.report, threats=threats), ReportChoices())
 
 
-def _at_its_eps(first: AgentSections, both: tuple[AgentSections, AgentSections], labels: tuple[str, str]) -> str:
+def _at_its_eps(first: AgentSections, both: Agents, labels: tuple[str, str]) -> str:
     """What either keeps at the eps of the first one's verdict, which its advice is about; "" where none was chosen."""
     figure = verdict(first).figure if first.choices.played else None
     if figure is None or figure.eps is None or not both[0].sweeps:
@@ -528,29 +516,21 @@ def _at_its_eps(first: AgentSections, both: tuple[AgentSections, AgentSections],
     one, other = (dict(agent.sweeps[0].strongest).get(figure.eps) for agent in both)
     if one is None or other is None:
         return ""
-    kept = _kept(one, other, paired_difference(other.row["returns"], one.row["returns"]), labels)
+    kept = _kept(one, other, labels)
     return f"At eps {eps_text(figure.eps)}, that of the verdict on {labels[0]}, the strongest attack leaves {kept}."
 
 
-def _clean_sentence(clean: ComparedRows, labels: tuple[str, str]) -> str:
-    return f"Without an attack the means are {_kept(clean.first, clean.second, clean.difference, labels)}."
-
-
-def _kept(one: AttackRow, other: AttackRow, difference: MeanWithInterval, labels: tuple[str, str]) -> str:
+def _kept(one: AttackRow, other: AttackRow, labels: tuple[str, str]) -> str:
     """Two means in words, and whether the episodes tell them apart."""
     means = [number_text(row.row["mean_return"]) for row in (one, other)]
-    apart = "" if difference.side else ", which these episodes do not tell apart"
+    apart = "" if _difference(one, other).side else ", which these episodes do not tell apart"
     return f"{means[1]} of {labels[1]} and {means[0]} of {labels[0]}{apart}"
 
 
-def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]) -> str:
+def _sentence(both: Agents, labels: tuple[str, str]) -> str:
     """Where the two differ most under the strongest of the attacks that both were played under."""
-    found: list[tuple[float, MeanWithInterval]] = []
-    if both[0].sweeps:
-        strongest = dict(both[1].sweeps[0].strongest)
-        for eps, row in both[0].sweeps[0].strongest:
-            if eps and eps in strongest:
-                found.append((eps, paired_difference(strongest[eps].row["returns"], row.row["returns"])))
+    one, other = (dict(agent.sweeps[0].strongest) if agent.sweeps else {} for agent in both)
+    found = [(eps, _difference(row, other[eps])) for eps, row in one.items() if eps and eps in other]
     told_apart = [(eps, mean) for eps, mean in found if mean.side]
     if not told_apart:
         return f"No eps tells {labels[0]} and {labels[1]} apart on these episodes."
@@ -562,16 +542,3 @@ def _sentence(both: tuple[AgentSections, AgentSections], labels: tuple[str, str]
         interval = f"{number_text(low)} to {number_text(high)}, no interval of 95%: {mean.caveat}"
     more = f"{number_text(abs(mean.mean))} more than {worse} ({interval})"
     return f"The strongest attack at eps {eps_text(eps)} leaves {better} {more}."
-
-
-def _tally(rows: Sequence[ComparedRows]) -> tuple[int, int, int]:
-    """Under how many attacks the second agent keeps more, less, and as much as far as the episodes tell."""
-    sides = [row.difference.side for row in rows]
-    return sides.count(1), sides.count(-1), sides.count(0)
-
-
-def _protocols(first: AgentSections, second: AgentSections) -> list[tuple[str, str, str]]:
-    """Lines of both protocols: what is the same, and what differs."""
-    one, other = dict(protocol_of(first)), dict(protocol_of(second))
-    names = list(dict.fromkeys([*one, *other]))
-    return [(name, one.get(name, ""), other.get(name, "")) for name in names]

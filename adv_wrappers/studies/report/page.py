@@ -14,31 +14,30 @@ import json
 import math
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES, footnotes
 from adv_wrappers.studies.report.charts import (
     Chart,
-    Limits,
     bar_place,
-    chart_limits,
     distance_chart,
     episode_chart,
+    episode_limits,
     eps_text,
     feature_chart,
     few_chart,
-    mean_limits,
     moment_chart,
     rows_chart,
     sweep_chart,
 )
-from adv_wrappers.studies.report.choices import AttackedFrame, FeatureSpread
+from adv_wrappers.studies.report.choices import AttackedFrame
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
@@ -130,13 +129,51 @@ def check_target(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Room:
+class Room:
     """How much of some reports goes onto their page."""
 
-    film: bool
-    frames: bool
-    agents: int  # in full
+    film: bool = True
+    frames: bool = True
+    agents: int = 1  # in full
     rows: int | None = None  # of the table of a report, those of the lowest returns; None for all
+
+
+class Column(NamedTuple):
+    """A column of the table of attacks.
+
+    Attributes:
+        name: its head.
+        cells: by row its number, or None.
+        share, signed: whether they are shares, or differences that have their sign.
+        less: whether it is left out of narrow windows.
+    """
+
+    name: str
+    cells: Sequence[MeanWithInterval | float | None]
+    share: bool = False
+    signed: bool = False
+    less: bool = False
+
+
+@dataclass(frozen=True)
+class AttackTable:
+    """The table of all rows.
+
+    Attributes:
+        rows: the rows, which have their name and eps in it.
+        columns: what else it has.
+        footnotes: what marks mean.
+        bars: of every row the places of the clean mean, of both ends of its interval and of its mean, 0 to 100.
+        kinds: kinds of rows with their words, to choose from.
+        focus: whether a row is about the eps of the verdict; empty where that is no choice.
+    """
+
+    rows: Sequence[AttackRow]
+    columns: Sequence[Column]
+    footnotes: Sequence[str]
+    bars: Sequence[Sequence[str]] = ()
+    kinds: Sequence[tuple[str, str]] = ()
+    focus: Sequence[bool] = ()
 
 
 def page_of(stored: StoredReports, name: str) -> bytes:
@@ -146,19 +183,18 @@ def page_of(stored: StoredReports, name: str) -> bytes:
         OutputError: where it is too large even so.
     """
     few = min(len(stored.agents), _MOST_AGENTS)
-    rooms = [_Room(True, True, few), _Room(False, True, few), _Room(False, False, few)]
+    rooms = [Room(True, True, few), Room(False, True, few), Room(False, False, few)]
     while few > 1:
         few = math.ceil(few / 2)
-        rooms.append(_Room(False, False, few))
-    rooms.append(_Room(False, False, 1, _FEW_ROWS))
-    views: dict[int, dict[str, Any]] = {}
+        rooms.append(Room(False, False, few))
+    rooms.append(Room(False, False, 1, _FEW_ROWS))
+    articles = list[Article]()
     for room in rooms:
-        for place, agent in enumerate(stored.agents[: room.agents]):
-            if place not in views:
-                views[place] = _agent_view(agent, f"a{place}")
-        shown = [views[place] for place in range(room.agents)]
-        pictures = [view["film"] for view in shown if room.film]
-        pictures += [frame for view in shown if room.frames for frame in view["frames"]]
+        for agent in stored.agents[len(articles) : room.agents]:
+            articles.append(_article(agent, f"a{len(articles)}", len(stored.agents) > 1))
+        shown = articles[: room.agents]
+        pictures = [article.film for article in shown if room.film]
+        pictures += [frame for article in shown if room.frames for frame in article.frames]
         if _TOO_LARGE in pictures:
             continue
         page = _render(stored, shown, room)
@@ -167,11 +203,11 @@ def page_of(stored: StoredReports, name: str) -> bytes:
     raise OutputError(f"{name} would be larger than {LARGEST_PAGE / 1e6:g} MB: it has too many rows for one page")
 
 
-def _render(stored: StoredReports, agents: Sequence[Mapping[str, Any]], room: _Room) -> bytes:
+def _render(stored: StoredReports, articles: Sequence[Article], room: Room) -> bytes:
     notes = []
-    if not room.film and any(agent["film"] for agent in agents):
+    if not room.film and any(article.film for article in articles):
         notes.append("The film is left out, since the page would be larger than 3 MB with it.")
-    if not room.frames and any(agent["frames"] for agent in agents):
+    if not room.frames and any(article.frames for article in articles):
         notes.append("The pictures are left out, since the page would be larger than 3 MB with them.")
     if room.agents < len(stored.agents):
         notes.append(
@@ -187,16 +223,16 @@ def _render(stored: StoredReports, agents: Sequence[Mapping[str, Any]], room: _R
         more = f" and {len(stored.errors) - 1} more" if len(stored.errors) > 1 else ""
         notes.append(f"Not shown, since they failed: {first} ({error}){more}.")
     titles = {f"{agent.victim} in {agent.environment}" for agent in stored.agents}
-    title = next(iter(titles)) if len(titles) == 1 else f"{len(stored.agents)} reports"
     return render(
         "page.html",
-        title=title,
-        agents=agents,
+        articles=articles,
+        room=room,
+        version=stored.agents[0].report.versions.get("adv_wrappers", ""),
+        source=stored.path.name,
+        title=next(iter(titles)) if len(titles) == 1 else f"{len(stored.agents)} reports",
         overview=[_overview_line(agent, place < room.agents) for place, agent in enumerate(stored.agents)],
         overview_notes=footnotes([row.row for agent in stored.agents for row in agent.rows]),
         notes=notes,
-        room=room,
-        source=stored.path.name,
     )
 
 
@@ -228,8 +264,10 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["svg"] = lambda chart: Markup(chart)  # of charts.py, which escapes
-    environment.filters["kind"] = lambda row: _kind_words(row.kind, [row])
+    environment.filters["kind"] = lambda row: _kind_words([row])
     environment.filters["eps"] = eps_text
+    environment.filters["share"] = lambda value: _DASH if value is None else f"{100 * value:.0f}%"
+    environment.filters["duration"] = _duration
     environment.filters["breakable"] = lambda text: Markup("<wbr>").join(
         re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=[/;])", str(text))
     )
@@ -268,53 +306,184 @@ class Figures:
         return text if value < 0 or not float(text) else f"+{text}"
 
 
-def share(value: float | None) -> str:
-    """A share as a percentage; a dash where there is none."""
-    return _DASH if value is None else f"{100 * value:.0f}%"
-
-
 def _overview_line(agent: AgentSections, in_full: bool) -> dict[str, Any]:
     worst = min(agent.attacked, key=lambda row: float(row.row["mean_return"]), default=None)
     return {"agent": agent, "worst": worst, "in_full": in_full, "figures": Figures.of_rows(agent.rows)}
 
 
-def _agent_view(agent: AgentSections, id: str) -> dict[str, Any]:
-    """What the template needs to know of one report."""
-    choices, clean = agent.choices, agent.clean
-    said = verdict(agent)
-    limits = chart_limits(agent.rows, [one.lower for one in choices.certificates])
-    charts = _charts(agent, id, limits, said)
-    focus = said.figure.eps if said.figure else None
+@dataclass(frozen=True)
+class Article:
+    """What the template shows of one report, or of two that are compared; empty where it has nothing of it.
 
-    def near(eps: float | None) -> bool:
-        return bool(eps and focus and focus / NEAR <= eps <= focus * NEAR)
+    Attributes:
+        id: what the ids of its elements begin with.
+        title, about: its name, and what stands beside that.
+        sentence: what it says first.
+        figures: how its returns are written.
+        charts: by section.
+        table: of all attacks.
+        protocol: how the figures came about, by name one text, or one of each report.
+        facts: names and values below the sentence.
+        said: the verdict of a single report.
+        means: names, means and whether they are differences, in place of a verdict's figure.
+        notes: what else is to be known first.
+        only: of a comparison, by report the names of the attacks that it alone has.
+        agent: the single report.
+        left, caveat: of the figure of its verdict.
+        eps: what an eps of the verdict amounts to in every feature.
+        names: what attacks do.
+        frames, film: its pictures.
+        returns: of single episodes.
+        command: what plays it again.
+    """
 
-    return {
-        "id": id,
-        "agent": agent,
-        "verdict": said,
-        "figures": Figures.of_rows(agent.rows),
-        "share": share,
-        "with_labels": lambda text: _with_labels(text, agent),
-        "charts": charts,
-        "left": _left(agent, said),
-        "caveat": _caveat(agent, said),
-        "bar": lambda value: f"{bar_place(value, limits):.1f}",
-        "near": near,
-        "focus": sum(near(row.eps) for row in agent.attacked) > 1,
-        "several_counts": len({row.count for curve in agent.few for row in curve.rows}) > 1,
-        "kinds": [(kind, _kind_words(kind, rows)) for kind in _KINDS if (rows := _of_kind(agent.attacked, kind))],
-        "footnotes": footnotes([row.row for row in agent.rows]),
-        "eps_rows": _eps_rows(agent, said),
-        "names": _what_attacks_do(agent),
-        "frames": [found for frame in choices.frames if (found := _frame(frame))],
-        "film": None if choices.film is None else _embedded(choices.film, _FILMS),
-        "episodes": _episode_table(agent),
-        "protocol": protocol_of(agent),
-        "command": choices.command or _evaluate_command(agent),
-        "clean": clean,
-        "duration": _duration,
+    id: str
+    title: str
+    about: str
+    sentence: str
+    figures: Figures
+    charts: Mapping[str, Sequence[Chart]]
+    table: AttackTable
+    protocol: Mapping[str, Sequence[str]]
+    facts: Mapping[str, str]
+    said: Verdict | None = None
+    means: Sequence[tuple[str, MeanWithInterval, bool]] = ()
+    notes: Sequence[str] = ()
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    agent: AgentSections | None = None
+    left: float | None = None
+    caveat: str | None = None
+    eps: Sequence[tuple[Any, ...]] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    frames: Sequence[Mapping[str, Any]] = ()
+    film: Mapping[str, str] | None = None
+    returns: Mapping[str, Any] | None = None
+    command: str = ""
+
+    def with_labels(self, text: str) -> str:
+        """A sentence in which rows are named as everywhere on the page."""
+        for row in sorted(self.agent.attacked if self.agent else (), key=lambda row: -len(row.name)):
+            text = text.replace(row.name, row.label)
+        return text
+
+
+def _article(agent: AgentSections, id: str, several: bool) -> Article:
+    """A single report."""
+    said, choices = verdict(agent), agent.choices
+    certified = None if said.figure is None else said.figure.certified_eps
+    facts = {
+        "Certified up to": None if certified is None else f"eps {eps_text(certified)}",
+        "Weakest feature": said.feature,
+        "Weakest moment": said.moment,
+        "Worst change of light or camera": said.light,
+        "Worst fault of sensors and channels": said.fault,
+        "Worst change of body or world": said.dynamics,
+        "Strongest attack on actions": said.action,
+        "Runs under attack": str(len(agent.attacked)),
+        "Episodes each": str(agent.report.episodes),
     }
+    return Article(
+        id,
+        agent.victim,
+        f"in {agent.environment}" + (f", {agent.episodes}" if several else ""),
+        said.sentence,
+        Figures.of_rows(agent.rows),
+        named_charts(id, _charts(agent, said)),
+        _attacks_table(agent, said),
+        {name: [text] for name, text in protocol_of(agent).items()},
+        {name: text for name, text in facts.items() if text},
+        said,
+        agent=agent,
+        left=_left(agent, said),
+        caveat=_caveat(agent, said),
+        eps=_eps_lines(agent, said),
+        names=_what_attacks_do(agent),
+        frames=[found for frame in choices.frames if (found := _frame(frame))],
+        film=None if choices.film is None else _embedded(choices.film, _FILMS),
+        returns=_episode_table(agent),
+        command=choices.command or _evaluate_command(agent),
+    )
+
+
+def named_charts(id: str, charts: Mapping[str, Sequence[Chart]]) -> Mapping[str, Sequence[Chart]]:
+    """The charts of an article with ids; no charts of any other section."""
+    named = {key: [replace(one, name=f"{id}-{key}-chart{i}") for i, one in enumerate(found)]
+             for key, found in charts.items()}  # fmt: skip
+    return defaultdict(list, named)
+
+
+def _charts(agent: AgentSections, said: Verdict) -> dict[str, list[Chart]]:
+    """By section, its charts."""
+    choices, clean, figure = agent.choices, agent.clean, said.figure
+    sweeps = list[Chart]()
+    for sweep in agent.sweeps:
+        first, alone = not sweeps, len(agent.sweeps) == 1 and not sweep.keys
+        proved = choices.certificates if first else ()
+        if len(sweep.strongest) > 2 or proved:
+            headline = figure.eps if figure and first else None
+            sweeps.append(sweep_chart(sweep, proved, choices.unit if first else "", alone, headline))
+        else:  # a line between no attack and a single eps would show nothing that was played
+            title = f"At eps {eps_text(sweep.strongest[-1][0])}: {sweep.budget}"
+            sweeps.append(rows_chart(title, [row for curve in sweep.curves for row in curve.rows], clean))
+    natural = {
+        "Light and camera": agent.daylight,
+        "Sensors and channels": agent.faults,
+        "Body and world": agent.dynamics,
+        "Attacks on actions": agent.actions,
+    }
+    measured = defaultdict[str, list[AttackRow]](list)  # by distance
+    for row in agent.attacked:
+        for name, distance in (row.row.get("distances") or {}).items():
+            measured[name] += [row] if distance is not None else []
+    counts = {row.count for curve in agent.few for row in curve.rows}
+    lowest = agent.report.minimum.get("value")
+    return {
+        "sweep": sweeps,
+        "entries": [rows_chart("Other values", rows, clean, titled=False) for rows in [agent.entries] if rows],
+        "feature": [feature_chart(curve, clean, known_features(curve.rows[0], choices)) for curve in agent.features],
+        "moment": [moment_chart(curve, clean) for curve in agent.moments],
+        "few": [few_chart(agent.few, clean)] if len(counts) > 1 else [],
+        "daylight": [rows_chart(title, rows, clean) for title, rows in natural.items() if rows],
+        "other": [rows_chart("Other attacks", rows, clean, titled=False) for rows in [agent.other] if rows],
+        "distance": [distance_chart(name, rows, clean, lowest) for name, rows in measured.items() if len(rows) > 1],
+        "episodes": [episode_chart(_telling_runs(agent))],
+    }
+
+
+def _attacks_table(agent: AgentSections, said: Verdict) -> AttackTable:
+    """All rows of a report, those of the lowest returns first."""
+    rows, eps = sorted(agent.rows, key=lambda row: row.returned.mean), said.figure.eps if said.figure else None
+    limits = episode_limits(rows, [one.lower for one in agent.choices.certificates])
+    focus = [row.kind == "clean" or bool(row.eps and eps and eps / NEAR <= row.eps <= eps * NEAR) for row in rows]
+    ends = [(agent.clean.returned.mean, row.returned.low, row.returned.high, row.returned.mean) for row in rows]
+    kinds = [
+        (kind, _kind_words(own)) for kind in _KINDS if (own := [one for one in agent.attacked if one.kind == kind])
+    ]
+    columns = [
+        Column("mean return", [row.returned for row in rows]),
+        Column("against no attack", [None if row.kind == "clean" else row.change for row in rows], signed=True),
+        Column("worst episode", [row.row["min"] for row in rows], less=True),
+        Column("steps attacked", [row.row["attacked_fraction"] for row in rows], share=True, less=True),
+        Column("actions changed", [row.row["action_change"] for row in rows], share=True, less=True),
+    ]
+    return AttackTable(
+        rows,
+        columns,
+        footnotes([row.row for row in rows]),
+        [[f"{bar_place(value, limits):.1f}" for value in values] for values in ends],
+        kinds if len(kinds) > 1 else [],
+        focus if sum(focus) > 2 else [],
+    )
+
+
+def _eps_lines(agent: AgentSections, said: Verdict) -> list[tuple[Any, ...]]:
+    """Of every feature what is known of it, how far an eps of the verdict moves it, and which share of its range."""
+    eps, lines = said.figure.eps if said.figure else None, []
+    for feature, unit in zip(agent.choices.features or (), agent.choices.scale or itertools.repeat(1.0), strict=False):
+        change = None if eps is None else eps * unit
+        width = None if feature.low is None or feature.high is None else feature.high - feature.low
+        lines.append((feature, change, change / width if change is not None and width else None))
+    return lines
 
 
 def _what_attacks_do(agent: AgentSections) -> dict[str, str]:
@@ -329,15 +498,11 @@ def _what_attacks_do(agent: AgentSections) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _of_kind(rows: Sequence[AttackRow], kind: str) -> list[AttackRow]:
-    return [row for row in rows if row.kind == kind]
-
-
-def _kind_words(kind: str, rows: Sequence[AttackRow]) -> str:
-    """The words of a section; an attack on some keys of an observation is none on all of its features."""
+def _kind_words(rows: Sequence[AttackRow]) -> str:
+    """What rows of one kind vary; an attack on some keys of an observation is none on all of its features."""
     keys = {row.keys for row in rows}
-    if kind != "sweep" or keys == {()}:
-        return _KINDS[kind]
+    if rows[0].kind != "sweep" or keys == {()}:
+        return _KINDS[rows[0].kind]
     return f"all of {', '.join(*keys)}" if len(keys) == 1 else "all of some keys"
 
 
@@ -346,13 +511,6 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return "1 second" if seconds < 1.5 else f"{seconds:.0f} seconds"
     return f"{seconds / 60:.1f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-def _with_labels(text: str, agent: AgentSections) -> str:
-    """A sentence in which rows are named as everywhere on the page."""
-    for row in sorted(agent.attacked, key=lambda row: -len(row.name)):
-        text = text.replace(row.name, row.label)
-    return text
 
 
 def _caveat(agent: AgentSections, said: Verdict) -> str | None:
@@ -371,65 +529,6 @@ def _left(agent: AgentSections, said: Verdict) -> float | None:
     return min((figure.value - least) / (figure.of - least), 1.0)
 
 
-def _charts(agent: AgentSections, id: str, limits: Limits, said: Verdict) -> dict[str, list[Chart]]:
-    """By section, its charts."""
-    choices, clean = agent.choices, agent.clean
-    found: dict[str, list[Chart]] = {"sweep": []}
-
-    def own(rows: Sequence[AttackRow], more: Sequence[float] = ()) -> Limits:
-        return mean_limits(rows, clean, more)
-
-    for place, sweep in enumerate(agent.sweeps):
-        rows = [row for curve in sweep.curves for row in curve.rows]
-        proved = () if place else choices.certificates
-        name, alone = f"{id}-sweep{place}", len(agent.sweeps) == 1 and not sweep.keys
-        if len(sweep.strongest) > 2 or proved:
-            headline = said.figure.eps if said.figure and not place else None
-            range_of = own(rows, [one.lower for one in proved])
-            unit = "" if place else choices.unit
-            found["sweep"].append(sweep_chart(name, sweep, proved, unit, range_of, alone, headline))
-        else:  # a line between no attack and a single eps would show nothing that was played
-            title = f"At eps {eps_text(sweep.strongest[-1][0])}: {sweep.budget}"
-            found["sweep"].append(rows_chart(name, title, rows, clean, own(rows)))
-    found["feature"] = [
-        feature_chart(f"{id}-feature{place}", curve, clean, known_features(curve.rows[0], choices), own(curve.rows))
-        for place, curve in enumerate(agent.features)
-    ]
-    found["moment"] = [
-        moment_chart(f"{id}-moment{place}", curve, clean, own(curve.rows)) for place, curve in enumerate(agent.moments)
-    ]
-    found["entries"] = (
-        [rows_chart(f"{id}-entries-chart", "Other values", agent.entries, clean, own(agent.entries), titled=False)]
-        if agent.entries
-        else []
-    )
-    few = [row for curve in agent.few for row in curve.rows]
-    found["few"] = [few_chart(f"{id}-few-chart", agent.few, clean, own(few))] if few else []
-    parts = [
-        ("daylight", "Light and camera", agent.daylight),
-        ("fault", "Sensors and channels", agent.faults),
-        ("dynamics", "Body and world", agent.dynamics),
-        ("action", "Attacks on actions", agent.actions),
-    ]
-    found["daylight"] = [
-        rows_chart(f"{id}-{name}-chart", title, rows, clean, own(rows)) for name, title, rows in parts if rows
-    ]
-    found["other"] = (
-        [rows_chart(f"{id}-other-chart", "Other attacks", agent.other, clean, own(agent.other), titled=False)]
-        if agent.other
-        else []
-    )
-    found["distance"] = []
-    names = dict.fromkeys(name for row in agent.attacked for name in row.row.get("distances") or {})
-    lowest = agent.report.minimum.get("value")
-    for place, name in enumerate(names):
-        rows = [row for row in agent.attacked if (row.row.get("distances") or {}).get(name) is not None]
-        if len(rows) > 1:
-            found["distance"].append(distance_chart(f"{id}-distance{place}", name, rows, clean, lowest))
-    found["episodes"] = [episode_chart(f"{id}-episodes-chart", _telling_runs(agent), limits)]
-    return found
-
-
 def _telling_runs(agent: AgentSections) -> list[AttackRow]:
     """The run without an attack, the strongest at each eps, the strongest of each kind, and the lowest of the rest."""
     lowest = sorted(agent.attacked, key=lambda row: float(row.row["mean_return"]))
@@ -446,22 +545,6 @@ def _episode_table(agent: AgentSections) -> dict[str, Any] | None:
     if len(runs) * len(seeds) > _MOST_RETURNS:
         return None
     return {"runs": runs, "lines": list(itertools.zip_longest(seeds, *(run.row["returns"] for run in runs)))}
-
-
-def _eps_rows(agent: AgentSections, said: Verdict) -> list[dict[str, Any]]:
-    """What an eps of the verdict amounts to in every feature."""
-    features, eps = agent.choices.features, said.figure.eps if said.figure else None
-    if not features:
-        return []
-    scale = agent.choices.scale or tuple(1.0 for _ in features)
-    return [_eps_row(feature, unit, eps) for feature, unit in zip(features, scale, strict=False)]
-
-
-def _eps_row(feature: FeatureSpread, unit: float, eps: float | None) -> dict[str, Any]:
-    spread = feature.high - feature.low if feature.high is not None and feature.low is not None else None
-    change = None if eps is None else eps * unit
-    of = change / spread if change is not None and spread else None
-    return {"feature": feature, "change": change, "of": of, "bar": None if of is None else min(100 * of, 100.0)}
 
 
 def _embedded(path: Path, kinds: Mapping[str, str]) -> dict[str, str] | None:
@@ -505,8 +588,8 @@ def _evaluate_command(agent: AgentSections) -> str:
     return command if len(command) <= _LONGEST_COMMAND else ""
 
 
-def protocol_of(agent: AgentSections) -> list[tuple[str, str]]:
-    """How the figures came about, as names and values."""
+def protocol_of(agent: AgentSections) -> dict[str, str]:
+    """How the figures came about, by name."""
     report, choices = agent.report, agent.choices
     kwargs = ", ".join(f"{key}={value!r}" for key, value in (report.env.get("kwargs") or {}).items())
     made = f", made by {report.env['make']}" if report.env.get("make") else ""
@@ -518,20 +601,20 @@ def protocol_of(agent: AgentSections) -> list[tuple[str, str]]:
     )
     lowest = report.minimum.get("value")
     drawn = any(row.row.get("best_of", 1) > 1 for row in agent.rows)
-    lines = [
-        ("Agent", agent.victim),
-        ("Weights", str(report.victim.get("fingerprint") or "not known")),
-        ("Acts by", _SELECTS.get(str(report.victim.get("select")), "")),
-        ("Environment", agent.environment + (f" with {kwargs}" if kwargs else "") + made),
-        ("Episodes", f"{report.episodes} for every attack, the same ones; {report.num_envs} side by side"),
-        ("Seed", f"{report.seed}, from which every episode's seed is drawn"),
-        ("Budgets", budgets),
-        ("Lowest return", "" if lowest is None else f"{lowest:g}, by the environment's rewards"),
-        ("Chosen by", f"the lowest {report.by} of several draws" if drawn else ""),
-        ("Integers", "observations became floats" if report.quantize is False else ""),
-        ("Time", time + given),
-        ("Device", report.device),
-        ("Releases", versions),
-        ("Revision", report.git or ""),
-    ]
-    return [(name, value) for name, value in lines if value]
+    lines = {
+        "Agent": agent.victim,
+        "Weights": str(report.victim.get("fingerprint") or "not known"),
+        "Acts by": _SELECTS.get(str(report.victim.get("select")), ""),
+        "Environment": agent.environment + (f" with {kwargs}" if kwargs else "") + made,
+        "Episodes": f"{report.episodes} for every attack, the same ones; {report.num_envs} side by side",
+        "Seed": f"{report.seed}, from which every episode's seed is drawn",
+        "Budgets": budgets,
+        "Lowest return": "" if lowest is None else f"{lowest:g}, by the environment's rewards",
+        "Chosen by": f"the lowest {report.by} of several draws" if drawn else "",
+        "Integers": "observations became floats" if report.quantize is False else "",
+        "Time": time + given,
+        "Device": report.device,
+        "Releases": versions,
+        "Revision": report.git or "",
+    }
+    return {name: value for name, value in lines.items() if value}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict
 
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.studies.report import page
+from adv_wrappers.studies.report.charts import Chart
 from tests.episodes import short_episodes_of
 
 THREATS = [
@@ -40,9 +39,9 @@ def short_episodes():
 
 @pytest.fixture(autouse=True)
 def no_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages are without charts, which take longer than the rows, but where a test says that it reads them."""
+    """Charts are not drawn, which takes longer than the rows, but where a test says that it reads them."""
     if "charts" not in request.fixturenames:
-        monkeypatch.setattr(page, "_charts", lambda *given: defaultdict(list))
+        monkeypatch.setattr(Chart, "_drawn", lambda chart, wide: "")
 
 
 @pytest.fixture

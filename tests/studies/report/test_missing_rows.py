@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import adv_wrappers as adv
 from adv_wrappers.cli.main import main
 from adv_wrappers.evaluation.beam import beam_search
-from adv_wrappers.studies.report.comparison import Completed, _key, compare_pages, play_missing_rows
+from adv_wrappers.studies.report.comparison import compare_pages, play_missing_rows
 from adv_wrappers.studies.report.sections import read_reports
 
 FIRST, SECOND = "zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"
@@ -30,20 +30,23 @@ def played(folder: Path, victim: str, threats: Sequence[str], scale: Sequence[fl
     return folder
 
 
-def completed(a: Path, b: Path, out: Path, minutes: float = 1000.0) -> tuple[Completed, list[tuple[str, ...]]]:
+def completed(a: Path, b: Path, out: Path, minutes: float = 1000.0) -> tuple[list[str], list[tuple[str, ...]]]:
+    """What is said of both after each was played under what the other was, and their attacks."""
     (first,), (second,) = read_reports(a).agents, read_reports(b).agents
-    found = play_missing_rows((first, second), _key, minutes, out)
-    return found, [tuple(sorted(row.name for row in agent.attacked)) for agent in found.agents]
+    agents, notes = play_missing_rows((first, second), minutes, out)
+    return notes, [tuple(sorted(row.name for row in agent.attacked)) for agent in agents]
 
 
 def test_each_is_played_under_what_the_other_was(tmp_path: Path) -> None:
     flipped, stack = "action-flip:when=every(8)", "noise:eps=0.1 + action-flip:when=every(8)"
     a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1,when=window(0,9)", "noise:eps=0.2,norm=l2"])
     b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1", "max-diff:eps=0.2,scale=1;0;0;0", flipped, stack])
-    found, (first, second) = completed(a, b, tmp_path / "rows")
-    assert first == second and len(first) == 6 and flipped in first and stack in first
-    assert found.notes == ("5 rows that one of the two lacked were played on it, eps in the units of the first.",)
-    for agent, victim in zip(found.agents, (FIRST, SECOND), strict=True):
+    (one,), (other,) = read_reports(a).agents, read_reports(b).agents
+    agents, notes = play_missing_rows((one, other), 1000.0, tmp_path / "rows")
+    first, second = ([row.name for row in agent.attacked] for agent in agents)
+    assert sorted(first) == sorted(second) and len(first) == 6 and flipped in first and stack in first
+    assert notes == ["5 rows that one of the two lacked were played on it, eps in the units of the first."]
+    for agent, victim in zip(agents, (FIRST, SECOND), strict=True):
         own = adv.evaluate(victim, "CartPole-v1", first, episodes=2, env_kwargs=SHORT)
         assert {row.name: row.row["returns"] for row in agent.attacked} == {
             row["threat"]: row["returns"] for row in own.threats[1:]
@@ -67,13 +70,11 @@ def test_eps_is_counted_in_the_units_of_the_first(tmp_path: Path) -> None:
 def test_the_time_is_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
     a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
     b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1", "max-diff:eps=0.2"])
-    found, (first, second) = completed(a, b, tmp_path / "rows", minutes=1e-9)
-    assert len(first) == len(second) == 2 and re.match(
-        "2 rows did not fit into the time, about .* goes on", found.notes[0]
-    )
+    notes, (first, second) = completed(a, b, tmp_path / "rows", minutes=1e-9)
+    assert len(first) == len(second) == 2 and re.match("2 rows did not fit into the time, about .* goes on", notes[0])
     assert completed(a, b, tmp_path / "rows")[1] == [("fgsm:eps=0.1", "max-diff:eps=0.2", "pgd:eps=0.1")] * 2
     kept = completed(a, b, tmp_path / "rows", minutes=1e-9)[0]
-    assert kept.notes[0].startswith("2 rows that one of the two lacked")
+    assert kept[0].startswith("2 rows that one of the two lacked")
 
 
 def test_a_single_row_is_one_row(tmp_path: Path) -> None:
@@ -81,10 +82,10 @@ def test_a_single_row_is_one_row(tmp_path: Path) -> None:
         played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"]),
         played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"]),
     )
-    late = completed(a, b, tmp_path / "rows", minutes=1e-9)[0].notes
+    late = completed(a, b, tmp_path / "rows", minutes=1e-9)[0]
     assert late[0].startswith("1 row did not fit into the time")
-    found = completed(a, b, tmp_path / "rows")[0].notes
-    assert found == ("1 row that one of the two lacked was played on it, eps in the units of the first.",)
+    found = completed(a, b, tmp_path / "rows")[0]
+    assert found == ["1 row that one of the two lacked was played on it, eps in the units of the first."]
 
 
 def changed(folder: Path, to: Path, **report: object) -> Path:
@@ -116,8 +117,8 @@ def test_what_cannot_be_played_again_is_said(about: dict[str, object], why: str,
         changed(a, tmp_path / "x", **about),
         changed(b, tmp_path / "y", **{k: v for k, v in about.items() if "env" in k}),
     )
-    found, (first, second) = completed(a, b, tmp_path / "rows")
-    assert why in found.notes[0] and "pgd:eps=0.1" in first and second == ("fgsm:eps=0.1",)
+    notes, (first, second) = completed(a, b, tmp_path / "rows")
+    assert why in notes[0] and "pgd:eps=0.1" in first and second == ("fgsm:eps=0.1",)
 
 
 def test_what_is_of_one_agent_alone_is_said(tmp_path: Path) -> None:
@@ -126,8 +127,8 @@ def test_what_is_of_one_agent_alone_is_said(tmp_path: Path) -> None:
     threats = [beam.threat, f"pgd:eps=0.1,victim={SECOND}", "fgsm:eps=0.1"]
     adv.evaluate(FIRST, "CartPole-v1", threats, episodes=2, out=tmp_path / "a", env_kwargs=SHORT)
     b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"])
-    found, (_, second) = completed(tmp_path / "a", b, tmp_path / "rows")
-    assert "what a search found is for its own agent" in found.notes[0] and "aimed at, another agent" in found.notes[0]
+    notes, (_, second) = completed(tmp_path / "a", b, tmp_path / "rows")
+    assert "what a search found is for its own agent" in notes[0] and "aimed at, another agent" in notes[0]
     assert second == ("fgsm:eps=0.1",)
 
 

@@ -18,7 +18,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.studies.report import charts as charts_module
 from adv_wrappers.studies.report import page as page_module
-from adv_wrappers.studies.report.charts import mean_limits
+from adv_wrappers.studies.report.charts import Chart, mean_limits
 from adv_wrappers.studies.report.page import GENERATOR, LARGEST_PAGE, write_page
 from adv_wrappers.studies.report.sections import read_reports
 from adv_wrappers.studies.report.verdict import verdict
@@ -193,9 +193,7 @@ def noise(path, size):
 
 
 def test_pictures_are_left_out_of_a_page_that_would_be_too_large(folder, tmp_path, monkeypatch):
-    drawn = []  # once for all pages, whose rows are the same
-    draw = page_module._charts
-    monkeypatch.setattr(page_module, "_charts", lambda *given: (drawn or drawn.append(draw(*given)) or drawn)[0])
+    monkeypatch.setattr(Chart, "_drawn", lambda chart, wide: "")
     out, small, large = tmp_path / "report.html", folder / "small.png", folder / "large.png"
     noise(small, 40)
     noise(large, 900)  # 2.4 MB
@@ -241,7 +239,7 @@ def test_a_single_eps_is_no_line(tmp_path):
     threats = ["noise:eps=0.2", "fgsm:eps=0.2", "fgsm:eps=0.3,norm=l2"]
     adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
     (agent,) = read_reports(tmp_path).agents
-    charts = page_module._charts(agent, "a0", (0.0, 1.0), verdict(agent))["sweep"]
+    charts = page_module._charts(agent, verdict(agent))["sweep"]
     assert [chart.title.partition(":")[0] for chart in charts] == ["At eps 0.2", "At eps 0.3"]
     assert [[line[0] for line in chart.table] for chart in charts] == [
         ["fgsm:eps=0.2", "noise:eps=0.2"], ["fgsm:eps=0.3,norm=l2"],
