@@ -2,17 +2,11 @@
 
     python benchmarks/beam.py
 
-What the search over whole episodes (``adv_wrappers.evaluation.beam``) leaves of six agents, one of them under two
-budgets, by its width, on the same episodes; a width at which any episode earns more than at the one before stops the
-script. Seconds are those of one processor for all episodes.
-
-On CartPole a second search checks the first one. It shares nothing with it but the agent: it steps the equations of
-the game for all states of a step at once; it finds what can be shown to the agent by trying all corners of the box and
-random points in it, without a gradient; and it keeps up to 2000 states a step, one of each cell of a grid: the extremes
-along random directions, and others at random. The observations that it found are then shown to the agent in
-Gymnasium's environment, and the return that is played counts. It is no bound either: it forgets states.
-
-Writes ``docs/results/beam.json`` and ``beam.md``; what is there is not measured again.
+What the search over whole episodes (``adv_wrappers.evaluation.beam``) leaves of six agents by its width, on the same
+episodes; a width at which any episode earns more than at the one before stops the script. The second search shares
+nothing with it but the agent: it steps the equations of CartPole for all states of a step at once, tries all corners of
+the box and random points without a gradient, and keeps up to 2000 states a step. The observations that it found are
+played in Gymnasium's environment. Neither is a bound.
 """
 
 from __future__ import annotations
@@ -26,7 +20,7 @@ import numpy as np
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from numpy.typing import NDArray
-from timing import Data, Page, Results, episode_options, table
+from timing import Data, Page, Results, episode_options, prose, table
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.beam import beam_search
@@ -146,31 +140,21 @@ def reference(case: dict[str, Any], episodes: int, seed: int) -> dict[str, Any]:
 
 
 def body(data: Data) -> list[str]:
-    """The page after its head."""
-    means, each = list[list[str]](), list[list[str]]()
+    """The section after its head."""
+    lines = []
     widths = sorted({row["width"] for case in data["cases"] for row in case["rows"]})
     for case in data["cases"]:
-        rows = {row["width"]: row for row in case["rows"]}
-        ref, beside = case["victim"], case.get("reference")
+        rows = {row["width"]: row for row in case["rows"]} | {0: case.get("reference")}
         what = f"{case['eps']:g}" + (f" of {tuple(case['scale'])}" if case["scale"] else "")
         cells = [
-            f"{np.mean(rows[width]['returns']):.1f} ({rows[width]['seconds']:.0f} s)" if width in rows else ""
-            for width in widths
+            f"{np.mean(row['returns']):.1f} ({row['seconds']:.0f} s)" if (row := rows.get(width)) else ""
+            for width in [*widths, 0]
         ]
-        last = f"{np.mean(beside['returns']):.1f} ({beside['seconds']:.0f} s)" if beside else ""
-        means.append([ref, what, *cells, last])
-        lines = [(f"{width}", row["returns"]) for width, row in rows.items()]
-        lines += [("second search", beside["returns"])] if beside else []
-        each += [[ref, what, name, ", ".join(f"{value:g}" for value in returns)] for name, returns in lines]
-    said = (__doc__ or "").split("\n\n")
+        lines.append([case["victim"], what, *cells])
     return [
-        *(part.replace("``", "`") for part in said[2:-1]),
-        f"Mean returns of {data['episodes']} episodes, and seconds of a processor; a width of 1 is the agent's "
-        "own way. A dash: not measured. None of these is known to be the lowest there is.",
-        table(["agent", "eps", *(f"width {width}" for width in widths), "second search"], means),
-        "## Every episode",
-        "Returns of the episodes; none rises with the width.",
-        table(["agent", "eps", "width", "returns"], each),
+        *prose(__doc__),
+        f"Mean returns of {data['episodes']} episodes, and seconds of a processor; width 1 is the agent's own way.",
+        table(["agent", "eps", *(f"width {width}" for width in widths), "second search"], lines),
     ]
 
 
@@ -206,6 +190,7 @@ PAGE = Page(
     __doc__,
     measure_all,
     body,
+    page="strength",
     options={
         **episode_options(4),
         "--widths": {"type": int, "nargs": "+", "help": "[default: each agent's own]"},

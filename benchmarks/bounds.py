@@ -1,36 +1,24 @@
 """Bounds on networks: how long they take, and how near they come to what an attack reaches.
 
     python benchmarks/bounds.py --victims FOLDER
-    python benchmarks/bounds.py --victims FOLDER --only speed        # or tightness, every, graphs
+    python benchmarks/bounds.py --victims FOLDER --only speed        # or tightness, graphs
     python benchmarks/bounds.py --victims FOLDER --again             # what is there too
 
-Times are medians over the rounds of one interleaved run, on one thread, in processor time. The network 8-256-256-4 has
-random weights; each of 64 boxes has radius 0.05, and asked for are the differences of every output to the largest one
-in the middle (one of which is 0). The Atari network is the agent zoo:pong-ppo, on one stack of random frames and boxes
-of a quarter of a grey level.
+Times are medians over the rounds of one interleaved run, on one thread, in processor time, and in brackets in forward
+passes of as many points: of 64 boxes of radius 0.05 of the network 8-256-256-4 with random weights, and of a quarter of
+a grey level around one stack of random frames of zoo:pong-ppo, for the differences of every output to the largest one.
 
-Tightness is measured at states of 20 episodes that the agent plays without an attack, evenly spaced, at most as many as
-`--states` says. Of agents with discrete actions it is the share of states at which no action but the agent's own is
-possible, by each method, and by an attack: the share at which PGD finds no other action, which no sound bound can
-exceed. PGD ascends and descends every difference of outputs (every action, of continuous ones) from the middle, 4
-random corners and 4 random points, 40 sign steps each, with halving steps. Of agents with continuous actions it is the
-mean width of the box of actions, beside that of what PGD reached, which no sound bound can be below. `refined` takes 20
-steps of Adam; `bisect` bounds at most 1000 boxes a state, and what is neither found nor excluded then is `undecided`:
-where nothing is, its share is the truth, and what PGD has above it are actions that PGD does not find.
+Tightness is measured at up to 2000 states of 20 episodes without an attack. Of discrete actions it is the share of
+states at which no action but the agent's own is possible, which no sound bound can bring above PGD's (40 sign steps
+from nine points for every difference); of continuous ones the mean width of the box of actions, which no sound bound
+can bring below PGD's. `refined` takes 20 steps of Adam (alpha-CROWN); `bisect` bounds at most 1000 boxes a state, and
+decides all but 0.1% of them. In brackets, ms a state.
 
-The last table has every feed-forward agent of the zoo and of the folder: how wide bounds on its outputs are, in the
-mean over 8 boxes (2 of images), 0.01 of the victim's unit (0.1 of images' grey levels) in every direction, around
-normal random observations in that unit (uniform ones); beside it the share of outputs at 500 random points (20) that
-lie outside.
-
-Networks that are no layers in a row have random weights, as torch makes them, and compute in float64. SimBa is a
-residual network with layer normalisation; the actor of CleanRL's TD3 ends with `tanh(x) * scale + bias`. Boxes are ten
-around normal random inputs with radius 0.02, or around uniform pictures in [0, 1] with half a grey level. `outside` is
-the share of outputs at 10,000 random points and 10,000 random corners of every box (100,000 of each for a network) that
-lie outside of any of our bounds, `reached` the mean width of what they were, and the rest mean widths of bounds on
-outputs (in brackets, ms a box), beside those of auto_LiRPA 0.3, the release on PyPI (`benchmarks/bounds_lirpa.py`; run
-with `--only graphs` by the interpreter of an environment that has it, else its cells are empty). Its IBP is our
-`interval`, its CROWN-IBP our `crown`, its CROWN our `full-crown`. These times are of an AMD EPYC (family 25, model 17).
+Networks that are no layers in a row have random weights and compute in float64; boxes are ten of radius 0.02, or half a
+grey level. No output at 200,000 random points and corners of a network lies outside; `reached` is the mean width of
+what they were, the rest mean widths of bounds, beside those of auto_LiRPA 0.3, the release on PyPI
+(``benchmarks/bounds_lirpa.py``; run with ``--only graphs`` by the interpreter of an environment that has it), where it
+takes the network.
 """
 
 from __future__ import annotations
@@ -58,7 +46,6 @@ from adv_wrappers.bounds.branch_and_bound import Decision, decide
 from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.victims import zoo_names
 from adv_wrappers.victims.possible_actions import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
@@ -226,38 +213,6 @@ def speed(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
-def every(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row an agent: bounds on its outputs at random observations."""
-    folder = sorted(card.parent for card in arguments.victims.glob("*/card.json")) if arguments.victims else []
-    agents = {f"zoo:{name.removeprefix('zoo:')}": f"zoo:{name.removeprefix('zoo:')}" for name in zoo_names()}
-    found = []
-    for name, ref in {**agents, **{path.name: f"card:{path}" for path in folder}}.items():
-        victim = adv.load_victim(ref)
-        if victim.recurrent:
-            found.append({"agent": name})
-            continue
-        torch.manual_seed(0)
-        shape = victim.observation_space.shape or ()
-        image = len(shape) == 3
-        unit = torch.ones(shape) if victim.scale is None else victim.scale.to(victim.dtype)
-        x = 255 * torch.rand(2, *shape) if image else torch.randn(8, *shape) * unit
-        radius = torch.full(shape, 0.1) if image else 0.01 * unit
-        low, high, net = x - radius, x + radius, params_network(victim).double()
-        points = low + torch.rand(20 if image else 500, *low.shape) * (high - low)
-        outputs = net(points.flatten(0, 1).double()).unflatten(0, points.shape[:2])
-        width = float((outputs.amax(0) - outputs.amin(0)).mean())
-        row: dict[str, Any] = {"agent": name, "kind": victim.kind, "reached": width}
-        for method, bound in (("interval", interval), ("crown", crown)):
-            began = time.process_time()
-            least, most = bound(net, low.double(), high.double())
-            row[method] = float((most - least).mean())
-            row[f"{method}, ms"] = 1000 * (time.process_time() - began) / len(x)
-            row[f"{method}, outside"] = float(((outputs < least - 1e-9) | (outputs > most + 1e-9)).double().mean())
-        print(row, flush=True)
-        found.append(row)
-    return found
-
-
 GRAPHS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "SimBa, 17-128-6": (SimBa, (17,)), "dueling, 17-128-128-6": (Dueling, (17,)),
     "TD3's actor, 17-256-256-6": (TD3Actor, (17,)),
@@ -315,78 +270,31 @@ def make_float(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def body(data: Data) -> list[str]:
-    """The page after its head."""
-    text = prose(__doc__)
-    parts = [
-        "## Time",
-        text[0],
-    ]
+    """The section after its head."""
+    about = prose(__doc__)
     names = ["forward", "interval", "interval, differences", "crown", "full-crown"]
-    lines = [
+    times = [
         [row["network"], row["boxes"], *(f"{row['ms'][n]:.3g} ms ({row['ratio'][n]:.1f})" for n in names)]
-        for row in data.get("speed", [])
+        for row in data["speed"]
     ]
-    parts += [
-        "In brackets, how many forward passes of as many points that is.",
-        table(["network", "boxes", *names], lines),
-        "The goals were 3 forward passes for interval bounds; for 64 boxes of 256-256, 5 ms for CROWN with interval "
-        "bounds on hidden neurons (`crown`), and 100 ms for full CROWN.",
-        "## Tightness",
-        text[1],
-    ]
+    tight = []
     for agent in AGENTS:
-        found = data.get("tightness", {}).get(agent.name)
-        if not found:
-            continue
-        share = "share" in found["rows"]["PGD"]
-        parts.append(f"### {agent.name}")
-        parts.append(
-            f"`{agent.ref}` in {agent.env}, eps {agent.eps:g} ({agent.unit}), {found['states']} states of "
-            f"{found['episodes']} episodes."
-        )
-        header = ["method", "own action alone possible" if share else "width of the box of actions", "ms a state"]
-        undecided = ["undecided", "boxes a state"] if "bisect" in found["rows"] else []
-        lines = []
-        for name in (*METHODS, "PGD"):
-            if (row := found["rows"].get(name)) is not None:
-                value = f"{row['share']:.4f}" if share else f"{row['width']:.4f}"
-                beside = [f"{row['undecided']:.4f}", f"{row['boxes']:.1f}"] if "undecided" in row else ["", ""]
-                lines.append([name, value, f"{row['ms']:.3g}", *(beside if undecided else [])])
-        parts.append(table([*header, *undecided], lines))
-    if "every" in data:
-        header = ["agent", "outputs", "reached", "interval", "crown", "outside", "interval, ms", "crown, ms"]
-        lines = [
-            [
-                row["agent"],
-                row["kind"],
-                *(f"{row[key]:.3g}" for key in ("reached", "interval", "crown")),
-                f"{row['interval, outside'] + row['crown, outside']:g}",
-                *(f"{row[key]:.2g}" for key in ("interval, ms", "crown, ms")),
-            ]
-            if "kind" in row
-            else [row["agent"], "LSTM: no bounds", *[""] * 6]
-            for row in data["every"]
-        ]
-        parts += ["## Every agent", text[2], table(header, lines)]
-    if "graphs" in data:
-        names = [("interval", "IBP"), ("crown", "CROWN-IBP"), ("full-crown", "CROWN")]
-        header = ["network", "outside", "reached", *(n for ours, theirs in names for n in (ours, f"its {theirs}"))]
-        lines, reasons = [], []
-        for network, row in data["graphs"].items():
-            cells = []
-            for ours, theirs in names:
-                other = row["lirpa"][theirs]
-                cells += [
-                    f"{row[ours]:.3g} ({row['ms'][ours]:.3g} ms)",
-                    "" if isinstance(other, str) else f"{other:.3g}",
-                ]
-                if isinstance(other, str):
-                    reasons.append(f"{network}, {theirs}: `{other}`")
-            lines.append([network, f"{row['outside']:g}", f"{row['reached']:.3g}", *cells])
-        parts += ["## Networks that are no layers in a row", text[3], table(header, lines)]
-        if reasons:
-            parts.append("Empty cells, by what auto_LiRPA raised:\n\n" + "\n".join(f"- {each}" for each in reasons))
-    return parts
+        rows = data["tightness"][agent.name]["rows"]
+        key = "share" if "share" in rows["PGD"] else "width"
+        cells = [f"{rows[n][key]:.4f} ({rows[n]['ms']:.3g})" if n in rows else "" for n in (*METHODS, "PGD")]
+        tight.append([f"{agent.name} (`{agent.ref}`), eps {agent.eps:g} ({agent.unit})", key, *cells])
+    lines = []
+    pairs = [("interval", "IBP"), ("crown", "CROWN-IBP"), ("full-crown", "CROWN")]
+    for network, row in data["graphs"].items():
+        theirs = {name: "" if isinstance(width, str) else f"{width:.3g}" for name, width in row["lirpa"].items()}
+        cells = [cell for own, their in pairs for cell in (f"{row[own]:.3g} ({row['ms'][own]:.3g} ms)", theirs[their])]
+        lines.append([network, f"{row['reached']:.3g}", *cells])
+    header = ["network", "reached", *(name for own, their in pairs for name in (own, f"its {their}"))]
+    return [
+        about[0], table(["network", "boxes", *names], times),
+        about[1], table(["agent", "share or width", *METHODS, "PGD"], tight),
+        about[2], table(header, lines),
+    ]  # fmt: skip
 
 
 def measure(results: Results) -> None:
@@ -397,8 +305,6 @@ def measure(results: Results) -> None:
             results.once(results.data, "speed", speed, given)
         for name in GRAPHS if given.only in (None, "graphs") else ():
             results.once(results.part("graphs"), name, graphs, name)
-        if given.only in (None, "every"):
-            results.once(results.data, "every", every, given)
         for agent in AGENTS if given.only in (None, "tightness") else ():
             if agent.name in given.agents:
                 tightness(agent, given, results.part("tightness", agent.name), results.keep)
@@ -410,9 +316,10 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="certificates",
     options={
         "--victims": {"type": Path, "help": "the folder of the cards that are not in the zoo"},
-        "--only": {"choices": ["speed", "tightness", "every", "graphs"]},
+        "--only": {"choices": ["speed", "tightness", "graphs"]},
         "--agents": {"nargs": "*", "default": [agent.name for agent in AGENTS]},
         "--episodes": {"type": int, "default": 20},
         "--states": {"type": int, "default": 2000},

@@ -1,22 +1,14 @@
-"""Campaigns: equal rows whoever plays them, what more processes give, deaths, and what a cell costs beside its play.
+"""Campaigns: what more processes give, and what a cell costs beside its play.
 
     python benchmarks/campaign.py
 
-``equal``: a plan of about ``--cells`` cells on CartPole and Hopper, three seeds, is run by this process, by two warm
-processes, and by two actors of a local Ray cluster; rows must be equal but for their times. The three are timed in
-turn, and ratios are of this process's seconds; processes are started before the clocks.
+``equal``: a plan of about ``--cells`` cells on CartPole and Hopper, three seeds, by this process, by two warm
+processes, and by two actors of a local Ray cluster, in turn; rows must be equal but for their times.
 
-``workers``: one evaluation by one process and by two, in turn: MaxDiff of ten steps on Hopper, PGD of ten on Pong.
+``workers``: one evaluation by one process and by two, in turn.
 
-``kills``: two runs share a store and are killed at random moments, twenty times in all; then the plan is run to its
-end. Every row must be there once, and equal to that of a run that nobody killed.
-
-``load``: ten thousand cells of one episode of five steps. What a cell costs beyond its play is the wall clock of the
-run and of the expansion less the seconds of the rows, and memory is that of the process after every tenth of the plan.
-What the process that writes the store spends on a cell that others play is its processor time, over a tenth as many.
-
-``cost``: three plans, one with a training, are estimated as ``run --dry-run`` does, and then run by this process. What
-was predicted for the cells that were left is compared with what they took, and the time of the estimate with the two.
+``load``: ten thousand cells of one episode of five steps: the wall clock of the run and of the expansion less the
+seconds of the rows, and the processor time that the process that writes the store spends on a cell that others play.
 """
 
 from __future__ import annotations
@@ -24,10 +16,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -40,11 +29,10 @@ from timing import Data, Page, Results, prose, table
 import adv_wrappers as adv
 from adv_wrappers.studies import Plan, Store, expand, run
 from adv_wrappers.studies.cells import Expansion
-from adv_wrappers.studies.estimate import estimate
 from adv_wrappers.studies.ray_cluster import RayActors
 from adv_wrappers.utils.processes import warm_pool
 
-PARTS = ("equal", "workers", "kills", "load", "cost")
+PARTS = ("equal", "workers", "load")
 SEEDS = (0, 1, 2)
 EVALUATIONS: dict[str, dict[str, Any]] = {
     "MaxDiff-10 on Hopper": {
@@ -55,23 +43,6 @@ EVALUATIONS: dict[str, dict[str, Any]] = {
         "victim": "zoo:pong-ppo", "env": "PongNoFrameskip-v4", "threats": "pgd:eps=1,steps=10", "episodes": 16,
     },
 }  # fmt: skip
-COSTS = {
-    "CartPole": Plan.of(
-        victims=["zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"],
-        threats=["noise", "pgd", "max-diff", "min-q"],
-        budgets=["eps=0.1", "eps=0.2"],
-        seeds=range(25),
-    ),
-    "Hopper with training": Plan.of(
-        victims=["zoo:hopper-ppo"],
-        suite=["noise", "max-diff", "pa-ad"],
-        budgets=["eps=0.075,scale=victim"],
-        train=True,
-        steps=500_000,
-        seeds=range(25),
-    ),
-    "Pong": Plan.of(victims=["zoo:pong-ppo"], threats=["noise:eps=1", "fgsm:eps=1"], seeds=range(25), episodes=1),
-}
 
 
 def plan_of(cells: int, episodes: int = 2) -> Plan:
@@ -161,34 +132,6 @@ def workers(rounds: int, names: list[str]) -> dict[str, Any]:
     return found
 
 
-def kills(cells: int, count: int, seed: int) -> dict[str, Any]:
-    """Two runs of one store, killed again and again; raises where a row is missing, twice there, or different."""
-    draw = random.Random(seed)
-    plan = plan_of(cells)
-    with tempfile.TemporaryDirectory() as folder:
-        path, file = Path(folder) / "rows.db", Path(folder) / "plan.json"
-        plan.save(file)
-        line = [sys.executable, "-m", "adv_wrappers", "run", str(file), "--store", str(path)]
-        how: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        running = [subprocess.Popen(line, **how) for _ in range(2)]
-        kept: list[int] = []
-        for i in range(count):
-            time.sleep(draw.uniform(2.0, 8.0))
-            running[i % 2].kill()
-            running[i % 2].wait()
-            with Store(path) as store:
-                kept.append(len(store))
-            running[i % 2] = subprocess.Popen(line, **how)
-        statuses = [process.wait() for process in running]
-        with Store(path) as store, Store(":memory:") as alone:
-            run(plan, alone)
-            same = rows_of(store) == rows_of(alone)
-            found = {"cells": len(alone), "kills": count, "rows after each": kept, "statuses": statuses, "equal": same}
-    if not same or any(statuses):
-        raise SystemExit(f"rows differ after kills, or a run failed: {found}")
-    return found
-
-
 def load(cells: int) -> dict[str, Any]:
     """What many tiny cells cost beyond their play."""
     plan = Plan.of(
@@ -232,26 +175,6 @@ def load(cells: int) -> dict[str, Any]:
     }
 
 
-def cost(names: list[str]) -> dict[str, Any]:
-    """Of each plan, the predicted seconds and those that it took."""
-    found = {}
-    for name in names:
-        with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "rows.db") as store:
-            sample, known = timed(functools.partial(estimate, COSTS[name], store))
-            taken, summary = timed(functools.partial(run, COSTS[name], store))
-        if summary.failed:
-            raise SystemExit(f"{name}: {summary.failed}")
-        found[name] = {
-            "cells": known.left,
-            "predicted": known.seconds,
-            "taken": taken,
-            "sample": sample,
-            "kinds": str(known).splitlines(),
-        }
-        print(name, found[name]["predicted"], taken, sample, flush=True)
-    return found
-
-
 def _ratios(seconds: dict[Any, list[float]]) -> dict[Any, float]:
     """Of each, the median over rounds of how many times as fast as the first it was."""
     first = next(iter(seconds))
@@ -268,8 +191,7 @@ def body(data: Data) -> list[str]:
             [name, f"{statistics.median(found['seconds'][name]):.1f}", f"{ratio:.2f}"]
             for name, ratio in _ratios(found["seconds"]).items()
         ]
-        parts.append(f"## {found['cells']} cells\n\n" + table(["played by", "seconds", "times as fast"], lines))
-        parts.append("All rows were equal.")
+        parts.append(f"{found['cells']} cells:\n\n" + table(["played by", "seconds", "times as fast"], lines))
     if found := data.get("workers"):
         lines = [
             [
@@ -281,37 +203,17 @@ def body(data: Data) -> list[str]:
             for name, of in found.items()
         ]
         head = ["evaluation", "episodes", "seconds of one process", "of two", "times as fast"]
-        parts.append("## One evaluation\n\n" + table(head, lines))
-    if found := data.get("kills"):
-        parts.append(
-            f"## Kills\n\n{found['kills']} kills of two runs on one store of {found['cells']} cells; rows after each: "
-            f"{', '.join(map(str, found['rows after each']))}. At the end every row was there once, and equal."
-        )
+        parts.append("One evaluation:\n\n" + table(head, lines))
     if found := data.get("load"):
         memory = found["KiB after each tenth"]
         own = ", by ".join(f"{name} {spent:.2f} ms" for name, spent in found["ms of the writing process"].items())
         parts.append(
-            f"## Load\n\n{found['cells']} cells: {found['ms beyond the play']:.2f} ms a cell beyond its play of "
+            f"Load, {found['cells']} cells: {found['ms beyond the play']:.2f} ms a cell beyond its play of "
             f"{found['ms of play']:.2f} ms, {found['ms of expanding']:.2f} ms of it for the expansion of the plan; "
-            f"{found['bytes']:.0f} bytes a row. Memory in MiB after every tenth: "
-            f"{', '.join(f'{kib / 1024:.1f}' for kib in memory)}. The process that writes the store spends on a cell "
+            f"{found['bytes']:.0f} bytes a row; memory grows by "
+            f"{(memory[-1] - memory[0]) / 1024:.1f} MiB. The process that writes the store spends on a cell "
             f"that is played by {own}."
         )
-    if found := data.get("cost"):
-        lines = [
-            [
-                name,
-                str(of["cells"]),
-                f"{of['predicted']:.0f}",
-                f"{of['taken']:.0f}",
-                f"{of['predicted'] / of['taken']:.2f}",
-                f"{of['sample']:.1f}",
-                f"{of['sample'] / (of['sample'] + of['taken']):.1%}",
-            ]
-            for name, of in found.items()
-        ]
-        head = ["plan", "cells left", "seconds predicted", "taken", "predicted / taken", "of the estimate", "of all"]
-        parts.append("## Cost\n\n" + table(head, lines))
     return parts
 
 
@@ -323,8 +225,6 @@ def measure(results: Results) -> None:
         "equal": lambda: equal(given.cells, given.rounds),
         "load": lambda: load(given.tiny),
         "workers": lambda: {**data.get("workers", {}), **workers(given.rounds, given.evaluations)},
-        "kills": lambda: kills(given.cells, given.kills, given.seed),
-        "cost": lambda: {**data.get("cost", {}), **cost(given.plans)},
     }
     for name in PARTS:
         if name in given.only:
@@ -336,8 +236,8 @@ def measure(results: Results) -> None:
 
 def head(data: Data) -> str:
     """Which commands made the parts of the page."""
-    lines = "\n\n".join(f"`{line}`" for line in dict.fromkeys(data["commands"].values()))
-    return f"Made by\n\n{lines}\n\non {data['machine']}."
+    lines = ", ".join(f"`{line}`" for line in dict.fromkeys(data["commands"].values()))
+    return f"Made by {lines} on {data['machine']}."
 
 
 PAGE = Page(
@@ -346,15 +246,13 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="speed",
     options={
         "--only": {"nargs": "+", "choices": PARTS, "default": PARTS},
         "--cells": {"type": int, "default": 500, "help": "of the plan that is run by each"},
         "--tiny": {"type": int, "default": 10_000, "help": "cells of load"},
-        "--kills": {"type": int, "default": 20},
         "--rounds": {"type": int, "default": 3},
-        "--seed": {"type": int, "default": 0, "help": "of the moments of kills"},
         "--evaluations": {"nargs": "+", "choices": EVALUATIONS, "default": [*EVALUATIONS]},
-        "--plans": {"nargs": "+", "choices": COSTS, "default": [*COSTS], "help": "of cost"},
     },
     head=head,
 )

@@ -31,34 +31,24 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: its goals in seconds at each of ``SIZES``, and what an image costs at least."""
+    """A line of the table: what an image costs at least."""
 
     name: str
     kind: str  # cnn, mlp, or the key of a transform
-    goals: tuple[float, ...]
     precision: str | None = None
     flops: float = 0.0  # of an image
     bytes: float = 0.0  # read and written
 
 
-def _us(*numbers: float) -> tuple[float, ...]:
-    return tuple(number * 1e-6 for number in numbers)
-
-
 _CNN, _MLP = 4 * 9_344_576.0 * STEPS, 4 * 5_568.0 * STEPS  # a product and a sum, there and back, every step
-_SHIFTS = {"goals": _us(8, 8, 20, 250), "bytes": 2.0 * FRAME}
-_WARPS = {"goals": _us(8, 10, 40, 430), "bytes": 2.0 * FRAME}
 ROWS = (
-    Row("PGD-10 Nature-CNN, fp32", "cnn", _us(600, 1000, 12e3, 183e3), None, _CNN),
-    Row("PGD-10 Nature-CNN, tf32", "cnn", _us(600, 700, 4e3, 61e3), "tf32", _CNN),
-    Row("PGD-10 MLP 17-64-64-6", "mlp", _us(50, 50, 70, 220), None, _MLP),
-    Row("brightness", "brightness", **_SHIFTS),  # type: ignore[arg-type]
-    Row("shift", "shift", **_SHIFTS),  # type: ignore[arg-type]
-    Row("rotation", "rotation", **_WARPS),  # type: ignore[arg-type]
-    Row("perspective", "perspective", **_WARPS),  # type: ignore[arg-type]
-    Row("median 3", "median 3", _us(8, 12, 70, 860), bytes=2.0 * FRAME),
-    Row("median 5", "median 5", _us(15, 30, 350, 4700), bytes=2.0 * FRAME),
-    Row("JPEG 30", "JPEG 30", _us(15, 25, 220, 3100), bytes=2.0 * FRAME),
+    Row("PGD-10 Nature-CNN, fp32", "cnn", None, _CNN),
+    Row("PGD-10 Nature-CNN, tf32", "cnn", "tf32", _CNN),
+    Row("PGD-10 MLP 17-64-64-6", "mlp", None, _MLP),
+    *(
+        Row(kind, kind, bytes=2.0 * FRAME)
+        for kind in ("brightness", "shift", "rotation", "perspective", "median 3", "median 5", "JPEG 30")
+    ),
 )
 
 TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {

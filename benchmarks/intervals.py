@@ -2,21 +2,19 @@
 
     python benchmarks/intervals.py
 
-The first table draws n returns from a known distribution again and again, and counts the intervals that hold its mean:
-normal; lognormal (sigma 1); an agent that earns 3000 and falls in one episode out of twenty, when it earns 300; and one
-of two modes (500 and 3000, each with a deviation of 100, as often as not). ``percentile`` is the bootstrap's, with
-10 000 resamples; ``t`` is Student's; ``ours`` is what reports print, ``evaluation.statistics.mean_interval``:
-Student's t with Hall's correction for skewness. Widths are medians, in units of the interval that one who knows the
-standard deviation would take. A row of a report has a ``caveat`` where its interval is not to be called one of 95%; the
-last column is the share of all rows that miss the mean and have none.
+n returns are drawn from a known distribution again and again, and the intervals counted that hold its mean: normal;
+lognormal (sigma 1); an agent that earns 3000 and falls in one episode out of twenty, to 300; and one of two modes.
+``percentile`` is the bootstrap's, ``t`` is Student's, ``ours`` what reports print
+(``evaluation.statistics.mean_interval``), with its median width in units of the interval that one who knows the
+deviation would take. A row of a report has a ``caveat`` where its interval is not to be called one of 95%; the last
+column is the share of all rows that miss the mean and have none.
 
-The second table has nine attacks that take the same, normal with a standard deviation of 500. Before, the worst case
-was the lowest of their means, with the percentile interval of the same episodes; now the lowest chooses, and the mean
-and the interval are those of as many fresh episodes. ``shared`` is the correlation between two attacks' returns in the
-same episode.
+The worst case of a suite: nine attacks that take the same, normal with a standard deviation of 500. Before, it was the
+lowest of their means; now the lowest chooses, and the mean and the interval are those of as many fresh episodes.
+``shared`` is the correlation between two attacks' returns in the same episode.
 
-The third table has the mean over three tasks of the mean over n seeds of each, normal with standard deviations of 1,
-100 and 400: rliable's stratified percentile bootstrap, and ``stratified_interval``.
+Means over three tasks of the mean over n seeds of each, with standard deviations of 1, 100 and 400: rliable's
+stratified percentile bootstrap, and ``stratified_interval``.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from timing import Data, Page, Results, made_by, prose, table
 
-from adv_wrappers.evaluation.statistics import LEAST_EPISODES, caveat, mean_interval, stratified_interval, t_quantile
+from adv_wrappers.evaluation.statistics import caveat, mean_interval, stratified_interval, t_quantile
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Array]
@@ -147,53 +145,30 @@ def head(data: Data) -> str:
 
 
 def body(data: Data) -> list[str]:
-    """The page after its head."""
-    header = ["returns", "n", *(f"{method}: {what}" for method in METHODS for what in ("covers", "width"))]
+    """The section after its head."""
+    about = prose(__doc__)
     lines = [
         [
-            row["returns"],
-            row["n"],
-            *(f"{row[m][what]:{form}}" for m in METHODS for what, form in (("coverage", ".1%"), ("width", ".2f"))),
-            f"{row['caveats']:.0%}",
-            f"{row['misses_without_a_caveat']:.1%}",
+            row["returns"], row["n"], *(f"{row[method]['coverage']:.1%}" for method in METHODS),
+            f"{row['ours']['width']:.2f}", f"{row['caveats']:.0%}", f"{row['misses_without_a_caveat']:.1%}",
         ]
         for row in data["rows"]
-    ]
+    ]  # fmt: skip
+    header = ["returns", "n", *METHODS, "width of ours", "rows with a caveat", "ours misses, no caveat"]
     worst = [
-        [
-            row["n"],
-            f"{row['shared']:g}",
-            *(
-                f"{row[when][what]:{form}}"
-                for when in ("before", "now")
-                for what, form in (("bias", "+.1f"), ("coverage", ".1%"))
-            ),
-        ]
+        [row["n"], f"{row['shared']:g}"]
+        + [f"{row[when]['bias']:+.1f}, covers {row[when]['coverage']:.1%}" for when in ("before", "now")]
         for row in data["suite"]
     ]
     strata = [
-        [
-            row["n"],
-            *(
-                f"{row[m][what]:{form}}"
-                for m in ("percentile", "ours")
-                for what, form in (("coverage", ".1%"), ("width", ".2f"))
-            ),
-        ]
+        [row["n"], *(f"{row[m]['coverage']:.1%}, width {row[m]['width']:.2f}" for m in ("percentile", "ours"))]
         for row in data["seeds"]
     ]
     return [
-        *(part.replace("``", "`") for part in prose(__doc__)),
-        "## Means of n episodes\n\n" + table([*header, "rows with a caveat", "ours misses, no caveat"], lines),
-        f"No interval covers 95% of what it has not seen. Of an agent that falls once in twenty, the {LEAST_EPISODES} "
-        "episodes of most runs show no fall, so every interval has no width and misses; such rows have a "
-        f"caveat, and so do all with fewer than {LEAST_EPISODES} episodes. Against long tails 95% is not quite reached "
-        "either, but more than by the percentile bootstrap and by Student's t, at the price of a wider "
-        "interval.",
-        "## The worst case of a suite\n\n"
-        + table(["n", "shared", "before: bias", "before: covers", "now: bias", "now: covers"], worst),
-        "## Means over seeds\n\n" + table(["seeds", "percentile: covers", "width", "ours: covers", "width"], strata),
-    ]
+        about[0], table(header, lines),
+        about[1], table(["n", "shared", "before: bias", "now: bias"], worst),
+        about[2], table(["seeds", "percentile covers", "ours covers"], strata),
+    ]  # fmt: skip
 
 
 def measure_all(results: Results) -> None:
@@ -221,6 +196,7 @@ PAGE = Page(
     __doc__,
     measure_all,
     body,
+    page="statistics",
     options={"--repetitions": {"type": int, "default": 10_000}, "--seed": {"type": int, "default": 0}},
     head=head,
 )

@@ -2,21 +2,7 @@
 
     python benchmarks/strength.py --victims FOLDER
 
-Six tables, of states that the victim meets when nobody attacks it. All states are attacked at once, by the engine that
-wrappers use:
-
-1. MountainCar, whose observations have two features: in how many of 512 states an attack makes the victim play another
-   action, as a share of those in which a grid of 41 x 41 points over the box finds one (a share above one: the attack
-   found flips that the grid missed). Mean and lowest of three seeds. Times are processor seconds of one thread, in
-   units of ten plain steps of projected gradient ascent (``min-best:steps=10,step=0.25``), interleaved.
-2. The divergence that MaxDiff reaches on six agents, as a share of the best known: a row's largest in any search of the
-   table, of which the longest has 100 restarts of 100 steps.
-3. Pong: in how many of 64 states another action is played, on the grid of grey levels (a budget of one) and in
-   floats. Other libraries get the same network in pixels of [0, 1]; on the grid their results are rounded to it.
-4. Attacks that need no gradient on CartPole and MountainCar, as a share of the flips that any gradient attack found.
-5. The ``target`` actor of PA-AD on MountainCar, asked for each action in turn: the share that it reaches of those that
-   the grid reaches.
-6. What large gaps between Q-values do: flips on CartPole's DQN, and with its Q-values multiplied by 1000.
+Of states that the victim meets when nobody attacks it, all attacked at once, by the engine that wrappers use.
 """
 
 from __future__ import annotations
@@ -35,7 +21,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from timing import AGAIN, Data, Page, Results, interleave, medians, releases, table
+from timing import AGAIN, Data, Page, Results, interleave, medians, pivot, releases
 from torch import Tensor, nn
 
 import adv_wrappers as adv
@@ -368,66 +354,40 @@ def gaps(arguments: argparse.Namespace) -> Rows:
     return rows
 
 
-TABLES: dict[str, tuple[str, Callable[[argparse.Namespace], Rows]]] = {
-    "mountain_car": ("1. MountainCar: flips beside exhaustive search", mountain_car),
-    "divergence": ("2. MaxDiff: the share of the best divergence known", divergence),
-    "pong": ("3. Pong: flips, and other libraries", pong),
-    "black_box": ("4. Without a gradient", black_box),
-    "actor": ("5. PA-AD's actor: the share of the reachable actions", actor),
-    "gaps": ("6. Q-values far apart: flips on CartPole's DQN, eps 0.2", gaps),
+TABLES = {
+    "mountain_car": (
+        "MountainCar: the share of the states in which a grid of 41 x 41 points over the box finds another action "
+        "where the attack finds one (above one: the grid missed some), mean of three seeds, and processor time in "
+        "units of ten plain steps (`min-best:steps=10,step=0.25`)",
+        mountain_car,
+    ),
+    "divergence": ("The divergence that MaxDiff reaches, as a share of a state's largest in any search", divergence),
+    "pong": (
+        "Pong: the share of 64 states in which another action is played, on the grid of grey levels (uint8) and in "
+        "floats; other libraries get the same network in pixels of [0, 1], rounded to the grid",
+        pong,
+    ),
+    "black_box": ("Attacks without a gradient: the share of the flips that any gradient attack found", black_box),
+    "actor": ("The `target` actor of PA-AD on MountainCar: the share that it reaches of the actions in reach", actor),
+    "gaps": ("Flips on CartPole's DQN at eps 0.2, and with its Q-values multiplied by 1000", gaps),
+}
+SHOWN: dict[str, tuple[str, tuple[str, ...], Callable[[dict[str, Any]], str]]] = {
+    "mountain_car": ("threat", ("eps",), lambda row: f"{row['share']:.3f} ({row['time']:.3g})"),
+    "divergence": ("threat", ("victim", "eps"), lambda row: f"{row['share']:.3f}"),
+    "pong": ("attack", ("victim", "observations"), lambda row: f"{row['flips']:.3g}"),
+    "black_box": ("threat", ("victim", "eps"), lambda row: f"{row['share']:.3f}"),
+    "actor": ("actor", (), lambda row: f"{row['share']:.3f}"),
+    "gaps": ("threat", ("factor",), lambda row: f"{row['flips']:.3g}"),
 }
 
 
-def cell(value: Any) -> str:
-    """A cell of a table."""
-    return f"{value:.3g}" if isinstance(value, float) else f"`{value}`" if ":" in str(value) else str(value)
-
-
-def goals(data: dict[str, Any]) -> list[str]:
-    """What the tables are to show, each with what they do."""
-    found = []
-
-    def goal(words: str, met: bool) -> None:
-        found.append(f"- {'met' if met else '**not met**'}: {words}")
-
-    rows = data.get("mountain_car") or []
-    for eps in sorted({row["eps"] for row in rows}):
-        by = {row["threat"]: row for row in rows if row["eps"] == eps}
-        quick = [row for row in by.values() if row["time"] <= 10]
-        best = max(quick, key=lambda row: float(row["share"]))
-        words = f"eps {eps:g}: `{best['threat']}` finds {best['share']:.3f} of the exhaustive flips (goal 0.98) in "
-        goal(f"{words}{best['time']:.1f} times the time of ten plain steps (goal 10)", best["share"] >= 0.98)
-        pgd, fgsm = by["pgd"], by["fgsm"]
-        words = f"eps {eps:g}: `pgd` finds {pgd['share']:.3f} (goal 0.9), its weakest seed {pgd['lowest']:.3f}, `fgsm` "
-        goal(f"{words}{fgsm['share']:.3f}", pgd["share"] >= 0.9 and pgd["lowest"] >= fgsm["share"])
-    strong = [row for row in data.get("divergence") or [] if row["threat"] == STRONG]
-    for row in strong:
-        words = f"{row['victim']}: the strong form of MaxDiff reaches {row['share']:.3f} of the best divergence known"
-        goal(f"{words} (goal 0.95)", row["share"] >= 0.95)
-    square = [row for row in data.get("black_box") or [] if row["threat"] == "square"]
-    for row in square:
-        words = f"{row['victim']}, eps {row['eps']:g}: `square` with 500 queries finds {row['share']:.3f} of the flips"
-        goal(f"{words} of the gradient attacks (goal 0.7)", row["share"] >= 0.7)
-    for row in data.get("actor") or []:
-        if row["actor"].startswith("the default"):
-            goal(f"PA-AD's actor reaches {row['share']:.3f} of the reachable actions (goal 0.95)", row["share"] >= 0.95)
-    return found
-
-
 def body(data: Data) -> list[str]:
-    """The page after its head."""
-    parts = [
-        "\n\n".join((__doc__ or "").rstrip().split("\n\n")[2:]).replace("``", "`"),
-        "## Goals\n\n" + "\n".join(goals(data)),
-    ]
+    """The section after its head."""
+    parts = []
     for key, (title, _) in TABLES.items():
-        rows = data.get(key)
-        if rows:
-            lines = [[cell(value) for value in row.values()] for row in rows]
-            parts.append(f"## {title}\n\n" + table(list(rows[0]), lines))
-    if data.get("pong"):
-        parts.append(f"Other libraries: {data['peers']}.")
-    return parts
+        if data.get(key):
+            parts += [f"{title}:", pivot(data[key], *SHOWN[key])]
+    return [*parts, f"Other libraries: {data['peers']}."] if data.get("pong") else parts
 
 
 def measure(results: Results) -> None:
@@ -448,6 +408,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="strength",
     options={
         "--victims": {"type": Path, "help": "folder of cards"},
         "--only": {"choices": [*TABLES], "action": "append", "help": "measure this table (again)"},

@@ -124,7 +124,7 @@ def head(data: Data) -> str:
         machine = "; ".join([*(f"{key} {value}" for key, value in found["device"].items()), found["machine"]])
         bare = f"{found['num_envs']} rows, a step of the bare environment takes {duration(found['bare_seconds'])}"
         parts.append(f"{device}: made by `{found['command']}` on {machine}; {bare}.")
-    return "\n\n".join(parts)
+    return " ".join(parts)
 
 
 def body(data: Data) -> Iterable[str]:
@@ -144,6 +144,7 @@ PAGE = Page(
     __doc__,
     measure_all,
     body,
+    page="gpu",
     options={
         "--device": {"default": "cpu", "choices": ["cpu", "cuda"]},
         "--num-envs": {"type": int, "default": ROWS},

@@ -10,12 +10,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "reproduce"))
 
-from figures import table
-from page import AGAIN, Data, Page, Results, command, episode_options, machine, made_by, prose, releases, save, write
+from figures import pivot, table
+from page import (
+    AGAIN,
+    Data,
+    Page,
+    Results,
+    command,
+    episode_options,
+    machine,
+    made_by,
+    prose,
+    put,
+    releases,
+    save,
+    write,
+)
 
 __all__ = [
     "AGAIN", "INTERLEAVED", "Data", "Page", "Results", "command", "episode_options", "interleave", "machine",
-    "machines", "made_by", "medians", "prose", "releases", "save", "table", "timing_options", "write",
+    "machines", "made_by", "medians", "pivot", "prose", "put", "releases", "save", "table", "timing_options", "write",
 ]  # fmt: skip
 INTERLEAVED = "Processor time, medians over the rounds of one interleaved run"
 

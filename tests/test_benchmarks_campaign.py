@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adv_wrappers.studies import Plan, Store, expand, run
+from adv_wrappers.studies import Store, expand, run
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "campaign.py"
 
@@ -33,12 +33,3 @@ def test_rows_are_compared_without_their_times(script):
             run(script.Expansion(tuple(cells)), store)
             found.append(script.rows_of(store))
     assert found[0] == found[1] and {*found[0]} == {cell.key for cell in cells}
-
-
-def test_a_prediction_is_compared_with_what_a_plan_took(script, monkeypatch):
-    plan = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=range(3), episodes=1)
-    monkeypatch.setattr(script, "COSTS", {"tiny": plan})
-    found = script.cost(["tiny"])
-    assert found["tiny"]["cells"] == 5 and min(found["tiny"][name] for name in ("predicted", "taken", "sample")) > 0
-    page = script.PAGE.markdown({"commands": {}, "machine": "here", "cost": found})
-    assert f"| {found['tiny']['predicted'] / found['tiny']['taken']:.2f} |" in page

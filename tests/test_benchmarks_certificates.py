@@ -28,7 +28,7 @@ def test_cards_of_a_folder_are_measured_where_they_can_be(certificates, tmp_path
     discrete = {name for name in zoo_names() if adv.load_victim(f"zoo:{name}").discrete}
     assert {case.ref.removeprefix("zoo:") for case in own} == discrete
     assert [case.ref for case in found[len(own) :]] == [f"card:{tmp_path / 'cartpole-a2c'}"]
-    assert found[-1].eps == own[0].eps and certificates.picture_of("RADIAL dqn.2") == "certificates_radial_dqn_2.png"
+    assert found[-1].eps == own[0].eps
 
 
 def test_pong_ends_with_its_first_point(certificates):

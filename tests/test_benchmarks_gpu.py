@@ -36,10 +36,10 @@ def test_a_dry_run_says_so_and_has_every_part(tmp_path):
     for row in data["rows"]:
         assert row["same_as_cpu"] == row["same_as_torch"] == 1 and min(row["seconds"].values()) > 0
         assert f"| {row['name']} | 1 |" in page
-    assert "% of copy" in page and "% of fp32" in page and "## Goals" in page
+    assert "% of copy" in page and "% of fp32" in page
 
 
-def test_goals_and_shares(monkeypatch):
+def test_shares_and_failures(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     gpu = importlib.import_module("gpu")
     row = {
@@ -50,9 +50,6 @@ def test_goals_and_shares(monkeypatch):
         "same_as_torch": 1.0,
         "seconds": {"adv_wrappers": 28.9e-6, "adv_wrappers, plain torch": 1e-6, "kornia": 1e-3},
     }
-    assert [met for _, _, met in gpu.goals([row])] == [False, True, True]
     assert gpu.share(row, {"copy": 4e12}) == "50.0% of copy"
-    assert not gpu.agreed(row | {"same_as_cpu": 0.9999}) and gpu.agreed(row | {"name": "x", "same_as_cpu": 0.9999})
-    assert gpu.agreed(row | {"precision": "tf32", "same_as_cpu": 0.5})
     calls = {"fails": lambda: torch.zeros(2).view(3), "works": lambda: None}
     assert list(gpu.failing(calls)) == ["fails"] and list(calls) == ["works"]

@@ -51,25 +51,3 @@ def test_a_threshold_moves_the_preference_and_leaves_the_training_alone(script):
         assert torch.equal(moved.director(x) == 1, out[:, 1] - out[:, 0] > threshold)
         assert moved.within == learned.within and moved.actor == learned.actor
     assert torch.equal(director.net(x), out)
-
-
-def row(mean, fraction, spread=10.0):
-    returns = [mean + spread * (i % 5 - 2) for i in range(50)]
-    return {
-        "mean_return": mean,
-        "std": float(np.std(returns)),
-        "episodes": 50,
-        "returns": returns,
-        "median": mean,
-        "mean_length": mean,
-        "attacked_fraction": fraction,
-    }
-
-
-def test_a_goal_needs_intervals_apart_at_no_larger_a_share(script):
-    rows = {"random 0.1": row(900.0, 0.1), "learned 0.1": row(500.0, 0.098)}
-    rows |= {"random 0.25": row(600.0, 0.25), "learned 0.25": row(500.0, 0.30)}
-    assert [met for *_, met in script.goals({"rows": rows})] == [True, False]
-    rows |= {"learned 0.25": row(599.0, 0.25), "strategic 0.25": row(700.0, 0.26)}
-    found = script.goals({"rows": rows})
-    assert [met for *_, met in found] == [True, False, True] and "strategic" in found[2][0]

@@ -31,34 +31,6 @@ def test_halfway_lies_between_the_best_baseline_and_the_planner_in_the_simulator
     assert script.halfway(found(truth=runs(50, 50))) == "yes" and script.halfway(found()) == "-"
 
 
-def test_cells_that_nobody_measured_say_so(script):
-    rows = script.ROWS[:2]
-    text = "\n".join(script.body({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: found()}}, rows))
-    lines = [line for line in text.splitlines() if line.startswith(f"| {rows[0].name} | 0.2")]
-    assert [line.partition("| 0.2 | ")[2] for line in lines] == [
-        "90 (0) | 75 (7) | 65 (7) | 70 (14) | 56 (8) | 0.87 | 1/2 | - | - | - | - | - |",
-        "9 (0) | 8 (1) | 6 (1) | 7 (1) | 6 (1) | 0.87 | 1/2 | - | - | - | - |",
-    ]
-    assert f"| {rows[1].name} | no agent |" + " - |" * 12 in text
-    assert "| the paper's | - | - | 1462 | 1126 | 1458 | - | - | - | 258 | 0.23 | - | - | - |" in text
-    settings = {str(setting): runs(90, 40) for setting in rows[0].settings[1:]}
-    assert len(settings) == 6 * (1 + 2) - 1  # of T = 1 and 5, n is at most 1 and 2
-    part = found(grid=settings, truth=runs(10, 10))
-    text = "\n".join(script.body({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: part}}, rows))
-    assert "| 1/2 | 17 of 18 settings | - | - | 10 (0) | no |" in text  # the best of a part of the grid is nothing
-    assert f"- {rows[0].name}: the grid was not finished" in text and "take about 0 minutes of one core" in text
-    assert (
-        f"**{rows[0].name}: the learned model limits the attack.**" in text
-        and "leaves 10; the attack leaves 56," in text
-    )
-    full = found(grid={**settings, "first": runs(40, 90)}, truth=runs(10, 10))
-    text = "\n".join(script.body({"machine": "a machine", "truth_runs": 4, "rows": {rows[0].name: full}}, rows))
-    assert "| 1/2 | 40 (0) | 0.62 | 2 of 2 | 10 (0) | no |" in text and "the grid was not finished" not in text
-    cost = {"humanoid-stand": {"decisions": 500, "seconds": 10.0, "wanted": 3_000_000, "processor": "EPYC"}}
-    text = "\n".join(script.body({"machine": "a machine", "truth_runs": 4, "rows": {}, "cost": cost}, rows))
-    assert "humanoid-stand-sac`) takes 3 million decisions, which at 50 a second" in text and "are 17 hours" in text
-
-
 def test_eps_is_where_the_attack_is_farthest_ahead(script):
     row = script.ROWS[0]
     cells = {

@@ -39,6 +39,7 @@ def page(frame, monkeypatch):
         measure,
         lambda data: [", ".join(f"{name}: {row['value']}" for name, row in data["rows"]["of one"].items())],
         lambda data, folder: frame.write(folder / "squares.png", "a picture"),
+        page="squares",
         options={
             "--numbers": {"nargs": "+", "type": int, "default": [2, 3]},
             "--power": {"type": int, "default": 2},
@@ -61,12 +62,12 @@ def test_rows_are_measured_once_and_the_page_is_made_of_them(page, tmp_path):
     assert data["rows"] == {"of one": {"2": {"power": 2, "value": 4}, "3": {"power": 2, "value": 9}}}
     assert data["command"] == "python benchmarks/reproduce/squares.py --work FOLDER"
     text = (tmp_path / "squares.md").read_text()
-    assert text == f"# Squares\n\nMade by `{data['command']}`\n\non {data['machine']}.\n\n2: 4, 3: 9\n"
+    assert f"## Squares\n\nMade by `{data['command']}` on {data['machine']}.\n\n2: 4, 3: 9\n" in text
     assert (tmp_path / "squares.png").exists()
     made.main([*words, "--power", "3"])  # rows of other settings
     made.main([*words, "--power", "3", "--numbers", "2", "--again"])
     assert asked == [2, 3, 2, 3, 2]
-    assert (tmp_path / "squares.md").read_text().endswith("2: 8, 3: 27\n")
+    assert "2: 8, 3: 27\n" in (tmp_path / "squares.md").read_text()
 
 
 def test_a_killed_run_goes_on_and_its_page_can_be_written(page, tmp_path):
@@ -76,7 +77,7 @@ def test_a_killed_run_goes_on_and_its_page_can_be_written(page, tmp_path):
         made.main([*words, "--numbers", "2", "13", "3"])
     assert [*tmp_path.iterdir()] == [tmp_path / "squares.json"]
     made.main(["--page", "--out", str(tmp_path)])  # needs no folder and measures nothing
-    assert asked == [2, 13] and (tmp_path / "squares.md").read_text().endswith("\n\n2: 4\n")
+    assert asked == [2, 13] and "\n\n2: 4\n" in (tmp_path / "squares.md").read_text()
     made.main([*words, "--numbers", "2", "3"])
     assert asked == [2, 13, 3]
 

@@ -1,4 +1,4 @@
-"""The pages of results: what their scripts write from what was measured, without a cell that says nothing."""
+"""The pages of results: what scripts write from what was measured, without a cell that says nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from tests.result_scripts import result_script
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-PAGES = sorted(path.stem for path in RESULTS.glob("*.json"))
-SCRIPTS = {"daylight_bankheist": "daylight"}  # a script has the name of its page, but for one that has two
+ROWS = sorted(path.stem for path in RESULTS.glob("*.json"))
+SCRIPTS = {"daylight_bankheist": "daylight"}  # a script has the name of its rows, but for one that has two
 
 
 def content(page: Path) -> str:
@@ -21,19 +21,29 @@ def content(page: Path) -> str:
     return page.read_text(encoding="utf-8").partition("<main")[2].partition("</main>")[0]
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_what_its_script_makes_of_its_rows(name, tmp_path):
+@pytest.mark.parametrize("name", ROWS)
+def test_a_section_is_what_its_script_makes_of_its_rows(name, tmp_path):
     pytest.importorskip("stable_baselines3")
     shutil.copy(RESULTS / f"{name}.json", tmp_path)
     with result_script(SCRIPTS.get(name, name)) as script:
-        pages = {page.name: page for page in getattr(script, "PAGES", {}).values()} or {script.PAGE.name: script.PAGE}
-        pages[name].write(tmp_path)
-    text = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-    assert text == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+        pages = [page for page in getattr(script, "PAGES", {"": getattr(script, "PAGE", None)}).values()]
+        for page in (page for page in pages if page.name == name):
+            text = (RESULTS / f"{page.page}.md").read_text(encoding="utf-8")
+            before, begin, rest = text.partition(f"<!-- {name}: begin -->")
+            section, end, after = rest.partition(f"<!-- {name}: end -->")
+            made = tmp_path / f"{page.page}.md"
+            made.write_text(before + begin + end + after, encoding="utf-8")
+            page.write(tmp_path)
+            assert made.read_text(encoding="utf-8") == text and section
+            pictures = {path.name for path in tmp_path.glob("*.png")}
+            assert pictures == {*re.findall(r"\]\(([a-z0-9_]+\.png)\)", section)} and pictures <= {*os.listdir(RESULTS)}
     for path in tmp_path.glob("*.html"):  # whose style is that of reports, and may be older
         assert content(path) == content(RESULTS / path.name)
-    pictures = {path.name for path in tmp_path.glob("*.png")}
-    assert pictures == {*re.findall(r"\]\(([a-z0-9_]+\.png)\)", text)} and pictures <= {*os.listdir(RESULTS)}
+
+
+def test_every_section_is_of_a_script():
+    found = [name for page in RESULTS.glob("*.md") for name in re.findall("<!-- ([a-z_]+): begin", page.read_text())]
+    assert sorted({*found}) == ROWS
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in RESULTS.glob("*.md")))

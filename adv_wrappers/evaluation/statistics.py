@@ -37,7 +37,7 @@ def mean_interval(values: Returns, level: float = 0.95) -> tuple[float, float]:
     with the quantiles of Student's t and solved for the mean, which has one solution. Without skewness this is the
     interval of Student's t. Where ``g`` times the quantile comes near 1 the solution runs away, to eight standard
     errors for one outlier in five values, so ``g`` is cut off at 0.8 of that. Nothing is drawn: the same values, the
-    same bounds. ``docs/results/intervals.md`` has how often they hold the mean, and :func:`caveat` says where no
+    same bounds. ``docs/results/statistics.md`` has how often they hold the mean, and :func:`caveat` says where no
     interval can be trusted.
 
     Args:

@@ -63,7 +63,7 @@ from adv_wrappers.wrappers.wrap import wrap
 # which say nothing of how sure the victim was, so a network that fits them grows ever surer, and its divergence flat:
 # its slope falls below the noise that :class:`adv_wrappers.MaxDiff` adds to gradients. So logits are divided
 # afterwards, which changes no action, until the best one leads by at most :data:`LEAD` at nine of ten of the
-# observations that were asked about. Without that, ``docs/results/imitation.md`` has what becomes of attacks on
+# observations that were asked about. Without that, ``docs/results/strength.md`` has what becomes of attacks on
 # CartPole's PPO agent.
 # ----------------------------------------------------------------------------------------------------------------------
 

@@ -3,14 +3,10 @@
     python benchmarks/reproduce/adaptive.py
 
 The test-time half of PROTECTED (Liu et al. 2024), on CartPole: before every episode EXP3-IX chooses one of the agents
-of [defences](defences.md), of seed 0, by the returns of the episodes before. The agents were trained one by one by the
-defences of this package, for eps 0.05, and not discovered one after the other as in the paper; attacks are larger than
-that, so that no agent keeps everything. An attacker sees the agent that was chosen (white box).
-
-What an agent returns in an episode depends on the episode's seed and on the attack, and not on who was chosen before.
-So every agent is played once in every episode under every attack, and rounds are drawn from these with replacement,
-the same for all agents: 2000 of them, as many as in the paper's code. In a round EXP3-IX is told the return of the
-agent that it chose, and nothing else. All that depends on chance is a mean over 10 draws of the rounds and the choices.
+of seed 0 above by the returns of the episodes before. The agents were trained one by one for eps 0.05, and not
+discovered one after the other as in the paper; attacks are larger than that, so that no agent keeps everything. An
+attacker sees the agent that was chosen. Every agent is played once in every episode under every attack, and 2000 rounds
+are drawn from these with replacement; figures are means over 10 draws.
 """
 
 from __future__ import annotations
@@ -121,7 +117,7 @@ def body(data: Data) -> list[str]:
             "every one of these attacks (`non_dominated`): they are left out."
         )
     lines = [[name, *map(told, line), told(line.min())] for name, line in zip(names, means, strict=True)]
-    chosen, growth = [], []
+    chosen = []
     for attacker, row in data["choosing"].items():
         most = int(np.argmax(row["share"]))
         theirs, from_all = (data[part][attacker] for part in ("choosing at their rate", "choosing from all"))
@@ -132,23 +128,16 @@ def body(data: Data) -> list[str]:
                 f"{kept[most]}, {row['share'][most]:.0%}",
             ]
         )  # fmt: skip
-        growth.append([attacker, *map(told, row["regret"]), told(theirs["regret"][-1])])
-    seconds = sum(one["seconds"] for one in agents.values())
     return [
         *prose(__doc__),
-        "## The agents",
         f"Mean returns over {len(agents[names[0]]['returns'][ATTACKS[0]])} episodes.",
         table(["agent", *ATTACKS, "worst"], lines),
         f"`{worst}` keeps most under its worst attack. {verdict}",
-        "## Choosing",
         f"Mean return over {ROUNDS} rounds of every agent alone; of one drawn evenly in each round; and of EXP3-IX, "
         f"with Neu's learning rate, with that of the paper's code, {THEIRS / 2**0.5:.1f} times as large, and with "
         f"Neu's where it chooses from all {len(names)} agents. `best` is the best single agent in hindsight; the last "
         "column has the agent that EXP3-IX chose most, with Neu's rate.",
         table(["attacker", *kept, "evenly", "EXP3-IX", "at their rate", "from all", "best", "chosen most"], chosen),
-        "Regret: what the best agent of the rounds so far would have earned more in all.",
-        table(["attacker", *(f"after {t}" for t in TIMES), f"at their rate, after {ROUNDS}"], growth),
-        f"The episodes took {seconds:.0f} s of a processor.",
     ]
 
 
@@ -158,6 +147,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="defences",
     options={**episode_options(400), **AGAIN},
     releases=["safetensors"],
 )

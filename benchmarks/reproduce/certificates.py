@@ -7,15 +7,13 @@ and Atari's at one grey level: Pong to the first point, RoadRunner and BankHeist
 is certified and attacked from the same start; an attacked episode below its certificate stops the script, and
 ``counterexample.json`` in the folder says which. With ``--victims`` every card of that folder for CartPole or
 MountainCar is measured too, such as those that RADIAL trained. Searches stop after a number of simulated steps, or of
-boxes, so the figures do not depend on the machine. ``--beam EPS ...`` certifies nothing, and searches with the beam
-again at radii that are there, as when the search has changed.
+boxes, so the figures do not depend on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +23,10 @@ import gymnasium as gym
 from figures import table
 from gymnasium import spaces
 from page import Data, Page, Results, episode_options
-from radial_paper import AGENTS, POINTS, POINTS_EPISODES, table_1
 
 import adv_wrappers as adv
 from adv_wrappers.atari.env import atari
 from adv_wrappers.certification.ranges import CertifiedRange, CertifiedRanges, certified_ranges
-from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.possible_actions import Method
 
@@ -107,7 +102,6 @@ CASES = (
         )
     ),
 )  # fmt: skip
-CONTINUOUS = (("zoo:hopper-ppo", "Hopper-v5"), ("zoo:walker2d-ppo", "Walker2d-v5"))
 
 
 def cases(victims: Path | None) -> Iterator[Case]:
@@ -123,122 +117,50 @@ def cases(victims: Path | None) -> Iterator[Case]:
             yield Case(folder.name, f"card:{folder}", **about)
 
 
-def refused() -> dict[str, str]:
-    """What certify says of the zoo's agents with continuous actions."""
-    found = {}
-    for ref, env in CONTINUOUS:
-        try:
-            adv.certify(ref, env, 0.05, 1)
-        except AdvWrappersError as error:
-            found[ref] = str(error)
-    return found
-
-
 def ranges_of(data: dict[str, Any]) -> CertifiedRanges:
     """Ranges as the results hold them."""
     names = ("eps", "certificate", "attacks", "left_out")
     return CertifiedRanges(data["settings"], tuple(CertifiedRange(*map(one.get, names)) for one in data["ranges"]))
 
 
-def search_again(case: Case, result: dict[str, Any], radii: list[float]) -> None:
-    """Search with the beam again at some radii of an agent, and put what is found in place of what was.
-
-    At all of its radii the beam is as wide as the script says now, and else as wide as it was.
-    """
-    about = result["settings"]
-    if all(one["eps"] in radii for one in result["ranges"]):
-        about["width"] = case.width
-    for one, certified in zip(result["ranges"], ranges_of(result).ranges, strict=True):
-        if one["eps"] in radii and "beam" in one["attacks"]:
-            found = beam_search(
-                case.ref, case.env, one["eps"], about["episodes"], about["seed"], about["width"], scale=case.scale
-            ).returns
-            if (found < certified.lower_returns).any():
-                raise SystemExit(f"{case.name} at {one['eps']:g}: {found} is below {certified.lower_returns}")
-            one["attacks"]["beam"] = found.tolist()
-
-
-def picture_of(name: str) -> str:
-    """The file of an agent's figure."""
-    return f"certificates_{re.sub(r'[^a-z0-9]', '_', name.lower())}.png"
-
-
 def body(data: Data) -> list[str]:
-    """The page after its head."""
-    parts = [
-        "Every episode is certified and attacked from the same start, paired by seed. `certified`: no attack within "
-        "eps leaves a lower mean on these episodes. `attacked`: the mean over episodes of what the strongest of the "
-        "attacks below leaves of each; others may leave less. The worst case lies between the two. `GWC` is an "
-        "estimate and no bound; `ACR` is the share of steps of the clean episode with one possible action; `AWC` is "
-        "known where all searches are finished, else it is a dash: the worst case where bounds are by bisect, with "
-        "looser ones at most that. `strongest` is a dash where no attack left a lower mean than none. No attacked "
-        "episode is below its own certificate: the script stops where one is. Budgets are Linf, in the units of the "
-        "observation or of the scale that is given. Radii that are missing have not been run.",
-        "An episode of Pong ends with its first point, which is its return; one of RoadRunner or BankHeist ends after "
-        "a hundred decisions, with the score of these. One to three episodes say little: these rows show that bounds "
-        "and attacks meet, not how well an agent plays.",
-    ]
+    """The section after its head."""
+    lines = []
     for name, one in data["agents"].items():
         found, about = ranges_of(one), one["settings"]
-        stop = (
-            f"Searches stop after {about['max_nodes']} simulated steps an episode"
-            + (f" and {about['max_boxes']} boxes of states" if about.get("max_boxes") else "")
-            + f"; the beam is {about['width']} wide."
-        )
-        rows, attacks = found.rows(), found.attack_rows()
-        parts += [
-            f"## {name}",
-            f"Made by `{one['command']}`" + (f", the beam again by `{one['again']}`" if "again" in one else ""),
-            f"{found.title}. {stop}",
-            table(list(rows[0]), [list(row.values()) for row in rows]),
-            "Mean returns under each attack:",
-            table(list(attacks[0]), [list(row.values()) for row in attacks]),
-            f"![certified returns and attacks over eps, {name}]({picture_of(name)})",
-        ]
-    parts.append(beside_the_paper())
-    parts += [
-        "## Not certified",
-        *(f"`{ref}`: {words}" for ref, words in data["refused"].items()),
-        "A search has one branch an action, and these act in continuous spaces: certificates of randomized smoothing "
-        "are for them.",
+        for row, attacked in zip(found.rows(), found.ranges, strict=True):
+            lines.append([name, about["episodes"], *row.values(), ", ".join(attacked.attacks)])
+    return [
+        "Every episode is certified and attacked from the same start. `certified`: no attack within eps leaves a lower "
+        "mean on these episodes. `attacked`: the mean of what the strongest of the attacks named leaves of each; "
+        "others may leave less. `GWC` is an estimate and no bound; `ACR` the share of steps of the clean episode with "
+        "one possible action; `AWC` is known where all searches are finished. No attacked episode is below its own "
+        "certificate: the script stops where one is. Budgets are Linf, in raw units, half-ranges of MountainCar, or "
+        "grey levels. Pong ends with its first point, RoadRunner and BankHeist after a hundred decisions: these rows "
+        "show that bounds and attacks meet, not how well an agent plays. An exact search needs discrete actions; for "
+        "continuous ones there is randomised smoothing.",
+        table(["agent", "episodes", *found.rows()[0], "attacks"], lines),
     ]
-    return parts
-
-
-def beside_the_paper() -> str:
-    """What Oikarinen et al. 2020 have of this page's columns, and why no row of it stands in the tables above."""
-    first, second = POINTS
-    return (
-        "## Beside the paper\n\nGWC, AWC and ACR are of Oikarinen et al. 2020. It has no CartPole and no MountainCar, "
-        "and no certified return where a search did not finish. Its GWC is of whole games of Atari, where episodes "
-        "above end with a point or after a hundred decisions, so that its figures stand beside those of whole games in "
-        f"`radial.md`, and here for the size of the effect alone. {AGENTS}. Its AWC is of Pong's second point: at eps "
-        f"{first.eps:g} (read as grey levels) {first.won} of {first.finished} episodes are won in the worst case, with "
-        f"a mean ACR of {first.acr:.3f}; at {second.eps:g} only {second.finished} of {POINTS_EPISODES} searches "
-        "finish. `worst_case.md` repeats that experiment. The paper's agents that were trained with RADIAL:\n\n"
-        + table_1(("RADIAL-A3C", "RADIAL-DQN"), ("Pong", "RoadRunner", "BankHeist"))
-    )
 
 
 def measure(results: Results) -> None:
-    """Certify and attack what is missing; or search with the beam again."""
+    """Certify and attack what is missing."""
     given, agents = results.given, results.part("agents")
     line = results.made.pop("command")  # of every agent its own
-    results.data["refused"] = refused()
     for case in cases(given.victims):
         if given.only and case.name not in given.only:
-            continue
-        if given.beam and case.name in agents:
-            about = {"command": agents[case.name]["command"], "again": line}
-            search_again(case, agents[case.name], given.beam)
-            agents[case.name] = {**about, **json.loads(json.dumps(ranges_of(agents[case.name]).to_dict()))}
-            results.keep()
             continue
         for count in range(1, len(case.eps) + 1):
             found = ranges(case, count, given)
             agents[case.name] = {"command": line, **found}
             results.keep()
             print(ranges_of(found), flush=True)
+
+
+def head(data: Data) -> str:
+    """Which commands made it."""
+    lines = dict.fromkeys(one[key] for one in data["agents"].values() for key in ("command",))
+    return f"Made by {', '.join(f'`{line}`' for line in lines)} on {data['machine']}."
 
 
 def ranges(case: Case, count: int, given: argparse.Namespace) -> dict[str, Any]:
@@ -266,19 +188,13 @@ def ranges(case: Case, count: int, given: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def draw(data: Data, folder: Path) -> None:
-    """A figure an agent."""
-    for name, result in data["agents"].items():
-        ranges_of(result).plot(folder / picture_of(name))
-
-
 PAGE = Page(
     "certificates",
     "Certificates beside attacks",
     __doc__,
     measure,
     body,
-    draw,
+    page="certificates",
     options={
         "--work": {"type": Path, "help": "folder for everything that is played"},
         "--victims": {"type": Path, "help": "folder of further cards"},
@@ -286,10 +202,9 @@ PAGE = Page(
         "--max-nodes": {"type": int, "default": 20_000},
         "--method": {"default": "crown", "choices": get_args(Method), "help": "of the bounds on the network"},
         "--only": {"nargs": "*", "help": "names of agents"},
-        "--beam": {"nargs": "+", "type": float, "help": "radii at which only the beam is searched again"},
     },
     needs=["--work"],
-    head=lambda data: f"Made on {data['machine']}.",
+    head=head,
 )
 
 

@@ -2,14 +2,10 @@
 
     python benchmarks/reproduce/coupled.py --work FOLDER
 
-Liang et al. 2024 couple an adversary's perturbation at a step to that of the step before: no feature may move by more
-than a limit, which is given here as a share of eps (``change``). Two eps are no limit. The greedy attack is the one
-that suits the agent, PGD or MaxDiff, which looks no step ahead; the adversary that learns is PA-AD (SB3's PPO), trained
-under the very same coupled budget, and its checkpoint is chosen on episodes of its own. All rows of an agent share
-episodes.
-
-A limit need not make an attack weaker: one that looks no step ahead turns at every step, and where an error that stays
-hurts more (Hopper), the limit keeps it from turning. An adversary that learns has no need of that.
+Liang et al. 2024 let no feature of a perturbation move by more than a limit from step to step, here a share of eps
+(``change``); two eps are no limit. The greedy attack is PGD or MaxDiff, PA-AD is trained under the very same budget;
+twenty episodes each. A limit need not make an attack weaker: one that looks no step ahead turns at every step, and
+where an error that stays hurts more (Hopper), the limit keeps it from turning.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from figures import kept, of_row, table
+from figures import brief, kept, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
@@ -66,14 +62,14 @@ def learned(ref: str, share: float, work: Any, episodes: int, seed: int) -> dict
 def body(data: Data) -> list[str]:
     """The page after its head."""
     refs = list(data["greedy"])
-    rows = [["none", *(of_row(data["greedy"][ref]["rows"]["none"]) for ref in refs)]]
+    rows = [["none", *(brief(data["greedy"][ref]["rows"]["none"]) for ref in refs)]]
     for share in SHARES:
         said = "no limit (2 eps)" if share == 2 else f"{share:g} eps"
-        rows.append([said, *(of_row(data["greedy"][ref]["rows"][f"{share:g}"]) for ref in refs)])
+        rows.append([said, *(brief(data["greedy"][ref]["rows"][f"{share:g}"]) for ref in refs)])
     for share in LEARNED:
         found = [data.get("learned", {}).get(f"{ref} {share:g}") for ref in refs]
         said = "no limit (2 eps)" if share == 2 else f"{share:g} eps"
-        rows.append([f"PA-AD, {said}", *("-" if one is None else of_row(one["row"]) for one in found)])
+        rows.append([f"PA-AD, {said}", *("-" if one is None else brief(one["row"]) for one in found)])
     heads = [f"{ref.removeprefix('zoo:')}, {AGENTS[ref][1]} at {AGENTS[ref][2]:g}" for ref in refs]
     return [*prose(__doc__), table(["change of a step", *heads], rows)]
 
@@ -95,6 +91,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="surfaces",
     options={**WORK, **episode_options(20), **AGAIN},
     needs=["--work"],
 )

@@ -3,8 +3,7 @@
     python benchmarks/reproduce/daylight.py --victims FOLDER [--agent NAME ...]
     python benchmarks/reproduce/daylight.py --game BankHeist
 
-evaluates them beside the paper's tables, as far as these concern the game: ``daylight.md`` is of Pong, and
-``daylight_bankheist.md`` of BankHeist. The probability is the paper's. Agents are cards in FOLDER, or of the zoo
+evaluates them beside the paper's tables, as far as these concern the game. Agents are cards in FOLDER, or of the zoo
 (``zoo:NAME``). Reports of a run that is under way lie in ``daylight/NAME``. Carlini-Wagner, targeted at the least
 likely action, is capped at 3 values of c and 20 steps of Adam each; on BankHeist it attacks with the probability alone.
 """
@@ -16,7 +15,7 @@ import functools
 import time
 from typing import Any
 
-from figures import kept, of_row, table
+from figures import brief, kept, table
 from page import AGAIN, VICTIMS, Data, Page, Results, episode_options
 
 import adv_wrappers as adv
@@ -24,16 +23,13 @@ from adv_wrappers.daylight.games import (
     A3C_PONG_IMPACTS,
     A3C_PONG_SCORES,
     FRACTIONS,
-    GENERAL_IMPACTS,
     IMPACTS,
-    PERCEPTUAL,
     PROBABILITIES,
     SCORES,
     SETTINGS,
     TIMED_IMPACTS,
     TRANSFORMS,
 )
-from adv_wrappers.evaluation.return_range import described_lowest_return
 
 AGENTS = {
     "Pong": ("davide-pong-ppo", "davide-pong-a2c", "zoo:pong-ppo"),
@@ -43,7 +39,6 @@ CAP = "carlini-wagner:target=worst,searches=3,steps=20,step=0.1"
 ENDLESS = ("BankHeist",)  # under Carlini-Wagner at every step two episodes of ten had ended after an hour of a core
 QUALITIES = (20, 10, 5)  # of JPEG, beside the default of 30: the paper gives none
 ATTACKS = (*TRANSFORMS, "carlini-wagner")
-WITHSTOOD = 0.5  # an impact below which an agent is said to withstand what took at least 0.9 of the paper's
 
 
 def threats(game: str) -> list[str]:
@@ -112,22 +107,21 @@ def setting(game: str, attack: str) -> str:
     return ", ".join(f"{key} {value}" for key, value in SETTINGS[game].get(attack, {}).items())
 
 
-def scores(game: str, agents: dict[str, Any], timed: bool) -> str:
-    """Raw scores, one column an agent."""
-    papers = ["paper, DDQN (T 8-13)", *(["paper, A3C (T 20)"] if game == "Pong" else [])]
-    head = ["attack", "setting", *([] if timed else papers), *agents]
+def scores(game: str, agents: dict[str, Any]) -> str:
+    """Raw scores and impacts at every step, beside the paper's."""
+    pong = game == "Pong"
+    head = ["attack", "setting", "paper, DDQN: score; I", *(["paper, A3C: score; I"] if pong else [])]
     rows = []
     for attack in ("none", "worst-action", *ATTACKS):
-        if timed and attack in ("none", "worst-action"):
-            continue
-        paper = [] if timed else [cell(SCORES[game].get(attack), 1)]
-        if game == "Pong" and not timed:
-            paper.append(cell(A3C_PONG_SCORES.get(attack), 2))
-        found = [pick(agent["rows"], attack, timed) for agent in agents.values()]
-        rows.append(
-            [attack, setting(game, attack), *paper, *("" if row is None else str(of_row(row)) for row in found)]
-        )
-    return table(head, rows)
+        papers = [f"{cell(SCORES[game].get(attack), 1)}; {cell(IMPACTS[game].get(attack))}"]
+        if pong:
+            papers.append(f"{cell(A3C_PONG_SCORES.get(attack), 2)}; {cell(A3C_PONG_IMPACTS.get(attack))}")
+        line = [attack, setting(game, attack), *("" if text == "; " else text for text in papers)]
+        for row in (pick(agent["rows"], attack, False) for agent in agents.values()):
+            text = "" if row is None else brief(row)
+            line.append(f"{text}; {cell(row['impact'])}" if row and attack in ATTACKS else text)
+        rows.append(line)
+    return table([*head, *(f"{name}: score; I" for name in agents)], rows)
 
 
 def qualities(agents: dict[str, Any]) -> str:
@@ -136,24 +130,8 @@ def qualities(agents: dict[str, Any]) -> str:
     rows = []
     for text in texts:
         found = [next((r for r in agent["rows"] if r["threat"] == text), None) for agent in agents.values()]
-        rows.append([text, *("" if row is None else str(of_row(row)) for row in found)])
+        rows.append([text, *("" if row is None else brief(row) for row in found)])
     return table(["threat", *agents], rows)
-
-
-def impacts(game: str, agents: dict[str, Any]) -> str:
-    """Impact (equation 2) and generalised impact (equation 4) at every step."""
-    head = ["attack", "paper I", "paper I general", *(["A3C I general"] if game == "Pong" else [])]
-    for name in agents:
-        head += [f"{name} I", f"{name} I general"]
-    rows = []
-    for attack in ATTACKS:
-        line = [attack, cell(IMPACTS[game][attack]), cell(GENERAL_IMPACTS[game][attack])]
-        line += [cell(A3C_PONG_IMPACTS.get(attack))] if game == "Pong" else []
-        for agent in agents.values():
-            row = pick(agent["rows"], attack) or {}
-            line += [cell(row.get("impact")), cell(row.get("general_impact"))]
-        rows.append(line)
-    return table(head, rows)
 
 
 def timings(game: str, agents: dict[str, Any]) -> str:
@@ -171,78 +149,29 @@ def timings(game: str, agents: dict[str, Any]) -> str:
     return table(head, rows)
 
 
-def distances(game: str, agents: dict[str, Any]) -> str:
-    """How far the attacked stacks are from the true ones."""
-    head = ["attack", "paper LPIPS"]
-    for name in agents:
-        head += [f"{name} l2", "linf", "SSIM", "PSNR"]
-    rows = []
-    for attack in ATTACKS:
-        line = [attack, cell(PERCEPTUAL[game][attack])]
-        for agent in agents.values():
-            row = pick(agent["rows"], attack) or {}
-            more = row.get("distances", {})
-            line += [cell(row.get("l2"), 0), cell(row.get("linf"), 0)]
-            line += [cell(more.get("ssim")), cell(more.get("psnr"), 1)]
-        rows.append(line)
-    return table(head, rows)
-
-
-def withstood(game: str, agents: dict[str, Any]) -> list[str]:
-    """Sentences on what took nearly everything from the paper's agent and less than half from one of ours."""
-    found = []
-    for name, agent in agents.items():
-        for attack in ATTACKS:
-            row, paper = pick(agent["rows"], attack), GENERAL_IMPACTS[game][attack]
-            if row is not None and row["general_impact"] < WITHSTOOD and paper >= 0.9:
-                found.append(
-                    f"- **{name} withstands {attack}** ({setting(game, attack) or 'default quality'}): "
-                    f"{of_row(row)}, generalised impact {row['general_impact']:.3f} where the paper has {paper:.3f}."
-                )
-    return found
-
-
 def body(data: Data, game: str) -> list[str]:
-    """The page of a game after its head."""
-    probability = PROBABILITIES[game]
-    agents = data["agents"]
+    """The section of a game after its head."""
+    probability, agents = PROBABILITIES[game], data["agents"]
     first = next(iter(agents.values()))
-    minima = [
-        f"- {name}: acts by {a['select']}, minimum = {a['minimum']['kind']} ({a['minimum']['value']:.1f}), "
-        f"{a['seconds'] / 60:.0f} minutes"
-        for name, a in agents.items()
+    parts = [
+        f"{first['episodes']} episodes of {game}NoFrameskip-v4, the same ones for every run of an agent; mean return "
+        "with its 95% interval, and impact I (equation 2), from the agent that does its worst in every state; the "
+        "generalised impact (equation 4) is the same, as that agent gets the least score. Transforms act on every "
+        f"frame of the uint8 stack of 84x84 frames, with the paper's settings for {game}; what it leaves open is the "
+        "library's default: border replicated, bilinear, JPEG quality 30, the corners of the upper side move. "
+        f"Carlini-Wagner is `{data['cap']}`, its iterations capped. The paper's agents are others, so the comparison "
+        "is one of orders of magnitude.",
+        scores(game, agents),
+        f"Attacked with probability {probability} (tables 7 and 21):",
+        timings(game, agents),
+        "At lower qualities of JPEG, which the paper does not give, than the default of 30:",
+        qualities(agents),
     ]
-    warned = [f"- {name}: {text}" for name, agent in agents.items() for text in agent["warnings"]]
     if all(pick(agent["rows"], "carlini-wagner") is None for agent in agents.values()):
-        warned.append(
-            "- Carlini-Wagner at every step has no row: after an hour of a processor two of ten episodes had ended, "
+        parts.append(
+            "Carlini-Wagner at every step has no row: after an hour of a processor two of ten episodes had ended, "
             "since an agent that wanders loses no lives."
         )
-    theirs = "The paper's agent is a DDQN; ours are others"
-    if game == "Pong":
-        theirs = "The paper's agents are a DDQN (tables 1-19 and 21) and an A3C (table 20); ours are others"
-    parts = [
-        f"{first['episodes']} episodes of {game}NoFrameskip-v4 a run, the same ones for every run of an agent; mean "
-        "return +- standard deviation, with a 95% interval. Transforms act on every frame of the uint8 stack "
-        f"of 84x84 frames, with the paper's settings for {game}; what the paper leaves open is the library's default: "
-        f"border replicated, bilinear, JPEG quality 30, the corners of the upper side move. Carlini-Wagner is "
-        f"`{data['cap']}`: its iterations are capped. {theirs}, so the comparison is one of orders of magnitude.",
-        "Impact (equation 2) counts from the agent that does its worst in every state; generalised impact (equation 4) "
-        f"from {described_lowest_return({'id': f'{game}NoFrameskip-v4', 'kwargs': {}}):g}:\n\n" + "\n".join(minima),
-        "## Raw scores, attacked at every step\n\n" + scores(game, agents, False),
-        "## Impacts, attacked at every step (tables 1-6, 14-19, 20)\n\n" + impacts(game, agents),
-        f"## Attacked with probability {probability} (tables 7 and 21)\n\n" + timings(game, agents),
-        f"Raw scores with probability {probability}:\n\n" + scores(game, agents, True),
-        "## The quality of compression\n\nThe paper does not say which quality of JPEG it took. At lower ones than the "
-        "default of 30:\n\n" + qualities(agents),
-        "## Distances of the attacked stacks\n\nMeans over attacked steps. LPIPS needs a trained backbone, which is "
-        "not shipped (see the page on evaluation), so that column has the paper's figures alone.\n\n"
-        + distances(game, agents),
-    ]
-    lines = withstood(game, agents)
-    parts.append("## What an agent withstands\n\n" + ("\n".join(lines) if lines else "Nothing that broke the paper's."))
-    if warned:
-        parts.append("## Warnings of the evaluations\n\n" + "\n".join(warned))
     return parts
 
 
@@ -258,10 +187,11 @@ def page_of(game: str) -> Page:
     """The page of a game."""
     return Page(
         "daylight" if game == "Pong" else f"daylight_{game.lower()}",
-        f"Daylight: {game} agents in another light",
+        f"Agents of {game}",
         __doc__,
         functools.partial(measure, game=game),
         functools.partial(body, game=game),
+        page="daylight",
         options={
             "--game": {"choices": AGENTS, "default": "Pong"},
             **VICTIMS,

@@ -20,7 +20,6 @@ from typing import Any
 
 from figures import table
 from page import WORK, Data, Page, Results, episode_options, load
-from radial import measured_cost
 
 import adv_wrappers as adv
 from adv_wrappers.certification.smoothing import certify_smoothed
@@ -29,13 +28,12 @@ from adv_wrappers.studies.standing.measure import what_card_says
 from adv_wrappers.studies.suite.suites import SUITES
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.car import CarDQN
-from adv_wrappers.training.defences.dqn import SADQN, RadialDQN
 from adv_wrappers.training.defences.losses import Radial, SARegularizer
 from adv_wrappers.training.defences.smoothed import SmoothedDQN
 from adv_wrappers.training.defences.td3 import SADDPG
 
 SHIPPED = Path("benchmarks/reproduce/defences")
-PARTS = ("agents", "attacks", "smoothing", "images")
+PARTS = ("agents", "attacks", "smoothing")
 EPS, SIGMA, SMOOTHED_SIGMA, SMOOTHED_DQN_SIGMA = 0.05, 0.2, 0.1, 0.03
 PPO: Mapping[str, Any] = {
     "steps": 200_000, "num_envs": 8, "rewards": "raw", "observations": "raw",
@@ -70,17 +68,8 @@ HOPPERS: dict[str, Mapping[str, Any]] = {
 SMOOTHED: dict[str, Mapping[str, Any]] = {
     "ppo-sigma": {**PPO, "robust": "smoothed", "eps": SIGMA},
 }
-IMAGES: dict[str, Mapping[str, Any]] = {
-    "ppo": {},
-    "sa-ppo, intervals": {"robust": SARegularizer(eps=1.0)},
-    "sa-ppo, sgld": {"robust": SARegularizer(form="sgld", eps=1.0)},
-    "radial-ppo": {"robust": Radial(eps=1.0)},
-    "dqn": {"algorithm": "dqn"},
-    "sa-dqn": {"algorithm": "dqn", "robust": SADQN(eps=1.0)},
-    "radial-dqn": {"algorithm": "dqn", "robust": RadialDQN(eps=1.0)},
-    "car-dqn": {"algorithm": "dqn", "robust": CarDQN(eps=1.0)},
-}
 ATTACKS = ("noise", "pgd", "apgd", "max-diff", "strong-max-diff", "square")
+SHOWN = ("noise", "apgd", "max-diff", "strong-max-diff")
 LEARNED = ("robust-sarsa", "sa-rl", "pa-ad")
 SLOW = ("hop-skip-jump", "carlini-wagner", "lower-bound-pgd", "transfer")  # minutes a row
 ON_OBSERVATIONS = tuple(
@@ -91,44 +80,30 @@ ON_OBSERVATIONS = tuple(
 COUNTED = ("training", "attack")
 LENGTHS = (0.0, 0.5, 1.0, 2.0)  # of attacks, in sigma
 INTRODUCTION = (
-    "Mean returns over the same episodes, the budget at every step; mean over the agents of a kind, with their "
-    "range. The worst is the lowest mean of an agent in its row of attacks. `smoothed` agents of PPO act on "
-    f"one noisy copy, of sigma {SMOOTHED_SIGMA}, of DQN by the vote of {SmoothedDQN().vote} of sigma "
-    f"{SMOOTHED_DQN_SIGMA}. Attackers look at the average over draws of their own; the beam search needs an "
-    "agent that does the same at the same place, and leaves these out. Seconds are of a processor, those of a "
-    "training up to the checkpoint that was taken: of `sa-dqn`, `car-dqn`, `smoothed-dqn`, `pa-atla-ppo`, "
-    "`sa-interval-ppo`, TD3 and all agents of Hopper but the first of `sa-ppo` and `wocar-ppo` the processor of the "
-    "head, of the others an AMD EPYC; those of attacks on CartPole are of both. `car-dqn` goes on from the plain agent "
-    "of its seed, whose training comes on top."
+    "Mean returns over the same episodes, the budget at every step, over the agents of a kind, with their range. The "
+    "worst is the lowest mean of an agent under any attack of the suite `everything` that perturbs observations and "
+    f"takes no minutes a row (not {', '.join(SLOW)}); columns are some of them. `smoothed` agents of PPO act on one "
+    f"noisy copy, of sigma {SMOOTHED_SIGMA}, of DQN by the vote of {SmoothedDQN().vote} of sigma {SMOOTHED_DQN_SIGMA}; "
+    "the beam search leaves these out. `car-dqn` goes on from the plain agent of its seed. Seconds are of a processor, "
+    "of a training up to the checkpoint that was taken, partly of an AMD EPYC."
 )
 CARTPOLE_NOTE = (
-    "Every entry of `everything` that perturbs observations was played, adversaries trained for 20,000 steps, but for "
-    f"{', '.join(SLOW[:-1])} and {SLOW[-1]}, which take minutes a row.\n\n"
-    "`pa-atla-ppo` loses nothing to any of them, the beam search included. PA-AD with eight times the steps (160,000, "
-    "against the agents of seeds 0 and 2) leaves 500 too."
+    "Adversaries were trained for 20,000 steps. `pa-atla-ppo` loses nothing to any attack, to the beam search or to "
+    "PA-AD with eight times the steps."
 )
 PENDULUM_NOTE = (
-    "SA-DDPG is not seen to help TD3 here. Its regularizer took the swing-up away while eps grew, with weights of "
-    "0.03 to 1 and with gradient steps in place of bounds (one seed each), so that the checkpoint that was taken "
-    "is one of the days when eps was small. On InvertedPendulum, at the paper's 0.3 standard deviations of the "
-    "state, there is nothing to gain: TD3 without it (30,000 steps, seed 0) keeps 1000 of 1000 under these "
-    "attacks and Robust Sarsa, where the authors' agent of DDPG falls to 290 ([everything](everything.md))."
+    "SA-DDPG is not seen to help TD3 here: its regularizer took the swing-up away while eps grew, with weights of 0.03 "
+    "to 1 and with gradient steps in place of bounds. On InvertedPendulum TD3 without it keeps 1000 of 1000 under "
+    "these attacks and Robust Sarsa, where the authors' agent of DDPG falls to 290."
 )
 HOPPER_NOTE = (
     "`sa-ppo`, by gradient steps (SGLD), and `sa-interval-ppo`, by interval bounds, were trained for 2M steps, "
-    "`wocar-ppo` for 1M; the checkpoint is the best of the second half by the "
-    "mean of clean return and MaxDiff. Published agents of WocaR-PPO and SA-DDPG for Hopper stand in "
-    "[everything](everything.md) under such attacks: 3618 clean and 1326 at the worst, 2487 and 1021. Two of our "
-    "three agents of WocaR-PPO return what that returns, and all keep more of it.\n\nThe authors of SA-PPO publish of "
-    "their agents of Hopper-v2, each the median of 15 trainings or more, 3523 clean and 1403 under the strongest of "
-    "five attacks (noise, the critic's, MaxDiff, Robust Sarsa, the last two together) with SGLD, 3704 and 1224 with "
-    "convex relaxations ([SA_PPO](https://github.com/huanzhang12/SA_PPO)), and 1076 of the latter where SA-RL is "
-    "played too ([ATLA](https://github.com/huanzhang12/ATLA_robust_RL)); PA-AD leaves 856 of theirs (Sun et al. 2022). "
-    "Ours, one agent of each form and no median: with SGLD above that under noise, MaxDiff, Robust Sarsa and SA-RL, "
-    "but PA-AD, which looks for the way to push a policy that answers nearly alike, leaves 565; with interval bounds "
-    "1202 at the worst, PA-AD included, and 3429 without an attack.\n\nTried besides, and not kept, one seed each: "
-    "SA-PPO with ten times the weight, that of a later code of its authors (2M steps: 3619 clean, 3460 under MaxDiff, "
-    "615 under PA-AD, as these trainings themselves measured it), and WocaR-PPO for 2M steps (3536, 3424, 655)."
+    "`wocar-ppo` for 1M; the checkpoint is the best of the second half by the mean of clean return and MaxDiff. The "
+    "published agents of WocaR-PPO and SA-DDPG return 3618 and 2487 clean, 1326 and 1021 at the worst "
+    "([the standing](standing.md)). The authors of SA-PPO publish, as medians of 15 trainings or more, 3523 clean and "
+    "1403 under the strongest of five attacks with SGLD, 3704 and 1224 with convex relaxations "
+    "([SA_PPO](https://github.com/huanzhang12/SA_PPO)), and 1076 of the latter where SA-RL is played too "
+    "([ATLA](https://github.com/huanzhang12/ATLA_robust_RL)); PA-AD leaves 856 of theirs (Sun et al. 2022)."
 )
 
 
@@ -170,10 +145,18 @@ TASKS = {
         {**CARTPOLE, **SMOOTHED},
         ON_OBSERVATIONS,
         20_000,
-        shown=(*ATTACKS, "sa-rl", "pa-ad", "beam"),
+        shown=(*SHOWN, "sa-rl", "pa-ad", "beam"),
         note=CARTPOLE_NOTE,
     ),
-    "Pendulum-v1": Task(EPS, (1.0, 1.0, 8.0), "of half the range", PENDULUMS, (*ATTACKS, "min-q"), note=PENDULUM_NOTE),
+    "Pendulum-v1": Task(
+        EPS,
+        (1.0, 1.0, 8.0),
+        "of half the range",
+        PENDULUMS,
+        (*ATTACKS, "min-q"),
+        shown=(*SHOWN, "min-q"),
+        note=PENDULUM_NOTE,
+    ),
     "Hopper-v5": Task(
         0.075,
         "victim",
@@ -181,6 +164,7 @@ TASKS = {
         HOPPERS,
         (*ATTACKS, *LEARNED),
         500_000,
+        shown=(*SHOWN, *LEARNED),
         note=HOPPER_NOTE,
     ),
 }
@@ -305,18 +289,6 @@ def measure(results: Results) -> None:
                 found[agent.name] = play(agent)
                 results.keep()
                 print(agent.name, part, flush=True)
-    if "images" in given.part:
-        measure_images(results)
-
-
-def measure_images(results: Results) -> None:
-    """Steps a second of trainings on Pong, which nobody waits for here."""
-    found = results.data.setdefault("images", {})
-    for kind, settings in IMAGES.items():
-        if kind not in found:
-            found[kind] = measured_cost("PongNoFrameskip-v4", 4096, num_envs=8, **settings)
-            results.keep()
-            print(kind, found[kind], flush=True)
 
 
 def worst(found: Data) -> tuple[str, float]:
@@ -383,19 +355,6 @@ def body(data: Data) -> list[str]:
             "a lower bound of the mean return under every attack whose perturbations have that total length.",
             table(header, lines),
         ]
-    if data.get("images"):
-        rates = {kind: cost["steps"] / cost["seconds"] for kind, cost in data["images"].items()}
-        parts += [
-            "## What the rest would cost: Pong",
-            "No agent was trained on images here: steps a second of one core, of trainings of 4096 steps with the "
-            "whole budget of one grey level, and the hours of a million steps at that rate. `wocar` and `smoothed` "
-            "take no images. The agents of RADIAL-PPO for three games that are shipped went on from plain ones "
-            "([radial](radial.md)).",
-            table(
-                ["training", "steps a second", "hours a million steps"],
-                [[kind, f"{rate:.0f}", f"{1e6 / rate / 3600:.1f}"] for kind, rate in rates.items()],
-            ),
-        ]
     return parts
 
 
@@ -405,6 +364,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="defences",
     options={
         **WORK,
         "--part": {"nargs": "+", "choices": PARTS, "default": PARTS},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,12 @@ def of_row(row: dict[str, Any]) -> Figure:
     return Figure(row["mean_return"], row["std"], row["episodes"], *mean_interval(row["returns"]))
 
 
+def brief(row: dict[str, Any]) -> str:
+    """The mean of a row with its interval alone."""
+    figure = of_row(row)
+    return f"{number(figure.mean)} [{number(figure.low or 0.0)}, {number(figure.high or 0.0)}]"
+
+
 def of_seeds(scores: Sequence[float]) -> Figure:
     """The mean over the seeds of a training, with its interval."""
     return Figure(statistics.fmean(scores), statistics.stdev(scores), len(scores), *mean_interval(scores))
@@ -65,22 +71,6 @@ def margin(row: dict[str, Any], other: dict[str, Any]) -> Figure:
     more = [a - b for a, b in zip(row["returns"], other["returns"], strict=True)]
     low, high = mean_interval(more)
     return Figure(statistics.fmean(more), low=low, high=high)
-
-
-def said(margins: dict[str, tuple[Figure, Figure]]) -> str:
-    """What became of margins, each before and now, as a list: which shrank, are gone, turned round, or stay."""
-    found: dict[str, list[str]] = {"shrinks": [], "is gone": [], "was not there in the first run": [], "stays": []}
-    for name, (before, now) in margins.items():
-        less = 1 - now.mean / before.mean if before.mean else 0.0
-        if before.low is not None and before.low <= 0:
-            found["was not there in the first run"].append(name)
-        elif now.low is not None and now.low <= 0:
-            found["is gone"].append(name)
-        elif less > 0.005:
-            found["shrinks"].append(f"{name} by {less:.0%}")
-        else:
-            found["stays"].append(name)
-    return "\n".join(f"- The margin **{word}**: {'; '.join(names)}." for word, names in found.items() if names)
 
 
 def kept(row: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +91,18 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table; a cell that has nothing to say holds a dash."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(str(cell) or "-" for cell in row) + " |" for row in rows])
+
+
+def pivot(
+    rows: Iterable[dict[str, Any]], down: str, across: Sequence[str], cell: Callable[[dict[str, Any]], str]
+) -> str:
+    """A Markdown table of rows: a line for every value of ``down``, a column for all values of ``across`` together."""
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        found.setdefault(f"{row[down]}", {})[", ".join(f"{row[key]}" for key in across) or "share"] = cell(row)
+    columns = list(dict.fromkeys(column for cells in found.values() for column in cells))
+    lines = [[name, *(cells.get(column, "") for column in columns)] for name, cells in found.items()]
+    return table([down, *columns], lines)
 
 
 def filled(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

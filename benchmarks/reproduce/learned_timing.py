@@ -29,7 +29,6 @@ from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
-CLAIMED = (0.1, 0.25)  # shares of the steps at which the learned timing is to take more than the others
 TUNED_ON = 1000  # seed of the episodes that thresholds are tuned on
 COLOURS = {"learned": ATTACKED, "random": CLEAN, "strategic": "#0f766e"}
 Measure = Callable[[float], float]
@@ -193,7 +192,7 @@ class Measurement:
         if "none" not in rows:
             rows["none"], rows["always"] = self.play([self.game.threat()], episodes, seed)
             self.results.keep()
-        for share in sorted(self.game.shares, key=lambda share: share not in CLAIMED):
+        for share in self.game.shares:
             for timing in self.game.timings:
                 self.results.once(rows, f"{timing} {share:g}", self.row, timing, share, episodes, seed)
 
@@ -201,22 +200,6 @@ class Measurement:
         """The row of a timing at a share of the steps, and the threshold that it was tuned to."""
         at = self.tuned(timing, share)
         return {**self.play([self.threat(timing, at)], episodes, seed)[1], "at": at}
-
-
-def goals(found: dict[str, Any]) -> list[tuple[str, str, bool]]:
-    """What was wanted of a game, what was measured, and whether it was met: intervals apart, at no larger a share."""
-    rows, out = found["rows"], []
-    for share in CLAIMED:
-        learned = rows.get(f"learned {share:g}")
-        for other in ("random", "strategic"):
-            if learned is None or (row := rows.get(f"{other} {share:g}")) is None:
-                continue
-            mine, theirs = of_row(learned), of_row(row)
-            apart = mine.overlaps(theirs) is False and mine.mean < theirs.mean
-            met = apart and fraction(learned) <= fraction(row) + 0.01
-            said = f"{mine} at {fraction(learned):.1%} against {theirs} at {fraction(row):.1%}"
-            out.append((f"{share:.0%} of the steps: below {other}", said, met))
-    return out
 
 
 def draw(games: dict[str, Any], path: Path) -> None:
@@ -248,58 +231,26 @@ def title(name: str) -> str:
 
 
 def body(data: Data) -> list[str]:
-    """The page after its head."""
+    """The section after its head."""
     parts = [
-        "The same attack at the same share of the steps, by several timings: `random` attacks every step with the same "
-        "probability (`Bernoulli`), `learned` where a director does that learned when to attack (`Timed`, Behzadan and "
-        "Hsu 2019), and, where the victim's actions are discrete, `strategic` where it prefers one of them by far "
-        "(`Strategic`, Lin et al. 2017). The director is trained once per game, with a cost per attack; it attacks "
-        "where its preference, the difference of its two logits, exceeds a threshold (0 is as it was trained). "
-        "Thresholds are tuned on other episodes than those below, to attack no more than the share. The share reached "
-        "is that of all steps of all episodes: an attack that ends episodes early has fewer steps to attack in.",
+        "The same attack at the same share of the steps: `random` attacks every step with the same probability, "
+        "`learned` where a director does that learned when to attack (`Timed`), with a cost per attack; it attacks "
+        "where the difference of its two logits exceeds a threshold, which is tuned on other episodes.",
         "![return over the share of the steps that is attacked](learned_timing.png)",
     ]
+    header = ["timing and share", "attacked", "return", "median", "mean length"]
     for name, found in data["games"].items():
-        game, rows = GAMES[name], found["rows"]
-        wanted = [(a, b, "yes" if c else "**no**") for a, b, c in goals(found)]
-        parts.append(
-            f"## {title(name)}\n\n" + table(["goal", "measured", "met"], wanted) + "\n\nA goal is met where the "
-            "intervals are apart and the learned timing attacks at most one percentage point more."
-        )
+        game, rows, record = GAMES[name], found["rows"], found["record"][-1]
         lines = [
-            [
-                key,
-                f"{fraction(row):.1%}",
-                of_row(row),
-                f"{row['median']:.0f}",
-                f"{row['mean_length']:.0f}",
-                f"{row['at']:.3g}" if "at" in row else "",
-            ]
+            [key, f"{fraction(row):.1%}", of_row(row), f"{row['median']:.0f}", f"{row['mean_length']:.0f}"]
             for key, row in sorted(rows.items(), key=lambda item: (item[0].split()[0], fraction(item[1])))
         ]
-        header = ["timing and share", "attacked", "return", "median", "mean length", "probability or threshold"]
-        record = found.get("record") or []
-        points = ", ".join(
-            f"{point['steps'] // 1000}k {point['mean_return']:.0f} with {point['attacks']:.0f} attacks"
-            for point in record
-        )
         parts.append(
-            f"Mean return +- standard deviation with its 95% interval over {rows['none']['episodes']} episodes, the "
-            "same for every row.\n\n" + table(header, lines)
+            f"{title(name)}, trained for {record['steps']} steps, {record['seconds'] / 60:.1f} minutes of a processor, "
+            f"at a cost of {game.cost:g} an attack:"
         )
-        if record:
-            minutes = record[-1]["seconds"] / 60
-            parts.append(
-                f"The training: {record[-1]['steps']} steps, {minutes:.1f} minutes of one processor, a cost of "
-                f"{game.cost:g} an attack, {settings_of(game)}. Checkpoints: {points}; the one with the lowest sum of "
-                "return and cost is taken."
-            )
+        parts.append(table(header, lines))
     return parts
-
-
-def settings_of(game: Game) -> str:
-    """The settings of a training, as a list."""
-    return ", ".join(f"{key} {value}" for key, value in game.settings.items() if key not in ("episodes", "checks"))
 
 
 def measure(results: Results) -> None:
@@ -316,6 +267,7 @@ PAGE = Page(
     measure,
     body,
     lambda data, folder: draw(data["games"], folder / "learned_timing.png"),
+    page="resilience",
     options={
         **WORK,
         "--only": {"choices": sorted(GAMES), "help": "one game; the rows of the others stay"},

@@ -1,10 +1,10 @@
-"""What a model-based attack depends on: Tables 3 to 5 and Figure 3 of Weng et al. 2020, and how good models are.
+"""What a model-based attack depends on: Tables 3 to 5 and Figure 3 of Weng et al. 2020.
 
     python benchmarks/reproduce/model_based_ablations.py --models FOLDER [--part NAME ...]
 
 The length of plans on walker (Table 3) and on cartpole's actions (Table 5), attacks at every second step (Table 4), and
 the number of transitions that a model is learned from (Figure 3), each over ten runs of 1000 control steps at the eps
-that ``model_based.py`` chose; and the errors of models of cartpole by their number of transitions, linear and not.
+that ``model_based.py`` chose.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from figures import table
 from model_based import NAMES, ROWS, attack, cell, model_of
 from page import Data, Page, Results, load
 
-import adv_wrappers as adv
 from adv_wrappers.rendering.pixels import GRID, INK, MUTED
 from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_png
 
-PARTS = ("models", "lengths", "seldom", "samples")
+PARTS = ("lengths", "seldom", "samples")
 STAND, WALK, ACTIONS = (ROWS[NAMES.index(n)] for n in NAMES if n in (NAMES[0], NAMES[1], "cartpole-balance, actions"))
 LENGTHS = {STAND.name: (1, 2, 5, 10, 15, 20), WALK.name: (1, 2, 5, 10, 15, 20), ACTIONS.name: (20, 100)}
 SAMPLES = {50_000: 60, 200_000: 30, 1_000_000: 20}  # transitions of walker-stand, and epochs
-SIZES = {26_000: 60, 170_000: 30, 1_000_000: 20}  # of cartpole-balance
 COLOURS = ("#94a3b8", "#2563eb", "#b91c1c")
 PAPER = {  # mean losses of Tables 3 and 5 by T
     WALK.name: {1: 468, 2: 604, 5: 761, 10: 881, 15: 874, 20: 937},
@@ -66,14 +64,6 @@ def samples(eps: Mapping[str, float], models: Path, results: Results) -> None:
         results.once(results.part("samples"), str(count), cell, row, threat)
 
 
-def errors(models: Path, count: int, epochs: int, hidden: tuple[int, ...]) -> dict[str, Any]:
-    """Errors of a model of cartpole-balance."""
-    folder = models / f"{ACTIONS.task}-{count}{'' if hidden else '-linear'}"
-    model = adv.train_dynamics(ACTIONS.victim, ACTIONS.env, count, hidden=hidden, epochs=epochs, out=folder)
-    found: dict[str, Any] = model.card["errors"]
-    return found
-
-
 def draw(data: Data, folder: Path) -> None:
     """Figure 3: the loss of every run by the number of transitions."""
     if not data.get("samples"):
@@ -93,80 +83,44 @@ def draw(data: Data, folder: Path) -> None:
     save_png(figure, folder / "model_based_samples.png")
 
 
-def spread(values: list[float]) -> list[str]:
-    """Mean and deviation, median, and range, of the figures that the paper's tables have."""
-    given = np.array(values)
-    return [
-        f"{given.mean():.0f} ({given.std(ddof=1):.0f})",
-        f"{np.median(given):.0f}",
-        f"{given.min():.0f} to {given.max():.0f}",
-    ]
-
-
-def shown(header: list[str], lines: list[list[Any]]) -> str:
-    """A table, or that there is none yet."""
-    return table(header, lines) if lines else "Not measured yet."
+def spread(cell: Mapping[str, Any], what: str) -> str:
+    """Mean, deviation, and range."""
+    given = np.array(cell[what])
+    return f"{given.mean():.0f} ({given.std(ddof=1):.0f}), {given.min():.0f} to {given.max():.0f}"
 
 
 def body(results: Data) -> list[str]:
-    """The page after its head."""
-    of_runs = [name for what in ("loss", "reward") for name in (what, "median", "range")]
-    plans = [
-        [name, steps, *spread(one["losses"]), *spread(one["returns"]), PAPER[name].get(int(steps), "-")]
-        for name, cells in results.get("lengths", {}).items()
+    """The section after its head."""
+    lines = [
+        [
+            f"{name}, T = {steps}",
+            *(spread(one, what) for what in ("losses", "returns")),
+            PAPER[name].get(int(steps), ""),
+        ]
+        for name, cells in results["lengths"].items()
         for steps, one in cells.items()
     ]
-    rare = [
-        [name, *spread(one["losses"]), *spread(one["returns"]), PAPER_SELDOM[name]]
-        for name, one in results.get("seldom", {}).items()
+    lines += [
+        [f"walker-stand, every second step, {name}", spread(one, "losses"), spread(one, "returns"), PAPER_SELDOM[name]]
+        for name, one in results["seldom"].items()
     ]
-    sizes = [[f"{int(n):,}", *spread(one["losses"])] for n, one in results.get("samples", {}).items()]
-    models = [
-        [name, source, *(f"{share:.1e}" for share in found["one_step"]), f"{found['mse']:.1e}"]
-        + [f"{found['open_loop'][n]:.1e}" if found["open_loop"].get(n) is not None else "-" for n in ("20", "100")]
-        for name, errors_ in results.get("models", {}).items()
-        for source, found in errors_.items()
+    lines += [
+        [f"walker-stand, {int(count):,} transitions", spread(one, "losses"), "", ""]
+        for count, one in results["samples"].items()
     ]
-    features = ("cart", "cosine", "sine", "cart's velocity", "pole's velocity")
-    text = f"""\
-Ten runs of 1000 control steps each, at the eps of `model_based.md`, one setting; T counts decisions, of which one is
-two control steps of walker and four of cartpole. Losses and rewards are means, deviations in parentheses, with the
-median and the range over the runs behind them. The paper's own agents, models and eps are other ones, so its column
-shows how a loss changes with T there, and is no figure to reach.
-
-## Length of plans (Tables 3 and 5)
-
-{shown(["row", "T", *of_runs, "paper's loss"], plans)}
-
-## Every second step (Table 4, walker-stand)
-
-{shown(["threat", *of_runs, "paper's loss"], rare)}
-
-## Transitions (Figure 3, walker-stand)
-
-{shown(["transitions", "loss", "median", "range"], sizes)}
-
-{"![loss of every run by the number of transitions](model_based_samples.png)" if sizes else ""}
-
-## Models of cartpole-balance
-
-Squared errors on steps that were held out: of one step's change, as shares of the variance of changes; the mean in the
-units of the environment; and after 20 and 100 decisions without correction, as shares of the variance of observations.
-The paper has a mean squared error of 1e-5 (its section 4) and 1e-6 (4.2) on cartpole, and of 0.089 and 0.447 on walker.
-
-{shown(["model", "transitions of", *features, "mean squared", "20 steps", "100 steps"], models)}"""
-    return [text]
+    return [
+        "Ten runs of 1000 control steps each, at the eps above: mean, deviation, range. T counts decisions, of which "
+        "one is two control steps of walker and four of cartpole. The paper's agents, models and eps are others, so "
+        "its column shows how a loss changes with T there.",
+        table(["row (Tables 3 to 5, Figure 3)", "loss", "reward", "the paper's loss"], lines),
+        "![loss of every run by the number of transitions](model_based_samples.png)",
+    ]
 
 
 def measure(results: Results) -> None:
     """Measure what was asked for and is not there yet."""
     given = results.given
     eps = {name: row["eps"] for name, row in load(given.out / "model_based.json")["rows"].items()}
-    if "models" in given.part:
-        for count, epochs in SIZES.items():
-            for hidden in ((), (256,) * 4):
-                name = f"{count} {'4 x 256' if hidden else 'linear'}"
-                results.once(results.part("models"), name, errors, given.models, count, epochs, hidden)
     for name, make in (("lengths", lengths), ("seldom", seldom), ("samples", samples)):
         if name in given.part:
             make(eps, given.models, results)
@@ -179,6 +133,7 @@ PAGE = Page(
     measure,
     body,
     draw,
+    page="model_based",
     options={
         "--models": {"type": Path, "help": "for the learned models and their transitions"},
         "--part": {"nargs": "+", "choices": PARTS, "default": PARTS},

@@ -2,20 +2,12 @@
 
     python benchmarks/reproduce/opponents.py --work FOLDER
 
-An adversarial policy (Gleave et al. 2020) attacks by playing: it changes neither what its victim observes nor what it
-does. The game is PettingZoo's simple_tag with one chaser and one runner (``mpe2``), 25 steps an episode. The victim is
-the chaser, which earns 10 at every step at which it touches the runner; the runner loses 10 then, and is penalised for
-leaving the arena. The victim was trained by PPO for 200,000 steps against a runner that acts at random, and then for
-200,000 against one that had learned to run from a random chaser.
-
-The victim is fixed then, and six runners learn against it for 200,000 steps each: three that earn what a runner does,
-and three that earn what the victim loses, whatever it costs them. Their checkpoints are chosen on 20 episodes of their
-own seeds. All rows are of the same episodes' seeds, which no training has seen. The opponent wins an episode in which
-it is never caught; intervals are those of 95%, of the mean over episodes.
-
-An opponent that earns minus the victim's reward does not play the game: it leaves the arena, where it is hardly ever
-caught, and pays for that with a return far below that of a random runner. One that earns its own reward stays inside
-but for a moment.
+An adversarial policy (Gleave et al. 2020) attacks by playing. The game is PettingZoo's simple_tag with one chaser, the
+victim, which earns 10 at every step at which it touches the runner, and one runner, 25 steps an episode (``mpe2``). The
+victim was trained by PPO for 200,000 steps against a random runner, and for 200,000 against one that had learned. Then
+it is fixed, and six runners learn against it for 200,000 steps each, their checkpoints chosen on episodes of their own:
+three that earn what a runner does, and three that earn what the victim loses. The latter leave the arena, where they
+are hardly ever caught, and pay for that with their own return. The opponent wins an episode in which it is not caught.
 """
 
 from __future__ import annotations
@@ -26,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from figures import Figure, kept, of_row, span, table
+from figures import Figure, kept, of_row, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
@@ -111,19 +103,12 @@ def body(data: Data) -> list[str]:
     """The page after its head."""
     random = data["fixed"]["random"]
     rows = [line(name, row, random) for name, row in data["fixed"].items()]
-    means = []
     for reward in REWARDS:
         found = [data["learned"][f"{reward}, seed {seed}"]["row"] for seed in SEEDS]
         rows += [line(f"learned, {reward}, seed {seed}", row, random) for seed, row in zip(SEEDS, found, strict=True)]
-        wins, returns = ([statistics.fmean(won(row)) for row in found], [row["mean_return"] for row in found])
-        means.append([f"learned, {reward}", span(wins, 1), span(returns, 1)])
-    seconds = [one["seconds"] for one in data["learned"].values()]
     return [
         *prose(__doc__),
         table(["opponent", "wins, %", "more than the random one", "return of the victim", "its own return"], rows),
-        "Over the three trainings of a kind, the mean and the range:",
-        table(["opponent", "wins, %", "return of the victim"], means),
-        f"A training of an opponent took {min(seconds):.0f} to {max(seconds):.0f} seconds, beside other work.",
     ]
 
 
@@ -146,6 +131,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="surfaces",
     options={**WORK, **episode_options(200), **AGAIN},
     needs=["--work"],
     releases=("pettingzoo", "mpe2", "stable-baselines3"),

@@ -78,10 +78,8 @@ def body(data: Data) -> list[str]:
             f"{minutes:.0f} minutes of one processor per million steps."
         )
     parts = [
-        f"Mean return +- standard deviation with a 95% interval, eps {EPS} of [0, 1] pixels, observations as "
-        "floats. The paper's random attacker (appendix E.1.1) is noise by sign: every pixel moves by eps, up "
-        "or down by the sign of a Gaussian. The paper's agents are its own, its PA-AD the best of 50 trainings "
-        "of 10 million frames; ours is one, of the steps below.",
+        f"eps {EPS} of [0, 1] pixels, observations as floats. The paper's random attacker (appendix E.1.1) is noise by "
+        "sign; its PA-AD is the best of 50 trainings of 10 million frames, ours one, of the steps below.",
         table(["victim", *(NAMES.get(key, key) for key in PAPER)], lines),
         "\n".join(notes),
     ]
@@ -105,6 +103,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="pa_ad",
     options={
         **VICTIMS,
         **WORK,

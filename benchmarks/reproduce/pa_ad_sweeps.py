@@ -99,9 +99,8 @@ def body(data: Data) -> list[str]:
         return f"{row['mean_return']:.0f} +- {row['std']:.0f} ({row['median']:.0f})"
 
     parts = [
-        "Mean return +- standard deviation (median). Trainings compare their checkpoints over 30 episodes of their "
-        "own; tables are over 50 others. `noise` is uniform over the budget. `max-diff` is `max-diff:weights=std`, the "
-        "divergence of the Gaussian policy, and not today's default, which weighs all dimensions of an action alike.",
+        "Mean return +- standard deviation (median) over 50 episodes, checkpoints chosen on 30 others; `max-diff` is "
+        "`max-diff:weights=std`.",
     ]
     if data.get("curves"):
         parts.append(
@@ -150,6 +149,7 @@ PAGE = Page(
     measure,
     body,
     draw,
+    page="pa_ad",
     options={
         **VICTIMS,
         **WORK,

@@ -61,9 +61,8 @@ def body(data: Data) -> list[str]:
     parts = [
         f"The processor's minutes per million steps on one thread, medians over trainings of {data['steps']} "
         "steps against an untrained agent, and in brackets the median of the ratio to SA-RL within a round. "
-        "Checkpoints, the scoring on separate seeds during training, are left out of these times. PA-AD's "
-        "actor takes five steps by default, one in the paper. The paper's Table 5 has 0.79, 0.76 and 0.77 for "
-        "Hopper, Walker2d and Ant, on a GPU.",
+        "Checkpoints are left out. PA-AD's actor takes five steps by default, one in the paper, whose Table 5 has "
+        "ratios of 0.79, 0.76 and 0.77 for Hopper, Walker2d and Ant, on a GPU.",
         table(["environment", "observations", "actions", "rounds", *KINDS], lines),
     ]
     return parts
@@ -92,6 +91,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="pa_ad",
     options={
         "--steps": {"type": int, "default": 16_384},
         "--rounds": {"type": int, "default": 5},

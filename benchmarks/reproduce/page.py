@@ -1,9 +1,9 @@
-"""A page of results: what is measured, where its rows are kept, and what is written of them.
+"""A section of a page of results: what is measured, where its rows are kept, and what is written of them.
 
-A script of this folder declares one :class:`Page`. Its command line has ``--out`` and ``--page`` besides the script's
-own options: a run measures the rows that ``NAME.json`` does not have, keeps each as it comes (so that a run that was
-killed goes on where it stopped), and then writes ``NAME.md`` and the pictures beside it; ``--page`` writes these alone,
-from the rows that are there. So a page is always what its script makes of its rows.
+A script declares one :class:`Page`. Its command line has ``--out`` and ``--page`` besides the script's own options: a
+run measures the rows that ``NAME.json`` does not have, keeps each as it comes (so that a run that was killed goes on
+where it stopped), and then writes its section of a page and the pictures beside it; ``--page`` writes these alone, from
+the rows that are there. What stands around the sections of a page is written by hand.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -106,20 +107,31 @@ def prose(doc: str | None, first: int = 2) -> list[str]:
 def made_by(data: Data) -> str:
     """The command, the machine and the releases that a page is of."""
     more = f"; {data['releases']}" if "releases" in data else ""
-    return f"Made by `{data['command']}`\n\non {data['machine']}{more}."
+    return f"Made by `{data['command']}` on {data['machine']}{more}."
+
+
+def put(path: Path, name: str, text: str) -> None:
+    """Write a text between the marks ``name`` of a file of Markdown, which are added at its end where it has none."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    page = path.read_text(encoding="utf-8") if path.exists() else ""
+    if begin not in page:
+        page += f"\n{begin}\n{end}\n"
+    before, _, rest = page.partition(begin)
+    write(path, f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}")
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of results.
+    """A section of a page of results.
 
     Attributes:
-        name: of its files: ``NAME.json``, ``NAME.md``.
+        name: of its rows, ``NAME.json``, and of its marks in the page.
         title: its heading.
         about: the docstring of its script, which ``--help`` shows.
         measure: makes the rows that are missing.
-        body: the paragraphs, tables and sections of the page after its head.
+        body: the paragraphs, tables and sections after its head.
         draw: makes the pictures from the rows, in a folder.
+        page: the page that it stands in, ``PAGE.md``.
         options: of the command line, by name, as arguments of ``add_argument``.
         needs: options that must be given where something is measured.
         partly: options that pick a part of the rows: the command that the page names is that of the whole.
@@ -133,6 +145,7 @@ class Page:
     measure: Callable[[Results], None]
     body: Callable[[Data], Iterable[str]]
     draw: Callable[[Data, Path], None] = lambda data, folder: None
+    page: str = ""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     needs: Sequence[str] = ()
     partly: Sequence[str] = ()
@@ -144,11 +157,12 @@ class Page:
         return folder / f"{self.name}.json"
 
     def markdown(self, data: Data) -> str:
-        """The whole page."""
-        return "\n\n".join([f"# {self.title}", self.head(data), *self.body(data)]) + "\n"
+        """The whole section; its own sections are a level below."""
+        parts = [re.sub(r"^#", "##", part) for part in self.body(data)]
+        return "\n\n".join(part for part in [f"## {self.title}", self.head(data), *parts] if part) + "\n"
 
     def write(self, folder: Path) -> None:
-        """Write the page and its pictures from the rows that are in a folder.
+        """Write the section and its pictures from the rows that are in a folder.
 
         Raises:
             SystemExit: no rows are there.
@@ -156,18 +170,18 @@ class Page:
         data = load(self.path(folder))
         if not data:
             raise SystemExit(f"{self.path(folder)} has no rows: measure them first, without --page")
-        write(folder / f"{self.name}.md", self.markdown(data))
+        put(folder / f"{self.page}.md", self.name, self.markdown(data))
         self.draw(data, folder)
 
     def main(self, words: Sequence[str] | None = None) -> None:
-        """Measure what is missing, unless ``--page`` is among the words of the command line, and write the page."""
+        """Measure what is missing, unless ``--page`` is among the words of the command line, and write the section."""
         import torch
 
         words = sys.argv[1:] if words is None else words
         parser = argparse.ArgumentParser(description=self.about, formatter_class=argparse.RawDescriptionHelpFormatter)
         for option, arguments in self.options.items():
             parser.add_argument(option, **arguments)
-        parser.add_argument("--page", action="store_true", help="the page alone, from what was measured")
+        parser.add_argument("--page", action="store_true", help="the section alone, from what was measured")
         parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page")
         given = parser.parse_args(words)
         torch.set_num_threads(1)

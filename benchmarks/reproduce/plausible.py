@@ -2,18 +2,11 @@
 
     python benchmarks/reproduce/plausible.py --work FOLDER
 
-A detector compares every observation that the agent is shown with what a learned model of the dynamics predicts from
-the one before and the action, and raises an alarm where a feature is further away than in 99% of the steps of clean
-episodes, in standard deviations of the model's errors. ``Plausible`` holds attacks to a distance from the prediction by
-the same model, so this is the best case for the attacker: the detector is known, and its model shared. The alarms are
-the share of steps, over the first two episodes of each row; the first steps of episodes have none.
-
-The agent is of Hopper, the model of 50,000 transitions and two layers of 256. CartPole is not here: ``train_dynamics``
-makes no models of discrete actions.
-
-A distance below the detector's limit leaves about as many alarms as there are without an attack; some remain where no
-observation within eps is near the prediction. It need not make an attack weaker: here MaxDiff, which looks no step
-ahead, costs more the nearer it is held, as it does under a limit on its change (``coupled.md``).
+A detector compares every observation with what a learned model predicts (of Hopper, 50,000 transitions, two layers of
+256), and raises an alarm beyond what 99% of the steps of clean episodes have, in standard deviations of the model's
+errors. ``Plausible`` holds attacks to a distance from the prediction by the same model: the best case for the attacker.
+Ten episodes, alarms of the first two. A distance below the detector's limit leaves about as many alarms as there are
+without an attack, and MaxDiff costs more the nearer it is held.
 """
 
 from __future__ import annotations
@@ -23,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from figures import kept, of_row, table
+from figures import brief, kept, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
@@ -95,12 +88,12 @@ def clean_of(work: Any, episodes: int, seed: int) -> dict[str, Any]:
 def body(data: Data) -> list[str]:
     """The page after its head."""
     clean = data["clean"]
-    rows: list[list[Any]] = [["none", "-", of_row(clean["row"]), f"{clean['alarms']:.0%}"]]
+    rows: list[list[Any]] = [["none", "-", brief(clean["row"]), f"{clean['alarms']:.0%}"]]
     for attack in ATTACKS:
         for distance in DISTANCES:
             one = data["rows"].get(f"{attack} {distance}")
             said = "any" if distance is None else f"{distance:g}"
-            rows.append([attack, said, *(("-", "-") if one is None else (of_row(one["row"]), f"{one['alarms']:.0%}"))])
+            rows.append([attack, said, *(("-", "-") if one is None else (brief(one["row"]), f"{one['alarms']:.0%}"))])
     said = f"The detector fires beyond {clean['limit']:.1f}. zoo:hopper-ppo at eps {EPS:g} of its own scale:"
     return [*prose(__doc__), said, table(["attack", "distance allowed", "left", "steps with an alarm"], rows)]
 
@@ -122,6 +115,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="surfaces",
     options={**WORK, **episode_options(10), **AGAIN},
     needs=["--work"],
 )

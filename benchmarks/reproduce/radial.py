@@ -5,8 +5,7 @@
 
 Trains PPO on CartPole and MountainCar from scratch with every method, and measures what comes out: clean and attacked
 returns, and what is certified. Variants are trained with the first seed alone. Agents that were trained elsewhere are
-given by ``--agents``, as ``GAME:NAME=REFERENCE``; ``--cost`` measures what those of a further game would take.
-Trainings resume.
+given by ``--agents``, as ``GAME:NAME=REFERENCE``. Trainings resume.
 """
 
 from __future__ import annotations
@@ -20,17 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from figures import filled, span, table
-from page import WORK, Data, Page, Results, episode_options, load
-from radial_paper import AGENTS, TABLE_1, table_1
+from figures import filled, span
+from page import WORK, Data, Page, Results, episode_options
+from radial_paper import AGENTS, TABLE_1
 
 import adv_wrappers as adv
 from adv_wrappers.core.schedules import LinearSchedule
 from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training.defences.losses import Radial, SARegularizer
-from adv_wrappers.training.folder import read_record
 from adv_wrappers.victims.possible_actions import Method
 
 
@@ -90,9 +87,6 @@ TRAININGS = {
             },
         },
         {
-            "RADIAL-PPO, eps 0.05": (Radial(0.5, form="ratio"), 0.05),
-            "RADIAL-PPO, kappa 0.8": (Radial(0.8, form="ratio"), 0.1),
-            "RADIAL-PPO, logarithms": (Radial(0.5, form="log"), 0.1),
             "SA-PPO": (SARegularizer(0.1), 0.1),
         },
     ),
@@ -108,7 +102,6 @@ TRAININGS = {
         },
     ),
 }  # fmt: skip
-FREEWAY = "FreewayNoFrameskip-v4"  # the paper's fourth game, of which there is no agent
 SWEEP = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)  # of the figure, on CartPole
 
 
@@ -230,38 +223,17 @@ def draw(data: Data, folder: Path) -> None:
     plt.close(shown)
 
 
-def zoo_beams(folder: Path) -> dict[str, float]:
-    """What the widest beam leaves of CartPole's PPO agents of the zoo at 0.05, as ``beam.json`` has it."""
-    cases = load(folder / "beam.json").get("cases", [])
-    names = ("zoo:cartpole-ppo", "zoo:cartpole-radial-ppo")
-    found = {case["victim"]: case["rows"][-1]["returns"] for case in cases if case["eps"] == 0.05}
-    return {name: float(np.mean(found[name])) for name in names if name in found}
-
-
-def _of_the_zoo(means: dict[str, float]) -> str:
-    """These in words."""
-    said = " and ".join(f"`{name}` {mean:.1f}" for name, mean in means.items())
-    return f": at 0.05 the beam leaves {said} of 500 steps (`docs/results/beam.md`)" if said else ""
-
-
 def body(data: Data) -> list[str]:
-    """The page after its head."""
+    """The section after its head."""
     parts = [
-        "The shape of Table 1 of Oikarinen et al. 2020; the rows of its own agents stand in the tables of its games. "
-        f"{AGENTS}. Ours are PPO on 84x84 images of four frames, trained for hours of a core. So compare a hardened "
-        "agent with the plain one that it comes from, and not an agent of the paper with one of ours. The paper has no "
-        "CartPole and no MountainCar.",
-        "Means over the seeds of a training, with their range in brackets. GWC is the greedy worst-case return, an "
-        "estimate; ACR the share of the steps of the clean path with one possible action; `at least` the certified "
-        f"return, which no attack goes below (searches of {data['budget_s']:g} seconds by CROWN, {data['searched']} "
-        f"episodes; no agent of Atari was searched). Other figures are of {data['episodes']} episodes, of Atari "
-        f"{data['image_episodes']}. A dash: not measured, or not in the paper.",
-        "`beam` is the search over whole episodes (`adv_wrappers.evaluation.beam`), the strongest attack here, on "
-        f"{data['searched']} episodes. It is not played on images, where it would take hours, nor on agents that were "
-        "trained for an earlier page and not kept (`not kept`); the script trains these again, to the same digits, and "
-        "searches them. What PGD-30 and GWC leave there says little of the worst case"
-        + _of_the_zoo(data.get("zoo", {}))
-        + ".",
+        f"The shape of the paper's Table 1. {AGENTS}. Ours are PPO on 84x84 images of four frames, trained for hours "
+        "of a core: compare a hardened agent with the plain one that it comes from.",
+        "Means over the seeds of a training, with their range. GWC is the greedy worst-case return, an estimate; ACR "
+        "the share of the steps of the clean path with one possible action; `at least` the certified return (searches "
+        f"of {data['budget_s']:g} seconds by CROWN, {data['searched']} episodes); `beam` the search over whole "
+        f"episodes, the strongest attack here. Other figures are of {data['episodes']} episodes, of Atari "
+        f"{data['image_episodes']}. On CartPole neither PGD-30 nor GWC says much of the worst case. Agents of "
+        "MountainCar were not kept, so the beam has not searched them.",
     ]
     for name, game in GAMES.items():
         lines = []
@@ -272,29 +244,14 @@ def body(data: Data) -> list[str]:
                 clean = span([row["clean"] for row in rows], 1)
                 radius = f"{eps:g}/{game.unit}" if game.unit > 1 else f"{eps:g}"
                 cells = [span([row[what] for row in at], 1) for what in ("fgsm", "pgd", "gwc")]
-                played = [row["beam"] for row in at if "beam" in row]
-                cells.insert(2, span(played, 1) if played else "not kept" if game.searched else "-")
+                cells.insert(2, span([row["beam"] for row in at if "beam" in row], 1))
                 lower = [row["lower"] for row in at]
                 cells += [span([row["acr"] for row in at], 2), "-" if None in lower else span(lower)]
                 lines.append([method, str(len(rows)), clean, radius, *cells])
         if lines:
             header = ["agent", "seeds", "clean", "eps", "FGSM", "PGD-30", "beam", "GWC", "ACR", "at least"]
-            parts.append(f"## {game.env}\n\n{NOTES[name]}\n\n{filled(header, lines + paper_rows(name))}")
-    parts += freeway(data)
-    if data.get("checkpoints"):
-        lines = [
-            [row["steps"], f"{row['clean']:.1f}", f"{row['gwc']:.1f}", f"{row['in_training']:.1f}"]
-            for row in data["checkpoints"]
-        ]
-        header = ["steps", "clean", "GWC at 1/255", "in training"]
-        parts.append(f"## Pong, while it learns\n\n{LEARNING}\n\n{table(header, lines)}")
-    if data.get("sweep"):
-        parts.append(
-            "## Over eps\n\n![Mean returns over eps](radial.png)\n\nCartPole, the first seed of every training. At 0.1 "
-            "PGD and GWC leave plain PPO of this seed its 500, more than any hardened agent: neither is a bound. What "
-            "is certified of it is about a third of what is certified of the agents of RADIAL, or less."
-        )
-    return parts
+            parts += [f"## {game.env}", NOTES[name], filled(header, lines + paper_rows(name))]
+    return [*parts, "CartPole over eps, the first seed of every training:", "![Mean returns over eps](radial.png)"]
 
 
 def paper_rows(game: str) -> list[list[str]]:
@@ -309,86 +266,29 @@ def paper_rows(game: str) -> list[list[str]]:
     return rows
 
 
-def freeway(data: dict[str, Any]) -> list[str]:
-    """The paper's fourth game, of which there is no agent: what it would take, and the paper's rows."""
-    cost = data.get("cost")
-    if not cost:
-        return []
-    return [
-        "## FreewayNoFrameskip-v4\n\nNot measured: there is no agent of it. By the recipe of BankHeist it would take "
-        f"{predicted(cost['PPO'], 3_000_000)} of one core, and hardening {predicted(cost['RADIAL-PPO'], 500_000)} "
-        "(rates of short trainings, without checkpoints or imitation). It may not succeed either: the paper left its "
-        "A3C out, which did not learn this game. The paper's own agents:\n\n"
-        + table_1(("DQN", "RADIAL-DQN"), ("Freeway",))
-    ]
-
-
-def measured_cost(env: str, steps: int, **given: Any) -> dict[str, float]:
-    """Steps, and seconds of the processor without the checkpoint, of a short training; ``given`` as for train_agent."""
-    trained = adv.train_agent(env, None, 1.0, steps, checks=1, episodes=1, rewards="clipped", **given)
-    last = trained.record[-1]
-    return {"steps": last["steps"], "seconds": last["seconds"]["agent"]}
-
-
-def predicted(cost: dict[str, float], steps: int) -> str:
-    """How long a training of ``steps`` would take, and why, in a phrase."""
-    rate = cost["steps"] / cost["seconds"]
-    return f"{steps / 1e6:g} million steps at {rate:.0f} a second, {steps / rate / 3600:.1f} hours"
-
-
-def costs() -> dict[str, Any]:
-    """Short trainings of the paper's fourth game: plain, and hardened."""
-    settings = {"n_steps": 128, "n_epochs": 4, "batch_size": 256}
-    radial = settings | {"batch_size": 128}
-    return {
-        "PPO": measured_cost(FREEWAY, 8192, num_envs=8, settings=settings),
-        "RADIAL-PPO": measured_cost(FREEWAY, 4096, num_envs=16, robust=Radial(0.5, form="log"), settings=radial),
-    }
-
-
 NOTES = {
-    "CartPole": f"Trained from scratch for {TRAININGS['CartPole'].steps} steps, in raw units, the learning rate "
-    "falling to zero; at eps 0.1 and kappa 0.5 where nothing else is said. The best checkpoint of the second half by "
-    "the mean of clean return and GWC (of plain PPO by clean return).",
-    "MountainCar": f"Trained from scratch for {TRAININGS['MountainCar'].steps} steps with normalised observations, at "
-    f"eps 0.02 in units of {GAMES['MountainCar'].scale}, half of the ranges of positions and speeds. The share of the "
-    "budget that is used rises from two fifths to four fifths of the training. A certified return of -200 says "
-    "nothing.",
-    "Pong": "84x84, four frames, no sticky actions; eps in grey levels of the range. The hardened agent is "
-    "`zoo:pong-radial-ppo`, which goes on from `zoo:pong-ppo` for 700 000 steps (`examples/train_victim.py`).",
-    "RoadRunner": "As Pong. The plain agent, `zoo:roadrunner-ppo`, has had 1.1 of the 3 million steps of its recipe, "
-    "the hardened one 500 000 more (`examples/train_victim.py`).",
-    "BankHeist": "As Pong. `zoo:bankheist-ppo` is of 2.4 of the 3 million steps of its recipe, the hardened agent of "
-    "300 000 more (`examples/train_victim.py`).",
+    "CartPole": f"From scratch for {TRAININGS['CartPole'].steps} steps, raw units, at eps 0.1 and kappa 0.5; the best "
+    "checkpoint of the second half by the mean of clean return and GWC (of plain PPO by clean return).",
+    "MountainCar": f"From scratch for {TRAININGS['MountainCar'].steps} steps with normalised observations, at eps 0.02 "
+    f"in units of {GAMES['MountainCar'].scale}. A certified return of -200 says nothing.",
+    "Pong": "84x84, four frames, no sticky actions; eps in grey levels of the range. `zoo:pong-radial-ppo` goes on "
+    "from `zoo:pong-ppo` for 700 000 steps (`examples/train_victim.py`). Equation 6 alone made the policy nearly "
+    "uniform within 43 000 steps, or lost its clean return: the plain agent's interval bounds are 10^4 times as wide "
+    "as the gap between its logits. The run that holds imitates the plain agent's policy as it is seen clean and in "
+    "the worst case, which is not of the paper.",
+    "RoadRunner": "As Pong. The plain agent has had 1.1 of the 3 million steps of its recipe, the hardened one 500 000 "
+    "more.",
+    "BankHeist": "As Pong. The plain agent is of 2.4 of the 3 million steps of its recipe, the hardened one of 300 000 "
+    "more.",
 }
-
-
-LEARNING = """Checkpoints of `examples/train_victim.py pong-radial-ppo` (3 episodes each; `in training` is the mean
-return of the last 100 games with sampled actions). The share of the budget that is used rises as a power, and is whole
-from 490 000 steps on.
-
-The plain agent's interval bounds at 1/255 are 10^4 times as wide as the gap between its logits. Two earlier runs are
-not in the table. Equation 6 alone, with kappa 0.5 and eps rising faster, made the policy nearly uniform within 43 000
-steps: perhaps since an agent that wins learns little from its advantages, while bounds are narrowest where all logits
-are the same. With the worst case of the cross-entropy to the victim's likeliest action (weight 2, kappa 0.8), bounds
-came down to twice the gap after 500 000 steps, and the clean return to 10; equation 6 alone then went on from 16.6 to
-5.0 in 200 000 more. What the victim prefers of actions that do the same is chance (the entropy of its policy is 1.26 of
-at most 1.79), and takes wide bounds to learn. The run of the table learns the victim's policy itself, squared and
-normalised again, as it is seen clean and in the worst case, which is not of the paper."""
 
 
 def measure(results: Results) -> None:
     """Train and measure what is not there yet, or measure what a game without agents would take."""
     given, data = results.given, results.data
     warnings.filterwarnings("ignore")
-    if given.cost:
-        results.made = {}
-        data["cost"] = costs()
-        results.keep()
-        return
     results.need("--work", "for what is trained")
     data |= {name: getattr(given, name) for name in ("episodes", "image_episodes", "searched", "budget_s")}
-    data["zoo"] = zoo_beams(given.out)
 
     def finish(row: dict[str, Any], game: str, victim: adv.Victim) -> None:
         certify(GAMES[game], victim, row, given, results.keep)
@@ -412,9 +312,6 @@ def measure(results: Results) -> None:
         place, _, reference = agent.partition("=")
         game, _, name = place.partition(":")
         finish(results.part("games", game, name, "0"), game, adv.load_victim(reference))
-    if given.record is not None:
-        data["checkpoints"] = read_record(given.record)
-        results.keep()
 
 
 PAGE = Page(
@@ -424,11 +321,10 @@ PAGE = Page(
     measure,
     body,
     draw,
+    page="radial",
     options={
         **WORK,
-        "--cost": {"action": "store_true", "help": "measure what a game without agents would take, alone"},
         "--agents": {"nargs": "*", "default": [], "metavar": "GAME:NAME=REF", "help": "agents trained elsewhere"},
-        "--record": {"type": Path, "help": "folder of examples/train_radial.py pong, for its checkpoints"},
         "--games": {"nargs": "*", "choices": TRAININGS, "default": list(TRAININGS), "help": "to train from scratch"},
         "--seeds": {"type": int, "nargs": "+", "default": [0, 1, 2], "help": "of the trainings"},
         **episode_options(20),

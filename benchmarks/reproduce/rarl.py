@@ -2,16 +2,11 @@
 
     python benchmarks/reproduce/rarl.py --work FOLDER --victims FOLDER
 
-Pinto et al. 2017 train an agent and an adversary, which pushes its body, in turns, and then vary mass and friction,
-which neither has met. Here both sides are PPO (the paper has TRPO), a million steps each, of two layers of 64; forces
-act on the feet, of HalfCheetah on the torso too, as in the paper, which leaves their size open.
-
-The forces: an adversary learns against an agent that stays what it is, three times with other seeds. Beside it are
-forces of the same size at random, a new one at every step or one an episode. All play the same ten episodes.
-
-The grid: the masses of all bodies times a factor, and all frictions times another, for five episodes each. The plain
-agent of a task and the one that met forces have the same algorithm, settings, steps and seed; there are two of each.
-The maps are means of both seeds.
+Pinto et al. 2017 train an agent and an adversary, which pushes its body, and then vary mass and friction. Here
+both sides are PPO (the paper has TRPO), a million steps each, of two layers of 64; forces act on the feet, of
+HalfCheetah on the torso too. Of forces that learn against a fixed agent there are three seeds, beside random forces of
+the same size, over ten episodes. The grid scales the masses of all bodies and all frictions, five episodes each; plain
+agents and those that met forces share algorithm, settings, steps and seed.
 """
 
 from __future__ import annotations
@@ -206,6 +201,7 @@ PAGE = Page(
     measure,
     body,
     draw,
+    page="surfaces",
     options={**WORK, **VICTIMS, **episode_options(10), **AGAIN},
     needs=["--work", "--victims"],
 )

@@ -2,15 +2,11 @@
 
     python benchmarks/reproduce/reached_sets.py --work FOLDER
 
-Each agent has a model of the dynamics of its own, of 100,000 transitions and two layers of 128. From states of clean
-episodes, `reached_sets` bounds what follows a few attacked steps, and attacks look for the ends of these boxes: for
-the least and the largest of every coordinate, 30 steps along the sign of the gradient through agent and model, from 4
-random corners of the budget each. The figure is the width of the bounds over that of what they found, the median over
-coordinates and states: 1 would say that nothing is left between them.
-
-"Model exact" speaks of the model alone. "Model within its error" allows it to be off at every step by what 99% of the
-transitions that were held out do not exceed, and lets attacks use that too. The last column plays what the attacks
-found for the exact model in the simulator, and counts the states there that lie within the bounds of the second kind.
+Each agent has a model of the dynamics of its own, of 100,000 transitions and two layers of 128. `reached_sets` bounds
+what follows a few attacked steps, and gradient attacks look for the ends of these boxes. The figure is the width of the
+bounds over that of what attacks found, the median over coordinates and states: 1 would say that nothing is left between
+them. "Within its error" allows the model to be off at every step by what 99% of held-out transitions do not exceed. The
+last column plays what was found in the simulator, and counts the states within the bounds of the second kind.
 """
 
 from __future__ import annotations
@@ -163,6 +159,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="certificates",
     options={**WORK, "--seed": {"type": int, "default": 0}, **AGAIN},
     needs=["--work"],
 )

@@ -4,11 +4,9 @@
 
 trains and attacks the agents that are missing, and goes on where it stopped.
 
-Agents of RecurrentPPO see the positions of the cart and of the pole alone, and have to remember earlier ones. Each is
-attacked with noise, MaxDiff, and adversaries of SA-RL and PA-AD that learned against the finished agent. The budget is
-0.05 of both positions, as elsewhere on CartPole. An agent is the best of the checkpoints of the second half of its
-training by the mean of its return without an attack and under the adversary of its day, of a plain one by the first
-alone.
+Agents of RecurrentPPO see the positions of cart and pole alone, and have to remember earlier ones. The budget
+is 0.05 of both. An agent is the best checkpoint of the second half of its training, of a plain one by clean return,
+else by the mean of it and that under the adversary of its day.
 """
 
 from __future__ import annotations
@@ -98,6 +96,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="defences",
     options={
         **WORK,
         "--seeds": {"nargs": "+", "type": int, "default": [0, 1], "help": "of the agents"},

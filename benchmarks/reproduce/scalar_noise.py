@@ -2,16 +2,11 @@
 
     python benchmarks/reproduce/scalar_noise.py --work FOLDER
 
-Gu et al. 2025 disturb observations, actions, rewards and dynamics by noise that is drawn at every step: one number, of
-a Gaussian or a uniform distribution, which is added to all features alike. Their settings are the command line of their
-benchmark: Gaussians of a deviation of 0.005 by default (0.05 in its comments), uniform numbers from 0.05 to 0.55,
-masses by a Gaussian of 0.05. Here are these on the observations and actions of trained agents, the same noise drawn for
-every feature by itself, and what is looked for within twice the deviation, where 95% of the noise is: MaxDiff on
-observations, and on masses the search of ``worst_dynamics``. The noise of masses is drawn back to within one deviation,
-so its row is milder than theirs. Rewards have no row, since an agent that is evaluated never sees them.
-
-What they publish are curves of agents that train under such noise, of other algorithms and versions of the tasks; no
-number of them stands beside these.
+Gu et al. 2025 add one number, Gaussian or uniform, to all features alike at every step: by default a deviation of 0.005
+(0.05 in their comments), uniform numbers from 0.05 to 0.55, masses by a Gaussian of 0.05. Beside these stand the same
+noise for every feature by itself, and what is looked for within twice the deviation: MaxDiff on observations, and the
+search for the worst dynamics on masses. Ten episodes each. They publish curves of agents that train under such noise,
+so no number of theirs stands beside these.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from figures import kept, of_row, table
+from figures import brief, kept, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
@@ -82,9 +77,9 @@ def searched(name: str, work: Any, episodes: int, seed: int) -> dict[str, Any]:
 def body(data: Data) -> list[str]:
     """The page after its head."""
     names = [name for name in AGENTS if name in data["noise"]]
-    rows = [[said, *(of_row(data["noise"][name]["rows"][said]) for name in names)] for said in ["none", *threats()]]
+    rows = [[said, *(brief(data["noise"][name]["rows"][said]) for name in names)] for said in ["none", *threats()]]
     worst = [data.get("masses", {}).get(name) for name in names]
-    found = ["" if one is None else of_row(one["row"]) for one in worst]
+    found = ["" if one is None else brief(one["row"]) for one in worst]
     rows.append([f"masses, the worst found within {2 * MASSES:g}", *found])
     return [*prose(__doc__), table(["disturbance", *names], rows)]
 
@@ -104,6 +99,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="surfaces",
     options={**WORK, **episode_options(10), **AGAIN},
     needs=["--work"],
 )

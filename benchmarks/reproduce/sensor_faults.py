@@ -2,14 +2,11 @@
 
     python benchmarks/reproduce/sensor_faults.py
 
-Sizes are counted in the range of each feature that the agent meets in clean episodes, or in grey levels of Pong: a bias
-and a drift of a tenth of it (25 levels), readings in steps of a fifth, sensors that read the middle half of it alone.
-One sensor sticks, the one whose loss costs most of those that are tried one by one. Delays are two steps, jitter is up
-to three, a tenth of numbers or a fifth of messages is lost. Noise of the size of the bias stands beside them. Clean and
-faulty runs share their episodes' seeds; the interval is that of 95%.
-
-An agent without memory that is shown its last observation again repeats its last action, so to these six the loss of
-observations and that of actions are nearly the same fault, and with the same draws nearly the same returns.
+Sizes are counted in the range of each feature in clean episodes, or in grey levels of Pong: a bias and a drift of a
+tenth of it (25 levels), readings in steps of a fifth, sensors that read the middle half alone; the one sensor sticks
+whose loss costs most. Delays are two steps, jitter is up to three, a tenth of numbers or a fifth of messages is lost;
+noise has the size of the bias. Twenty episodes, of Pong five. To agents without memory the loss of observations and
+that of actions are nearly the same fault.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ import time
 from typing import Any
 
 import numpy as np
-from figures import kept, of_row, table
+from figures import brief, kept, table
 from page import AGAIN, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
@@ -85,15 +82,10 @@ def body(data: Data) -> list[str]:
     agents = data["agents"]
     names = list(dict.fromkeys(name for result in agents.values() for name in result["rows"]))
     rows = [
-        [name, *(of_row(result["rows"][name]) if name in result["rows"] else "-" for result in agents.values())]
+        [name, *(brief(result["rows"][name]) if name in result["rows"] else "-" for result in agents.values())]
         for name in names
     ]
-    stuck = ", ".join(f"{ref} `{result['rows']['stuck']['threat']}`" for ref, result in agents.items())
-    return [
-        *prose(__doc__),
-        table(["fault", *(ref.removeprefix("zoo:") for ref in agents)], rows),
-        f"The sensor that sticks: {stuck}.",
-    ]
+    return [*prose(__doc__), table(["fault", *(ref.removeprefix("zoo:") for ref in agents)], rows)]
 
 
 def measure(results: Results) -> None:
@@ -110,6 +102,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="surfaces",
     options={**episode_options(20), **AGAIN},
 )
 

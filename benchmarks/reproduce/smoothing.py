@@ -25,7 +25,7 @@ from figures import filled, table
 from page import Data, Page, Results
 
 import adv_wrappers as adv
-from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius, least_mean
+from adv_wrappers.certification.smoothing import SmoothedCertificate, action_radius
 from adv_wrappers.core.context import Context
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.rendering.pixels import GRID, INK, MUTED
@@ -270,46 +270,10 @@ def body(data: Data) -> list[str]:
         "pushes the angle and its speed one way, `lean` back to upright "
         "while the pole leans. A length is spent over so many steps, each the same part of it. "
         f"{verdict(data)}",
-        "No figure of Kumar, Levine and Feizi 2022 or of Wu et al. 2022 (CROP) stands beside these: only their "
-        "abstracts were at hand, and figures are not quoted from memory. To compare, note that Kumar et al. train "
-        "their agents with the noise that they play with, and these were trained without.",
         "![certified return over the length of an attack](smoothing.png)",
     ]
     parts += [section(case, data["cases"][case.ref]) for case in CASES if data["cases"].get(case.ref)]
     return parts
-
-
-def by_thresholds(returns: np.ndarray[Any, Any], least: float, length: float) -> float:
-    """The least mean under attacks of a length, in sigma, where the sample is all there is: every threshold moved."""
-    return least_mean(np.sort(returns), 1 - np.arange(len(returns)) / len(returns), least, length)
-
-
-def by_divergence(returns: np.ndarray[Any, Any], least: float, length: float) -> float:
-    """The least mean of all distributions whose divergence from the sample is at most that of the noise when moved.
-
-    It is the Kullback-Leibler divergence, ``length**2 / 2``, and the largest value of its dual (Donsker and Varadhan),
-    ``-t log mean exp(-return / t) - t length**2 / 2``, over a grid of temperatures ``t``.
-    """
-    above, temperatures = returns - returns.min(), np.geomspace(1e-2, 1e5, 500)[:, None]
-    means = np.exp(-above / temperatures).mean(1)
-    dual = returns.min() - temperatures[:, 0] * (np.log(means) + length**2 / 2)
-    return max(float(dual.max()), least)
-
-
-DIVERGENCES = (
-    "Two bounds of the mean, of these episodes as if there were no others: without what confidence costs. The first "
-    "moves every threshold by the length, as `certified` does; the second is of a ball of the Kullback-Leibler "
-    "divergence, one of the f-divergences of ReCePS (Mu et al. 2024). No such ball gives more, as "
-    "`adv_wrappers.certification.smoothing` shows."
-)
-
-
-def limit(case: Case, played: dict[str, Any]) -> str:
-    """What the number of episodes allows to certify, in a sentence."""
-    counts = sorted({len(row["returns"]) for row in played.values()})
-    known = [SmoothedCertificate([case.least] * count, 1.0, case.least).thresholds[1][0] for count in counts]
-    found = " and ".join(f"{p:.3f} from {count}" for p, count in zip(known, counts, strict=True))
-    return f"The largest probability that so many episodes can show is {found}: more of them certify more."
 
 
 def section(case: Case, found: dict[str, Any]) -> str:
@@ -324,7 +288,7 @@ def section(case: Case, found: dict[str, Any]) -> str:
     header = ["noise", "return", *(f"certified at {s:g} sigma" for s in shares), "seconds of a processor"]
     parts = [
         f"## {case.name}\n\n`{case.ref}`. Sigma and lengths are in {case.unit}. The least return is "
-        f"{case.least:g}. {limit(case, played)}\n\n" + table(header, lines)
+        f"{case.least:g}.\n\n" + table(header, lines)
     ]
     lines = []
     for name, row in played.items():
@@ -344,13 +308,6 @@ def section(case: Case, found: dict[str, Any]) -> str:
         parts.append(
             f"Mean return over {case.attacked} episodes under attacks of that length.\n\n" + table(header, lines)
         )
-    lengths = (0.5, 1.0, 2.0, 3.0)
-    lines = []
-    for name, row in played.items():
-        returns, scale = np.array(row["returns"]), math.sqrt(row["vote"])
-        pairs = ((by(returns, case.least, at * scale) for by in (by_thresholds, by_divergence)) for at in lengths)
-        lines.append([name, *(" / ".join(map(told, pair)) for pair in pairs)])
-    parts.append(f"{DIVERGENCES}\n\n{table(['noise', *(f'{at:g} sigma' for at in lengths)], lines)}")
     lines = []
     for name, row in played.items():
         about = row.get("radii")
@@ -415,6 +372,7 @@ PAGE = Page(
     measure,
     body,
     lambda data, folder: draw(data, folder / "smoothing.png"),
+    page="smoothing",
     options={
         "--only": {"choices": [case.ref for case in CASES], "help": "one agent; what is there of others stays"},
         "--parts": {"nargs": "+", "choices": PARTS, "default": PARTS, "help": "some of it"},

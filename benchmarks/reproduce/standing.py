@@ -10,12 +10,11 @@ played again.
 All attacks on an agent are played on the same episodes, and it counts for the lowest mean, so that another attack can
 only lower it. Noise alone is a baseline: an agent under which no attack fitted is "not attacked yet", and stands last.
 The intervals of 95% are those of each attack's own mean and not corrected for that choice. Attacks that did not fit
-into the time of an agent (``--minutes-each``) are counted as left out: such a row may still fall. An attack with the
-name of a page beside it, as in "pa-ad, defences", is lent by that page: of its own episodes, and not among those
-played. Seconds of attack are those of playing; the search of `beam` before it is not counted. "Certified" is a lower
-bound of the mean under every attack, proved in about a second an episode: a low one says that the search was short, and
-`certificates.md` has longer ones. An agent `zoo-NAME` is one of RL Baselines3 Zoo; `zoo:NAME` of this package is called
-NAME. "Trained with" is what the training record of the card says, and is not checked.
+into the time of an agent (``--minutes-each``) are left out: such a row may still fall. An attack with a name beside
+it, as in "pa-ad, defences" or "beam, everything", is lent by that page or by the suite below: of other episodes, and
+not among those played. "Certified" is a lower bound of the mean under every attack, proved in about a second an
+episode: a low one says that the search was short. An agent `zoo-NAME` is one of RL Baselines3 Zoo; `zoo:NAME` of this
+package is called NAME.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from defences import TASKS
+from figures import Figure, number, table
 from hardened import ENVS
 from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 
@@ -58,6 +58,7 @@ ADDED: dict[str, dict[str, str | dict[str, Any]]] = {
     "saddpg-invertedpendulum-vanilla": {"robust-sarsa, ten starts": "robust-sarsa:keep=best,restarts=10"},
 }
 
+COLUMNS = 7  # of the standing's table that the page has
 CLAIMED = ("heuristic", "evasion", "strongest_attack")  # what the cards of others call the returns under attack
 ABOVE = {  # why more is left here than under the attack of the authors, and what was tried
     "saddpg-invertedpendulum-vanilla": (
@@ -102,11 +103,10 @@ def claim_of(card: dict[str, Any]) -> str:
     return f"{', '.join(f'{key} {published[key]:g}' for key in keys)} at {eps} ({published.get('source', '')})"
 
 
-def elsewhere(entry: StandingEntry) -> dict[str, AttackedMean]:
-    """What other pages have of an agent of the same name, environment and budget: attacks that take hours, by name."""
+def elsewhere(entry: StandingEntry, suites: Data) -> dict[str, AttackedMean]:
+    """What suites and other pages have of an agent of the same name, environment and budget, by name of the attack."""
     name, budget = entry.name, budget_of_environment(entry.env_id)
     found = dict[str, AttackedMean]()
-    suites = load(RESULTS / "everything.json").get("agents", {})
     suite = suites.get(f"zoo:{name}", suites.get(name))
     if suite is not None and budget is not None and suite["budget"] == budget.arguments:
         figure = suite["figure"]
@@ -187,7 +187,7 @@ def add(victim: str, folder: Path, label: str, attack: str | dict[str, Any]) -> 
 def entries_of(data: Data) -> list[StandingEntry]:
     """The entries with what other pages have of their agents, in their order."""
     entries = [StandingEntry.from_dict(one) for one in data["entries"]]
-    return ranked([replace(entry, elsewhere=elsewhere(entry)) for entry in entries])
+    return ranked([replace(entry, elsewhere=elsewhere(entry, data["suites"]["agents"])) for entry in entries])
 
 
 def beside_authors(data: Data) -> list[str]:
@@ -215,10 +215,38 @@ def beside_authors(data: Data) -> list[str]:
     ]
 
 
+def without_details(paragraph: str) -> str:
+    """A table without its last columns, which the table that sorts has; other paragraphs as they are."""
+    lines = paragraph.split("\n") if paragraph.startswith("|") else []
+    return "\n".join(" | ".join(line.split(" | ")[:COLUMNS]) + " |" for line in lines) or paragraph
+
+
+def suites_of(data: Data) -> list[str]:
+    """The worst case of the suite ``everything`` on every agent that it was played on."""
+    rows = []
+    for name, suite in data["suites"]["agents"].items():
+        beside = suite.get("beside", {})
+        other = f"`{beside['threat']}` of {beside['page']}: {number(beside['mean'])}" if beside else ""
+        clean, figure = Figure(suite["clean"]["mean"]), Figure(**suite["figure"])
+        rows.append([name, suite["budget"], clean, f"`{suite['worst']}`", figure, other, beside.get("holds", "")])
+    header = ["agent", "budget", "no attack", "worst case", "it leaves", "lowest of other rows", "no better"]
+    text = (
+        "By `adv-wrappers suite ENV --victim AGENT --suite everything` with each agent's budget, adversaries trained "
+        "for 500,000 steps on MuJoCo and 100,000 on dm_control; the worst case is played on fresh episodes, "
+        f"{data['suites']['machine']}. Beside it the lowest row of an attack without training that these pages have "
+        "of the agent at that budget: of 36 agents with one the suite is no better for 32, the intervals overlap for "
+        "3, and for one, walker-stand, a planner in the simulator itself leaves less."
+    )
+    return ["## The suite everything", text, table(header, rows)]
+
+
 def body(data: Data) -> list[str]:
-    """The page."""
-    link = f"[One table of all of them]({STANDING_PAGE}) sorts and filters."
-    return [*prose(__doc__, 3), link, *standing_table(entries_of(data)), *beside_authors(data)]
+    """The section."""
+    link = f"[One table of all of them]({STANDING_PAGE}) sorts and filters, with claims, trainings, times and licences."
+    found = standing_table(entries_of(data))
+    tables = [without_details(part) for part in found[: found.index("## Why cells say none")]]
+    none = "No certificate: there is none of continuous actions and hidden states; of images it takes hours."
+    return [*prose(__doc__, 3), link, *tables, none, *beside_authors(data), *suites_of(data)]
 
 
 def draw(data: Data, folder: Path) -> None:
@@ -235,6 +263,7 @@ PAGE = Page(
     measure,
     body,
     draw,
+    page="standing",
     options={
         "--victims": {"type": Path, "help": "folder of cards"},
         "--work": {"type": Path, "help": "folder of the rows"},

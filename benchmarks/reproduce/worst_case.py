@@ -206,30 +206,22 @@ def body(data: Data) -> list[str]:
                     f"{np.mean(row['clean_acr']):.2f}",
                 ]
             )
-    parts = [
-        "GWC (Algorithm 2 of Oikarinen et al. 2020) follows the worst of the possible actions at every step, AWC "
-        "(Algorithm 1) every sequence of possible actions. GWC is cheap, and an estimate: it may be above what an "
-        "attack reaches. AWC is a bound where its search finishes. ACR is the share of steps of the clean path with "
-        f"one possible action. On Pong a search stops after {SEQUENCES} sequences or {SECONDS:.0f} seconds.",
-        f"## Pong, one point an episode\n\n{data['pong']['agent']}, bounds by `{pong[0]['method']}`, eps in grey "
-        f"levels (1 is 1/255 of the range), {len(pong[0]['clean_acr'])} episodes; shares of episodes that the agent "
-        "wins. A search that finds -1 is over, as there is nothing worse, and where GWC is -1 there is none.\n\n"
-        + table(header, lines)
-        + "\n\nThe paper's rows are what section 4.3 says of its Figure 2: 20 episodes of the second point too, and "
-        "5000 sequences; a dash is what it does not say, and other eps are in its picture alone. Its eps are read as "
-        "grey levels. Its ACR at 1.15 is made of the two means that it gives, 0.873 where the point is won and 0.938 "
-        "where it is lost. Its agent is an A3C that sees one frame of 80x80 pixels, ours PPO with four of 84x84: at "
-        "which eps points begin to be lost cannot be compared. That GWC is AWC wherever a search finishes can: so it "
-        "is here on Pong, but not on CartPole below, which the paper does not have.",
+    return [
+        "GWC (Algorithm 2) follows the worst of the possible actions at every step, AWC (Algorithm 1) every sequence "
+        "of them; a bound where its search finishes. On Pong a search stops after "
+        f"{SEQUENCES} sequences or {SECONDS:.0f} seconds.",
+        f"Pong, one point an episode, {data['pong']['agent']}, bounds by `{pong[0]['method']}`, eps in grey levels, "
+        f"{len(pong[0]['clean_acr'])} episodes. The paper's rows are what section 4.3 says of its Figure 2, eps read "
+        "as grey levels; its agent sees one frame of 80x80 pixels, so at which eps points begin to be lost cannot be "
+        "compared. That GWC is AWC wherever a search finishes can.",
+        table(header, lines),
         "![shares of points won over eps](worst_case.png)",
-        f"## CartPole, {CARTPOLE_STEPS} steps an episode\n\nReturns are steps; eps in raw units, "
-        "bounds by `crown`.\n\n"
-        + table(
+        f"CartPole, {CARTPOLE_STEPS} steps an episode, eps in raw units, bounds by `crown`:",
+        table(
             ["agent", "eps", "GWC", "AWC", "unfinished", "GWC above AWC, of finished", "largest difference", "ACR"],
             short,
         ),
     ]
-    return parts
 
 
 def measure(results: Results) -> None:
@@ -269,6 +261,7 @@ PAGE = Page(
     measure,
     body,
     lambda data, folder: draw(data["pong"]["rows"], folder / "worst_case.png"),
+    page="radial",
     options={
         "--agent": {"default": "zoo:pong-radial-ppo", "help": "a hardened agent of Pong"},
         "--eps": {"type": float, "nargs": "+", "default": [0.5, 1.0, 1.25, 1.5], "help": "in grey levels"},

@@ -3,9 +3,8 @@
     python benchmarks/reproduce/worst_critic.py --work FOLDER
 
 While WocaR-PPO trains, a second critic learns what the agent returns at least under attacks. An attacker who has it
-need not learn one: here Robust Sarsa perturbs by that critic, and beside it by one that `train_critic` made against the
-same agent, as it does by default. The agent is of Hopper (1M steps, seed 0, the settings of [defences](defences.md));
-its best checkpoint is its last, so the critic is the one that it was trained with to the end.
+need not learn one: here Robust Sarsa perturbs by that critic, and by one of `train_critic`. The agent is of Hopper
+(1M steps, seed 0, twenty episodes), its best checkpoint its last.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 from defences import HOPPERS, TASKS
-from figures import kept, of_row, table
+from figures import brief, kept, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor
@@ -112,7 +111,7 @@ def measure(results: Results) -> None:
 def body(data: Data) -> list[str]:
     """The page after its head."""
     rows = data["hopper"]["rows"]
-    lines = [[NAMES[name], of_row(row)] for name, row in rows.items()]
+    lines = [[NAMES[name], brief(row)] for name, row in rows.items()]
     return [
         *prose(__doc__),
         f"{ENV} at eps {TASK.eps:g} of the agent's own scale:",
@@ -126,6 +125,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="defences",
     options={**WORK, **episode_options(20), **AGAIN},
     needs=["--work"],
 )

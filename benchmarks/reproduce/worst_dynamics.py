@@ -2,10 +2,9 @@
 
     python benchmarks/reproduce/worst_dynamics.py --work FOLDER
 
-Every parameter may be off by a share of its own value, and holds for whole episodes. CMA-ES plays 200 sets of
-parameters, the first 50 of them corners of the box; the random search 1000 of the same box, and a grid up to 200, where
-that is two points for each number. All play the same episodes. What CMA-ES found is then played on twenty other
-episodes, which is the figure to report: the others were chosen on the episodes that they were scored by.
+Every parameter may be off by a share of its own value, for whole episodes. CMA-ES plays 200 sets of parameters, the
+first 50 of them corners of the box; the random search 1000, and a grid up to 200, on the same episodes. What CMA-ES
+found is then played on twenty other episodes, which is the figure to report.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from figures import kept, of_row, table
+from figures import brief, kept, table
 from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
@@ -80,7 +79,7 @@ def body(data: Data) -> list[str]:
         other = data.get("replayed", {}).get(ref)
         if other is not None:
             said = ", ".join(f"{key} {value:g}" for key, value in found["cma"]["values"].items())
-            worst.append([name, of_row(other["none"]), of_row(other["worst"]), said])
+            worst.append([name, brief(other["none"]), brief(other["worst"]), said])
     return [
         *prose(__doc__),
         table(
@@ -112,6 +111,7 @@ PAGE = Page(
     __doc__,
     measure,
     body,
+    page="surfaces",
     options={**WORK, **episode_options(20), **AGAIN},
     needs=["--work"],
 )
