@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import CardError, SpaceError
-from adv_wrappers.networks.card_format import Weights, digest, read_card, write_card
+from adv_wrappers.networks.card_format import Weights, digest, read_card, section, write_card
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.networks.serialization import WrittenLayer, build, describe
+from adv_wrappers.utils.reading import decoding
 
 State = tuple[Tensor, ...]
 
@@ -146,14 +147,15 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
         CardError: for a folder that holds no director, and for weights that do not fit its card.
     """
     card = read_card(folder, "director")
-    network, about = card.about.get("network"), card.about
-    if not isinstance(network, list) or not isinstance(about.get("actor"), dict):
-        raise CardError(f"{folder}: the card must have a list network and a section actor")
-    if not isinstance(about.get("victim") or {}, dict):
-        raise CardError(f"{folder}: the card's victim must be a section, got {about['victim']!r:.80}")
-    weights = Weights(card.tensors, card.where)
-    net = build(network, weights, "net")
-    weights.finish()
-    director = Director(net, bool(about.get("discrete")), bool(about.get("clip", True)))  # what is older was clipped
+    about = card.about
+    with decoding(folder):
+        section(about, "actor")
+        dict(about.get("victim") or {})  # type: ignore[call-overload]  # raises for anything else
+        weights = Weights(card.tensors)
+        net = build(about["network"], weights, "net")  # type: ignore[arg-type]
+        weights.finish()
+        director = Director(
+            net, bool(about.get("discrete")), bool(about.get("clip", True))
+        )  # what is older was clipped
     director.record = found if isinstance(found := about.get("training"), dict) else {}
     return director, about

@@ -22,11 +22,37 @@ from adv_wrappers.environments.dmc import PREFIX, dmc
 from adv_wrappers.environments.make_function import MakeFunction
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, TrustError, ValueRangeError
 from adv_wrappers.utils.processes import pickled
-from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyEnv
 from adv_wrappers.wrappers.order import check_order
+
+_OWN_MODULES = ("adv_wrappers", "ale_py", "gymnasium")  # which are imported anyway
+_NAME_ENVIRONMENTS = ("env", "env_id", "make", "entry_point")  # keyword arguments of ids that are made of others
+
+
+def named_code(id: str, kwargs: object) -> str | None:
+    """The module or function that making an environment would import, by its id and keyword arguments; None for none.
+
+    Gymnasium imports what stands before the colon of an id, and ``adv/noise-v0`` has another id in ``env``.
+
+    Args:
+        id: of the environment; "" for the keyword arguments alone.
+        kwargs: dictionaries, lists and values.
+
+    >>> named_code("somemodule:CartPole-v1", {}), named_code("adv/noise-v0", {"env": "os:system"})
+    ('somemodule:CartPole-v1', 'os:system')
+    >>> named_code("CartPole-v1", {"max_episode_steps": 50})
+    """
+    if ":" in id and id.partition(":")[0].partition(".")[0] not in _OWN_MODULES:
+        return id
+    parts = kwargs.items() if isinstance(kwargs, Mapping) else enumerate(kwargs if isinstance(kwargs, list) else ())
+    for name, part in parts:
+        own = part if isinstance(part, str) and name in _NAME_ENVIRONMENTS else ""
+        if (found := named_code(own, part)) is not None:
+            return found
+    return None
+
 
 MakeEnv = Callable[..., AnyEnv]
 EnvFactory = Callable[[], AnyEnv]

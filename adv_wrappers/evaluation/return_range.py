@@ -28,12 +28,11 @@ from gymnasium.wrappers import (
 
 from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.raw_screen import RawFrames
-from adv_wrappers.environments.environment import Environment
+from adv_wrappers.environments.environment import Environment, named_code
 from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
 from adv_wrappers.evaluation.search_tree import step_limit
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.utils.checks import number
-from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.wrappers.env_layer import EnvLayer
 from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
 

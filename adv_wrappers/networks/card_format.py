@@ -2,7 +2,7 @@
 
 Every card says of which kind it is: a ``victim``, the ``director`` of an adversary, a ``critic``, a model of the
 ``dynamics``, or a ``denoiser`` of observations. Its files may come from a stranger: limits are checked before what they
-limit is allocated (see :mod:`adv_wrappers.utils.untrusted_files`), and :class:`Weights` gives every tensor by its name,
+limit is allocated (see :mod:`adv_wrappers.utils.reading`), and :class:`Weights` gives every tensor by its name,
 after checking its shape.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.untrusted_files import parse_json, parse_tensors, read_bytes
+from adv_wrappers.utils.reading import decoding, parse_json, parse_tensors, read_bytes
 
 FORMAT = 2
 CardKind = Literal["victim", "director", "critic", "dynamics", "denoiser"]
@@ -35,18 +35,12 @@ class Card:
     Attributes:
         about: the parsed ``card.json``.
         tensors: of ``weights.safetensors``, by name.
-        where: the folder, for error messages.
         sha256: the hash of ``card.json`` (hexadecimal).
     """
 
     about: Section
     tensors: dict[str, Tensor]
-    where: str
     sha256: str
-
-    def section(self, name: str) -> Section:
-        """The object ``name``; :class:`CardError` where the card has none."""
-        return section(self.about, name, self.where)
 
 
 def read_card(folder: str | Path, kind: CardKind, max_bytes: int | None = None) -> Card:
@@ -61,14 +55,14 @@ def read_card(folder: str | Path, kind: CardKind, max_bytes: int | None = None) 
         CardError: for a file that is missing, truncated, too large or malformed, for a card of another kind or of a
             later format, and for weights that are not those whose hash the card has, if it has one.
     """
-    where = str(folder)
     text, stored = (read_bytes(Path(folder, name), max_bytes) for name in ("card.json", "weights.safetensors"))
     about = parse_json(text, Path(folder, "card.json"), max_bytes)
-    check_kind(about, kind, where)
-    if "weights_sha256" in about and about["weights_sha256"] != hashlib.sha256(stored).hexdigest():
-        raise CardError(f"{where}: the weights are not those that card.json describes")
     tensors = parse_tensors(stored, Path(folder, "weights.safetensors"))
-    return Card(about, tensors, where, hashlib.sha256(text).hexdigest())
+    with decoding(folder):
+        check_kind(about, kind)
+        if "weights_sha256" in about and about["weights_sha256"] != hashlib.sha256(stored).hexdigest():
+            raise CardError("the weights are not those that card.json describes")
+    return Card(about, tensors, hashlib.sha256(text).hexdigest())
 
 
 def write_card(
@@ -82,20 +76,22 @@ def write_card(
         about: what the card says beside its format and kind.
         tensors: the weights by name.
         hashed: put the hash of the weights into the card, so that files of two different moments are refused.
-
-    Raises:
-        CardError: for what JSON cannot hold.
     """
     stored = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
     card = {"format": FORMAT, "kind": kind, **{k: value for k, value in about.items() if k not in ("format", "kind")}}
     if hashed:
         card["weights_sha256"] = hashlib.sha256(stored).hexdigest()
-    try:
-        text = json.dumps(card, indent=1) + "\n"
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CardError(f"a card holds JSON values only: {error}") from error
+    text = json.dumps(card, indent=1) + "\n"
     write(Path(folder, "weights.safetensors"), stored)
     write(Path(folder, "card.json"), text.encode())
+
+
+def as_json(about: Mapping[str, object]) -> Section:
+    """What a card says as its file returns it; :class:`CardError` for what JSON cannot hold, NaN and infinity too."""
+    try:
+        return dict(json.loads(json.dumps(about, allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise CardError(f"a card holds JSON values only: {error}") from error
 
 
 def card_kind(about: Mapping[str, object]) -> CardKind | None:
@@ -114,20 +110,20 @@ def card_kind(about: Mapping[str, object]) -> CardKind | None:
     return "critic" if network.get("kind") == "critic-mlp" else "victim"
 
 
-def check_kind(about: Mapping[str, object], kind: CardKind, where: str) -> None:
+def check_kind(about: Mapping[str, object], kind: CardKind) -> None:
     """Raise :class:`CardError` for the card of another kind, or of a format that is not known here."""
     found, stated = card_kind(about), about.get("format", 1)
     if found not in (kind, None):
-        raise CardError(f"{where}: expected the card of a {kind}, got that of a {found}")
-    if stated not in (1, FORMAT) or isinstance(stated, bool):
-        raise CardError(f"{where}: cards have format 1 or {FORMAT}, got {stated!r:.80}")
+        raise CardError(f"expected the card of a {kind}, got that of a {found}")
+    if stated not in (1, FORMAT):
+        raise CardError(f"cards have format 1 or {FORMAT}, got {stated!r:.80}")
 
 
-def section(about: Mapping[str, object], name: str, where: str, default: Section | None = None) -> Section:
+def section(about: Mapping[str, object], name: str, default: Section | None = None) -> Section:
     """The object ``name`` in a card; :class:`CardError` for anything else in its place."""
     found = about.get(name, default)
     if not isinstance(found, dict):
-        raise CardError(f"{where}: card.json needs an object {name!r}, got {found!r:.80}")
+        raise CardError(f"card.json needs an object {name!r}, got {found!r:.80}")
     return found
 
 
@@ -135,33 +131,30 @@ class Weights:
     """Weights taken by name; a missing one, a wrong shape and one left over are each a :class:`CardError`.
 
     Args:
-        tensors: by name, floating point, finite, and none of them empty.
-        where: the file, for error messages.
+        tensors: by name, floating point, finite, and none of them empty: the shape of an empty one may say anything.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
-            if not tensor.is_floating_point():
-                raise CardError(f"{where}: {name} must hold floats, got {tensor.dtype}")
-            if not tensor.numel():  # its shape may say anything
-                raise CardError(f"{where}: {name} holds no values, its shape is {tuple(tensor.shape)}")
-            if not torch.isfinite(tensor).all():
-                raise CardError(f"{where}: {name} holds values that are not finite")
-        self.tensors, self.where, self.taken = tensors, where, set[str]()
+            if not tensor.is_floating_point() or not tensor.numel() or not torch.isfinite(tensor).all():
+                raise CardError(
+                    f"{name} must hold finite floats, got {tensor.dtype} {tuple(tensor.shape)}: {tensor!s:.80}"
+                )
+        self.tensors, self.taken = tensors, set[str]()
 
     def has(self, prefix: str) -> bool:
         """Whether any weight is named ``prefix.*``."""
         return any(name.startswith(prefix + ".") for name in self.tensors)
 
     def take(self, name: str, *shape: int | None) -> nn.Parameter:
-        """One weight, frozen; None in ``shape`` allows any size."""
+        """One weight, frozen; None in ``shape`` allows any size, and no ``shape`` any at all."""
         found = self.tensors.get(name)
         wanted = tuple("any" if size is None else size for size in shape)
         if found is None:
-            names = f"{', '.join(sorted(self.tensors)):.300}"
-            raise CardError(f"{self.where}: expected {name} of shape {wanted}, got only {names}")
-        if found.dim() != len(shape) or any(w is not None and w != f for w, f in zip(shape, found.shape, strict=True)):
-            raise CardError(f"{self.where}: expected {name} of shape {wanted}, got {tuple(found.shape)}")
+            raise CardError(f"expected {name} of shape {wanted}, got only {', '.join(sorted(self.tensors)):.300}")
+        fits = len(shape) == found.dim() and all(w in (None, size) for w, size in zip(shape, found.shape, strict=True))
+        if shape and not fits:
+            raise CardError(f"expected {name} of shape {wanted}, got {tuple(found.shape)}")
         self.taken.add(name)
         return nn.Parameter(found, requires_grad=False)
 
@@ -180,35 +173,33 @@ class Weights:
         self,
         prefix: str,
         inputs: int | None,
-        stride: int | tuple[int, int],
-        padding: tuple[int, int] = (0, 0),
-        dilation: tuple[int, int] = (1, 1),
+        outputs: int | None = None,
+        *,
+        stride: int | Sequence[int],
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool = True,
     ) -> nn.Conv2d:
         """The convolution ``prefix``, by default without padding."""
-        weight = self.take(f"{prefix}.weight", None, None if inputs is None else inputs // groups, None, None)
+        weight = self.take(f"{prefix}.weight", outputs, None if inputs is None else inputs // groups, None, None)
         outputs, channels, rows, columns = weight.shape
-        if outputs % groups:
-            raise CardError(f"{self.where}: {prefix} has {outputs} outputs, which {groups} groups do not divide")
-        layer = nn.Conv2d(
-            channels * groups, outputs, (rows, columns), stride, padding, dilation, groups, bias, device="meta"
-        )
+        settings: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        layer = nn.Conv2d(channels * groups, outputs, (rows, columns), bias=bias, device="meta", **settings)
         layer.weight = weight
         if bias:
             layer.bias = self.take(f"{prefix}.bias", outputs)
         return layer
 
-    def lstm(self, prefix: str) -> nn.LSTM:
+    def lstm(self, prefix: str, inputs: int | None = None, _: int | None = None) -> nn.LSTM:
         """The layers ``prefix.weight_ih_l0``, ``prefix.weight_hh_l0``, two biases, and so on, of one ``nn.LSTM``."""
         count = max(sum(name.startswith(f"{prefix}.weight_ih_l") for name in self.tensors), 1)
         size = self.take(f"{prefix}.weight_hh_l0", None, None).shape[1]
-        first = self.take(f"{prefix}.weight_ih_l0", None, None).shape[1]
-        layer, inputs = nn.LSTM(first, size, count, device="meta"), first
+        first = self.take(f"{prefix}.weight_ih_l0", None, inputs).shape[1]
+        layer = nn.LSTM(first, size, count, device="meta")
         for i in range(count):
-            for name, weight in self._lstm_weights(prefix, i, inputs, size).items():
+            for name, weight in self._lstm_weights(prefix, i, size if i else first, size).items():
                 setattr(layer, f"{name}_l{i}", weight)
-            inputs = size
         return layer
 
     def lstm_cell(self, prefix: str, inputs: int, size: int) -> nn.LSTMCell:
@@ -231,7 +222,7 @@ class Weights:
         """Raise if a weight was not taken: the network is then not what the card says."""
         left = sorted(set(self.tensors) - self.taken)
         if left:
-            raise CardError(f"{self.where}: weights that this kind of network does not have: {', '.join(left):.300}")
+            raise CardError(f"weights that this kind of network does not have: {', '.join(left):.300}")
 
 
 def digest(modules: Iterable[nn.Module]) -> str:

@@ -21,7 +21,7 @@ from filelock import Timeout
 
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.environments.environment import Environment, json_value
+from adv_wrappers.environments.environment import Environment, json_value, named_code
 from adv_wrappers.environments.make_function import MakeFunction
 from adv_wrappers.errors import (
     AdvWrappersError,
@@ -44,7 +44,6 @@ from adv_wrappers.studies.suite.suites import SUITES, TIMED, entries_that_apply,
 from adv_wrappers.threats.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
 from adv_wrappers.utils.text import split_arguments, split_stack
-from adv_wrappers.utils.untrusted_files import named_code
 from adv_wrappers.victims import Victim, environment_of, load_victim
 from adv_wrappers.victims.references import load_referenced
 

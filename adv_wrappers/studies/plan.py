@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from adv_wrappers.environments.environment import named_code
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import MOST_DRAWS, MOST_ENVS, MOST_EPISODES, Episodes
 from adv_wrappers.threats.presets import as_threat, parse_threat
@@ -22,8 +23,8 @@ from adv_wrappers.training.folder import MOST_SEED, MOST_TRAINING_STEPS
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.reading import decoding, read_bytes, read_json
 from adv_wrappers.utils.text import split_arguments, split_stack
-from adv_wrappers.utils.untrusted_files import named_code
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 _COUNTS = (
@@ -175,23 +176,12 @@ def _json_form(name: str, value: object) -> Any:
     """A value as a JSON file gives it back, with lists in place of tuples.
 
     Raises:
-        ValueRangeError: for what a JSON file cannot hold, NaN, infinity and names that are no texts included.
+        ValueRangeError: for what a JSON file cannot hold, NaN and infinity included.
     """
     try:
-        found: Any = json.loads(json.dumps(value, allow_nan=False))
-        same = found == _listed(value)
-    except (TypeError, ValueError, RecursionError) as error:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
         raise ValueRangeError(f"{name} are values that JSON can hold: {error}, in {value!r:.80}") from error
-    if not same:
-        raise ValueRangeError(f"{name} are values that JSON can hold: names must be texts, in {value!r:.80}")
-    return found
-
-
-def _listed(value: object) -> object:
-    """A value with lists in place of tuples."""
-    if isinstance(value, Mapping):
-        return {key: _listed(part) for key, part in value.items()}
-    return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _needs_budget(part: str | Mapping[str, Any]) -> bool:
@@ -290,12 +280,11 @@ class Plan:
         Raises:
             ValueRangeError: for a file that cannot be read, or holds no plan.
         """
-        path = Path(path)
-        try:
-            text = path.read_text(encoding="utf-8")
-            data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        except (OSError, ValueError, RecursionError) as error:
-            raise ValueRangeError(f"cannot read a plan from {path}: {error}") from error
+        if Path(path).suffix != ".toml":
+            return Plan.from_dict(read_json(path, error=ValueRangeError))
+        text = read_bytes(path, error=ValueRangeError)
+        with decoding(path, ValueRangeError):
+            data = tomllib.loads(text.decode())
         return Plan.from_dict(data)
 
     def save(self, path: str | Path) -> None:

@@ -11,8 +11,6 @@ import json
 import math
 import os
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +24,13 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
-from adv_wrappers.errors import ANOTHER_OUT, CardError, Message
+from adv_wrappers.errors import CardError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.sb3_conversion import save_agent
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.reading import decoding, members, read_bytes, read_json
 from adv_wrappers.victims import Victim, load_card
 from adv_wrappers.victims.sb3_zip import stored_tensors
 
@@ -66,58 +65,34 @@ def restore_model(model: BaseAlgorithm, weights: Path, statistics: Path) -> None
     Raises:
         CardError: for files that are missing, damaged, or of a model of other shapes.
     """
-    moments = _read_statistics(statistics)
+    moments = read_json(statistics)
     normal = model.get_vec_normalize_env()
     assert normal is not None
-    _load_moments(normal.ret_rms, moments.get("reward"), f"{statistics}: reward")
-    if normal.norm_obs:
-        _load_moments(normal.obs_rms, moments.get("observation"), f"{statistics}: observation")
-    try:
-        with zipfile.ZipFile(weights) as archive:
-            about = json.loads(archive.read("data"))
-            stored = {name: archive.read(f"{name}.pth") for name in model._get_torch_save_params()[0]}
-        counts = {name: about[name] for name in _COUNTS}
-    except (OSError, KeyError, ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise CardError(f"cannot read {weights} as a model of Stable-Baselines3: {error}") from error
-    for name, count in counts.items():
-        check_integer(f"{weights}: {name}", count, 0, error=CardError)
-    try:
-        found = {name: stored_tensors(data, f"{weights}: {name}.pth") for name, data in stored.items()}
+    with decoding(statistics):
+        _load_moments(normal.ret_rms, moments["reward"])
+        if normal.norm_obs:
+            _load_moments(normal.obs_rms, moments["observation"])
+    parts = ["data", *(f"{name}.pth" for name in model._get_torch_save_params()[0])]
+    stored = members(read_bytes(weights), weights, parts)
+    with decoding(weights):
+        about = json.loads(stored.pop("data"))
+        counts = {name: integer(name, about[name], 0) for name in _COUNTS}
+        found = {name.removesuffix(".pth"): stored_tensors(data, name) for name, data in stored.items()}
         model.set_parameters(found, exact_match=True, device=model.device)
-    except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
-        if isinstance(error, CardError):
-            raise
-        raise CardError(f"{weights} holds a model of other shapes: {error}") from error
     for name, count in counts.items():
         setattr(model, name, count)
     if isinstance(model, OffPolicyAlgorithm):  # it plays so many steps before it learns on
         model.learning_starts += model.num_timesteps
 
 
-def _read_statistics(path: Path) -> dict[str, Any]:
-    try:
-        moments = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CardError(Message(f"cannot go on without {path}: ", ANOTHER_OUT)) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise CardError(f"cannot read {path}: {error}") from error
-    if not isinstance(moments, dict):
-        raise CardError(f"{path}: expected a JSON object, got {type(moments).__name__}")
-    return moments
-
-
-def _load_moments(rms: RunningMeanStd | dict[str, RunningMeanStd], moments: Any, where: str) -> None:
+def _load_moments(rms: RunningMeanStd | dict[str, RunningMeanStd], moments: Any) -> None:
     """Load a mean, a variance and a count into running moments of the same shape."""
     assert isinstance(rms, RunningMeanStd)  # a dictionary of them is for Dict spaces, which no training here takes
-    try:
-        mean, var = (np.asarray(moments[name], np.float64) for name in ("mean", "var"))
-        count = float(moments["count"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise CardError(f"{where} must hold mean, var and count, numbers: {error}") from error
-    shape = np.shape(rms.mean)
+    mean, var = (np.asarray(moments[name], np.float64) for name in ("mean", "var"))
+    count, shape = float(moments["count"]), np.shape(rms.mean)
     sound = np.isfinite(mean).all() and np.isfinite(var).all() and math.isfinite(count) and count > 0
     if mean.shape != shape or var.shape != shape or not sound:
-        raise CardError(f"{where} must be finite, of shape {shape}, got {moments!r:.80}")
+        raise CardError(f"expected a finite mean, var and count, of shape {shape}, got {moments!r:.80}")
     rms.mean, rms.var = (mean, var) if shape else (float(mean), float(var))  # type: ignore[assignment]
     rms.count = count
 

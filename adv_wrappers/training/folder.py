@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -29,6 +29,7 @@ from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card_format import card_kind, digest
 from adv_wrappers.utils.checks import check_integer, integer
 from adv_wrappers.utils.files import make_folder, rename_file, write
+from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.victims.saved_networks import MOST_NETWORKS
 from adv_wrappers.victims.victim import Victim
 
@@ -214,20 +215,19 @@ class _State:
     @classmethod
     def read(cls, path: Path) -> _State:
         """The state in a file; raises :class:`CardError` for one that is missing, damaged or of something else."""
-        try:
-            found = cls(**json.loads(path.read_text(encoding="utf-8")))
-            if found.format != _FORMAT:
-                raise CardError(f"{path} must have format {_FORMAT}, got {found.format!r:.80}")
+        data = read_json(path)
+        with decoding(f"{path} as the state of a training"):
+            found = cls(**data)
+            if found.format != _FORMAT or found.kind not in _WORDS:
+                raise CardError(
+                    f"expected a training in format {_FORMAT}, got {found.kind!r:.80}, {found.format!r:.80}"
+                )
             found.about, found.record, found.result = dict(found.about), [*map(dict, found.record)], dict(found.result)
-            if found.kind not in _WORDS:
-                raise ValueError(f"its kind is {found.kind!r:.80}")
             if found.checkpoint is not None:
                 found.checkpoint = f"{_CHECKPOINT}{int(found.record[-1]['steps'])}"
             if found.best != -1:
                 int(found.record[found.best]["steps"])
-        except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-            raise CardError(f"cannot read {path} as the state of a training: {error}") from error
-        return found
+            return found
 
     def write(self, path: Path) -> None:
         write(path, (json.dumps(vars(self), indent=1, allow_nan=False) + "\n").encode())
@@ -406,8 +406,8 @@ def _check_nothing_else(folder: Path) -> None:
     if path is None:
         return
     kind = None
-    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
-        kind = card_kind(json.loads(path.read_text(encoding="utf-8")))
+    with contextlib.suppress(CardError):
+        kind = card_kind(read_json(path))
     what = "" if kind is None else f" (the card of a {kind})"
     raise ValueRangeError(
         Message(f"{path}{what} belongs to something else, which a training would write over: ", ANOTHER_OUT)
@@ -426,13 +426,8 @@ def check_chosen_folder(folder: Path, record: str, what: str) -> None:
         CardError: for a card that cannot be read.
         ValueRangeError: for a folder with a single training, or with something else.
     """
-    path, card = folder / "card.json", None
-    if path.exists():
-        try:
-            card = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise CardError(f"cannot read {path}: {error}") from error
-    other = path.exists() and not (isinstance(card, dict) and record in card)
+    path = folder / "card.json"
+    other = path.exists() and record not in read_json(path)
     if other or (folder / STATE).exists():
         raise ValueRangeError(Message(f"{folder} holds something else than {what}: ", ANOTHER_OUT))
 
@@ -451,13 +446,10 @@ def read_tensors(folder: Path) -> dict[str, Any]:
         CardError: for a file that is missing or cannot be read.
     """
     path = folder / TENSORS
-    try:
-        with safe_open(path, "pt") as file:
-            # copies: what is read is memory of the file itself
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dictionary
-            return dict(_unpacked(json.loads(file.metadata()["state"]), tensors))
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, RecursionError) as error:
-        raise CardError(f"cannot read {path}: {error}") from error
+    with decoding(path), safe_open(path, "pt") as file:
+        # copies: what is read is memory of the file itself
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dictionary
+        return dict(_unpacked(json.loads(file.metadata()["state"]), tensors))
 
 
 def _packed(tree: Any, tensors: dict[str, Tensor]) -> Any:

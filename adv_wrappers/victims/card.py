@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,14 +13,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.errors import AdvWrappersError, CardError, VictimError
-from adv_wrappers.networks.card_format import Section, Weights, read_card, section, write_card
+from adv_wrappers.errors import CardError, VictimError
+from adv_wrappers.networks.card_format import Section, Weights, as_json, read_card, section, write_card
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, MinimumCritic, Normalize, dtype_to_normalize
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
-from adv_wrappers.networks.serialization import WrittenLayer, clip_of, describe, kinds
+from adv_wrappers.networks.serialization import WrittenLayer, describe, kinds
 from adv_wrappers.networks.tracing import layers_in_order
-from adv_wrappers.utils.checks import is_integer
-from adv_wrappers.utils.untrusted_files import most_numbers
+from adv_wrappers.utils.reading import decoding, most_numbers
 from adv_wrappers.victims.card_networks import STRIDES, VictimNetworks, mlp_of, networks_of
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import OutputKind, Select, Victim
@@ -37,6 +35,7 @@ from adv_wrappers.victims.victim import OutputKind, Select, Victim
 
 
 # action boxes of Gymnasium's environments that are not [-1, 1]
+_SHAPE = (4, 84, 84)  # of images, where a card says nothing
 _REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}
 
 
@@ -61,26 +60,18 @@ def load_card(
 
     Raises:
         CardError: for a file that is missing, truncated, too large or malformed, an unknown kind of network, a missing,
-            extra or misshapen weight, values that are not finite, a scale below 0, and a network that does not answer
-            with finite numbers to an observation of zeros.
+            extra or misshapen weight, values that are not finite, and a network that does not answer with finite
+            numbers to an observation of zeros.
     """
     card = read_card(folder, "victim", max_bytes)
-    return victim_of(
-        card.about,
-        card.tensors,
-        card.where,
-        select=select,
-        device=device,
-        dtype=dtype,
-        ref=ref or f"card:{folder}",
-        most=most_numbers(max_bytes),
-    )
+    how: dict[str, Any] = {"select": select, "device": device, "dtype": dtype, "ref": ref or f"card:{folder}"}
+    with decoding(folder):
+        return victim_of(card.about, card.tensors, most=most_numbers(max_bytes), **how)
 
 
 def victim_of(
     card: Section,
     tensors: dict[str, Tensor],
-    where: str,
     *,
     select: Select | None = None,
     device: torch.device | str = "cpu",
@@ -93,74 +84,63 @@ def victim_of(
     Args:
         card: the parsed ``card.json``.
         tensors: the weights by name.
-        where: the folder, for error messages.
         most: limit on the numbers in an observation, and in what a layer answers.
     """
-    environment_of(card, where)
-    network, observation = (section(card, name, where) for name in ("network", "observation"))
+    environment_of(card)
+    network, observation, action = section(card, "network"), section(card, "observation"), section(card, "action", {})
     # float64 until the end: in float32 a tiny std would round before its epsilon is added
-    mean, std = _normaliser(observation, where)
+    mean, std = _normaliser(observation)
     dtype = dtype or (torch.float32 if mean is None or std is None else dtype_to_normalize(mean, std))
-    weights = Weights({name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()}, where)
-    stated_shape = _stated_shape(card, where, most)
-    try:
-        rule: nn.Module = nn.Identity()
-        if mean is not None and std is not None:
-            clip = clip_of(observation.get("clip"), where, "observation.clip")
-            rule = Normalize(mean.to(dtype), std.to(dtype), clip)
-        nets = networks_of(weights, network, rule, stated_shape, most)
-        observed, acted = _spaces(card, nets, where)
-        if mean is not None and mean.dim() and mean.shape != observed.shape:
-            raise CardError(f"{where}: mean has shape {tuple(mean.shape)}, the network takes {observed.shape}")
-        scale = section(card, "attack", where, {}).get("scale")
-        unit = std if scale is None else _scale(scale, where)
-        if unit is not None:
-            unit = unit.expand(observed.shape).clone().to(device)
-        action = section(card, "action", where, {})
-        squash = _squash(action, acted, where)
-        if nets.critics and isinstance(acted, spaces.Box):
-            nets.critic = MinimumCritic(rule, nets.critics, *map(torch.as_tensor, (acted.low, acted.high)))
-        start = nets.initial_state and functools.partial(nets.initial_state, device=torch.device(device), dtype=dtype)
-        victim = from_module(
-            nets.net,
-            observed,
-            acted,
-            nets.kind,
-            value=nets.value,
-            critic=nets.critic,
-            robust_sarsa=nets.robust_sarsa,
-            initial_state=start,
-            select=select or cast(Select, action.get("select", "mode")),
-            clip=bool(action.get("clip", False)),
-            scale=unit,
-            device=device,
-            dtype=dtype,
-            ref=ref,
-        )
-        victim.squash = squash
-        _check_answers(victim, where)
-    except CardError:
-        raise
-    except (AdvWrappersError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise CardError(f"{where}: {error!s:.500}") from error
+    weights = Weights({name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()})
+    rule: nn.Module = nn.Identity()
+    if mean is not None and std is not None:
+        clip = observation.get("clip")
+        rule = Normalize(mean.to(dtype), std.to(dtype), None if clip is None else float(_numbers(clip)))
+    shape = tuple(cast(list[int], _entry(card, "observation").get("shape", _SHAPE)))
+    nets = networks_of(weights, network, rule, shape, most)
+    if not 0 < math.prod(nets.shape) <= most:
+        raise CardError(f"observations {nets.shape} have more than {most} numbers (max_bytes= raises that), or none")
+    observed, acted = _spaces(card, nets)
+    scale = section(card, "attack", {}).get("scale")
+    unit = std if scale is None else _numbers(scale)
+    if unit is not None:
+        unit = unit.expand(observed.shape).clone().to(device)
+    if nets.critics and isinstance(acted, spaces.Box):
+        nets.critic = MinimumCritic(rule, nets.critics, *map(torch.as_tensor, (acted.low, acted.high)))
+    start = nets.initial_state and functools.partial(nets.initial_state, device=torch.device(device), dtype=dtype)
+    victim = from_module(
+        nets.net,
+        observed,
+        acted,
+        nets.kind,
+        value=nets.value,
+        critic=nets.critic,
+        robust_sarsa=nets.robust_sarsa,
+        initial_state=start,
+        select=select or cast(Select, action.get("select", "mode")),
+        clip=bool(action.get("clip", False)),
+        scale=unit,
+        device=device,
+        dtype=dtype,
+        ref=ref,
+    )
+    victim.squash = _squash(action, acted)
+    _check_answers(victim)
     victim.card = card
     return victim
 
 
-def _squash(action: Section, acted: spaces.Space[object], where: str) -> str | None:
+def _squash(action: Section, acted: spaces.Space[object]) -> str | None:
     """What brings actions into their box; None where nothing but a clip does."""
     squash = action.get("squash")
-    if squash is None:
-        return None
-    if squash not in ("scale", "tanh"):
-        raise CardError(f"{where}: action.squash must be 'scale' or 'tanh', got {squash!r:.80}")
-    if not isinstance(acted, spaces.Box) or not acted.is_bounded() or action.get("clip"):
-        raise CardError(f"{where}: action.squash is for actions in a Box that is bounded, and that are not clipped")
-    return str(squash)
+    fits = isinstance(acted, spaces.Box) and acted.is_bounded() and not action.get("clip")
+    if squash is None or (squash in ("scale", "tanh") and fits):
+        return squash
+    raise CardError(f"action.squash is 'scale' or 'tanh', of actions in a bounded Box, not clipped, got {squash!r:.80}")
 
 
 @torch.no_grad()
-def _check_answers(victim: ModuleVictim, where: str) -> None:
+def _check_answers(victim: ModuleVictim) -> None:
     """Raise :class:`CardError` unless every network answers with finite numbers to an observation of zeros."""
     shape, state = victim.observation_space.shape or (), victim.initial_state(1)
     zeros = torch.zeros(1, *shape, dtype=victim.dtype, device=victim.device)
@@ -171,83 +151,51 @@ def _check_answers(victim: ModuleVictim, where: str) -> None:
     for name, answer in answers.items():
         if answer is not None and not bool(torch.isfinite(answer).all()):
             raise CardError(
-                f"{where}: the {name} network must answer with finite numbers, to an observation of zeros it answers "
+                f"the {name} network must answer with finite numbers, to an observation of zeros it answers "
                 f"{answer.flatten().tolist()!s:.80}: are its weights or its normaliser damaged?"
             )
 
 
-def environment_of(card: Section, where: str = "card") -> tuple[str, dict[str, Any]]:
+def environment_of(card: Section) -> tuple[str, dict[str, Any]]:
     """Id and keyword arguments of the card's environment, as ``gym.make`` takes them."""
-    environment = section(card, "environment", where)
+    environment = section(card, "environment")
     name, kwargs = environment.get("id"), environment.get("kwargs", {})
     if not isinstance(name, str) or not isinstance(kwargs, dict):
-        raise CardError(
-            f"{where}: environment needs a text id and a dictionary kwargs, got {name!r:.80} and {kwargs!r:.80}"
-        )
+        raise CardError(f"environment needs a text id and a dictionary kwargs, got {name!r:.80} and {kwargs!r:.80}")
     return name, dict(kwargs)
 
 
-def _numbers(value: object, name: str, where: str) -> Tensor:
+def _numbers(value: object) -> Tensor:
     """A number or list of finite numbers as a float64 tensor."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise CardError(f"{where}: {name} must be a number or a list of numbers, got {value!r:.80}") from error
+    array = np.asarray(value, dtype=np.float64)
     if not np.isfinite(array).all() or array.ndim > 1:
-        raise CardError(f"{where}: {name} must be a number or a list of numbers, all finite")
+        raise CardError(f"expected a number or a list of numbers, all finite, got {value!r:.80}")
     return torch.from_numpy(array)
 
 
-def _scale(value: object, where: str) -> Tensor:
-    """The unit of ``scale="victim"``: 0 freezes a feature, and of several one at least may be perturbed."""
-    unit = _numbers(value, "attack.scale", where)
-    if bool((unit < 0).any()) or not bool((unit > 0).any()):
-        raise CardError(f"{where}: attack.scale must be at least 0, and above 0 for some feature, got {value!r:.80}")
-    return unit
-
-
-def _normaliser(observation: Section, where: str) -> tuple[Tensor | None, Tensor | None]:
-    mean, std = observation.get("mean"), observation.get("std")
-    if (mean is None) != (std is None):
-        raise CardError(f"{where}: observation needs both mean and std, or neither")
-    if mean is None:
+def _normaliser(observation: Section) -> tuple[Tensor | None, Tensor | None]:
+    if observation.get("mean") is None and observation.get("std") is None:
         return None, None
-    center, spread = _numbers(mean, "observation.mean", where), _numbers(std, "observation.std", where)
-    epsilon = _numbers(observation.get("epsilon", 0.0), "observation.epsilon", where)
-    long = center.shape == spread.shape and epsilon.numel() in (1, spread.numel())
-    if not long or bool((spread < 0).any()) or bool((spread + epsilon <= 0).any()):
-        raise CardError(
-            f"{where}: observation.std must be as long as mean ({center.numel()}), at least 0, and above 0 with "
-            f"epsilon, one number or as many"
-        )
-    return center, spread + epsilon
+    mean, std = (_numbers(observation.get(name)) for name in ("mean", "std"))
+    std = std + _numbers(observation.get("epsilon", 0.0))
+    if mean.shape != std.shape or not bool((std > 0).all()):
+        raise CardError(f"observation.std must be as long as mean ({mean.numel()}), and above 0 with epsilon")
+    return mean, std
 
 
-def _entry(card: Section, what: str, where: str) -> Section:
-    return section(section(card, "spaces", where, {}), what, where, {})
+def _entry(card: Section, what: str) -> Section:
+    return section(section(card, "spaces", {}), what, {})
 
 
-def _stated_shape(card: Section, where: str, most: int) -> tuple[int, ...]:
-    """Shape of observations where it does not follow from the weights: four 84x84 frames unless the card says it."""
-    shape = _entry(card, "observation", where).get("shape", [4, 84, 84])
-    found = tuple(n for n in shape if is_integer(n) and n > 0) if isinstance(shape, list) else ()
-    if not isinstance(shape, list) or len(found) != len(shape) or math.prod(found) > most:
-        raise CardError(
-            f"{where}: spaces.observation.shape must be a list of positive integers whose product is at most {most} "
-            f"(max_bytes= of load_victim raises that), got {shape!r:.80}"
-        )
-    return found
-
-
-def _spaces(card: Section, nets: VictimNetworks, where: str) -> tuple[spaces.Box, spaces.Space[object]]:
+def _spaces(card: Section, nets: VictimNetworks) -> tuple[spaces.Box, spaces.Space[object]]:
     """Spaces of one row: from the sizes of the network, with bounds from the optional entry ``spaces``."""
-    pixels, entry = len(nets.shape) == 3, _entry(card, "observation", where)
-    box: spaces.Box = spaces.Box(0, 255, nets.shape, np.uint8)
-    observed = box if pixels else _box(entry, np.inf, nets.shape, np.dtype(np.float64))
+    observed: spaces.Box = spaces.Box(0, 255, nets.shape, np.uint8)
+    if len(nets.shape) != 3:
+        observed = _box(_entry(card, "observation"), np.inf, nets.shape, np.dtype(np.float64))
     if nets.kind in ("q", "logits"):
         return observed, spaces.Discrete(nets.actions)
-    reach = _REACH.get(environment_of(card, where)[0].split("/")[-1].split("-v")[0], 1.0)
-    return observed, _box(_entry(card, "action", where), reach, (nets.actions,), np.dtype(np.float32))
+    reach = _REACH.get(environment_of(card)[0].split("/")[-1].split("-v")[0], 1.0)
+    return observed, _box(_entry(card, "action"), reach, (nets.actions,), np.dtype(np.float32))
 
 
 def _box(entry: Section, reach: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
@@ -266,7 +214,6 @@ def _box(entry: Section, reach: float, shape: tuple[int, ...], dtype: np.dtype[A
 
 _KINDS = {"logits": "categorical-mlp", "gaussian": "gaussian-mlp", "q": "q-mlp", "mean": "tanh-mlp"}
 _OWN = ("format", "environment", "network", "observation", "action", "attack", "spaces", "weights_sha256")
-_SHAPE = (4, 84, 84)  # of images, where a card says nothing
 
 
 def save_card(
@@ -314,11 +261,8 @@ def save_card(
     parts, weights = _parts(victim)
     card = {"environment": {"id": name, "kwargs": dict(kwargs)}, **parts, **about}
     weights = {key: _stored(key, tensor.detach().cpu(), stored) for key, tensor in weights.items()}
-    try:
-        read = json.loads(json.dumps(card, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CardError(f"a card holds JSON values only: {error}") from error
-    _compare(victim, victim_of(read, dict(weights), "the card", dtype=victim.dtype))
+    read = as_json(card)
+    _compare(victim, victim_of(read, dict(weights), dtype=victim.dtype))
     write_card(folder, "victim", read, weights)
     return load_card(folder, dtype=victim.dtype)
 
@@ -348,14 +292,11 @@ def _victim(
     scale, dtype = None, None
     if observation is not None:
         unknown = sorted(set(observation) - {"mean", "std", "epsilon", "clip", "rule"})
-        if unknown or "mean" not in observation or "std" not in observation:
-            raise CardError(f"observation needs mean and std, and takes epsilon and clip, got {observation!r:.200}")
-        try:
-            mean, std = (torch.as_tensor(observation[key], dtype=torch.float64) for key in ("mean", "std"))
-            std = std + float(observation.get("epsilon", 0.0))
+        with decoding("observation"):
+            mean, std = _normaliser(dict(observation))
+            if mean is None or std is None or unknown:
+                raise CardError(f"it needs mean and std, and takes epsilon and clip, got {observation!r:.200}")
             scale = std.expand(observed.shape or ()).clone()
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise CardError(f"observation: {error}") from error
         own = next((p.dtype for p in module.parameters()), torch.float32)
         dtype = torch.float64 if own == torch.float64 else dtype_to_normalize(mean, std)
         rule = Normalize(mean.to(dtype), std.to(dtype), observation.get("clip"))

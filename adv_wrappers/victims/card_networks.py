@@ -30,6 +30,7 @@ from adv_wrappers.utils.checks import is_integer
 from adv_wrappers.victims.victim import OutputKind
 
 _MOST_CRITICS = 16
+_NETWORKS = ("policy", "value", "critic", "robust_sarsa")
 STRIDES = (4, 2, 1)  # of the Atari trunk of Mnih et al. 2015, which weights do not tell
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 NetworkSection = Mapping[str, object]  # the section ``network`` of a card
@@ -74,7 +75,7 @@ def networks_of(
     kind = str(network.get("kind"))
     maker = _KINDS.get(kind)
     if maker is None:
-        raise CardError(f"{weights.where}: unknown network kind {kind!r:.80}; known: {', '.join(_KINDS)}")
+        raise CardError(f"unknown network kind {kind!r:.80}; known: {', '.join(_KINDS)}")
     nets = maker(weights, network, normalise, shape, most)
     weights.finish()
     return nets
@@ -123,15 +124,13 @@ def mlp(
     """``Linear, activation, Linear, ...`` whose weights are named ``prefix.0, prefix.2, ...``."""
     activation = network.get("activation")
     if activation not in ACTIVATIONS:
-        raise CardError(f"{weights.where}: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r:.80}")
+        raise CardError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r:.80}")
     count = sum(name.startswith(prefix + ".") and name.endswith(".weight") for name in weights.tensors)
     written = [{"kind": kind} for _ in range(max(count, 1)) for kind in ("linear", activation)][:-1]
     net = build(written, weights, prefix, inputs, outputs)
     hidden = [layer.out_features for layer in net if isinstance(layer, nn.Linear)][:-1]
     if "hidden" in network and network["hidden"] != hidden:
-        raise CardError(
-            f"{weights.where}: the card says hidden={network['hidden']!s:.80}, the weights of {prefix} say {hidden}"
-        )
+        raise CardError(f"the card says hidden={network['hidden']!s:.80}, the weights of {prefix} say {hidden}")
     return net
 
 
@@ -173,7 +172,7 @@ def _q(
     if network["kind"] == "quantile-q-mlp":
         quantiles = network.get("quantiles")
         if not is_integer(quantiles) or quantiles < 1 or outputs % quantiles:
-            raise CardError(f"{weights.where}: quantiles must divide the {outputs} outputs, got {quantiles!r:.80}")
+            raise CardError(f"quantiles must divide the {outputs} outputs, got {quantiles!r:.80}")
         last = q[-1]
         assert isinstance(last, nn.Linear)
         q[-1] = mean_over_quantiles(last, quantiles)
@@ -184,15 +183,11 @@ def _q(
 def _nature_cnn(
     weights: Weights, network: NetworkSection, normalise: nn.Module, shape: tuple[int, ...], most: int
 ) -> VictimNetworks:
-    if len(shape) != 3:
-        raise CardError(f"{weights.where}: expected images of shape (channels, rows, columns), got {shape}")
     channels, rows, columns = shape
     layers: list[nn.Module] = []
     for i, stride in enumerate(STRIDES):
-        conv = weights.conv(f"trunk.{2 * i}", channels, stride)
+        conv = weights.conv(f"trunk.{2 * i}", channels, stride=stride)
         rows, columns = ((size - k) // stride + 1 for size, k in zip((rows, columns), conv.kernel_size, strict=True))
-        if rows < 1 or columns < 1:
-            raise CardError(f"{weights.where}: images of {shape} are too small for the convolutions of the trunk")
         layers, channels = [*layers, conv, nn.ReLU()], conv.out_channels
     hidden = weights.linear("trunk.7", channels * rows * columns)
     trunk = nn.Sequential(*layers, nn.Flatten(), hidden, nn.ReLU())
@@ -227,39 +222,27 @@ def _layers(
     """Every network as a list of layers (see :mod:`adv_wrappers.networks.serialization`)."""
     output = network.get("output")
     if output not in get_args(OutputKind):
-        raise CardError(f"{weights.where}: output must be one of {', '.join(get_args(OutputKind))}, got {output!r:.80}")
-    if len(shape) not in (1, 3):
-        raise CardError(f"{weights.where}: observations have one axis or three, got {shape}")
-    built: dict[str, nn.Sequential] = {}
-    several = network.get("critics", [])
-    if not isinstance(several, list) or len(several) > _MOST_CRITICS or (several and network.get("critic") is not None):
-        raise CardError(f"{weights.where}: critics must be a list of at most {_MOST_CRITICS}, without critic beside it")
+        raise CardError(f"output must be one of {', '.join(get_args(OutputKind))}, got {output!r:.80}")
+    several = cast(list[object], network.get("critics", []))[:_MOST_CRITICS]
     lists = {f"critics.{i}": written for i, written in enumerate(several)}
-    lists |= {name: network.get(name) for name in ("policy", "value", "critic", "robust_sarsa")}
-    for name, written in lists.items():
-        if isinstance(written, list) and written:
-            built[name] = build(written, weights, name)
-        elif written is not None or name == "policy" or name.startswith("critics"):
-            raise CardError(f"{weights.where}: {name} must be a list of layers, got {written!r:.80}")
+    lists |= {name: network[name] for name in _NETWORKS if network.get(name) is not None}
+    built = {name: build(cast(list[object], written), weights, name) for name, written in lists.items()}
 
-    def outputs(name: str, net: nn.Module, inputs: tuple[int, ...], multiple: int = 0) -> int:
-        found = output_shape(flattened(net), inputs, most)
-        if len(found) != 1 or (found[0] % multiple if multiple else found[0] != 1):
-            wanted = "one number" if not multiple else "a mean and a log-std" if multiple == 2 else "[B, K]"
-            raise CardError(f"{weights.where}: {name} must answer with {wanted}, it gives {found} a row")
-        return found[0]
+    def width(net: nn.Module, inputs: tuple[int, ...]) -> int:
+        (found,) = output_shape(flattened(net), inputs, most)
+        return found
 
-    net, pair = nn.Sequential(normalise, built["policy"]), 2 if output == "gaussian" else 1
-    nets = VictimNetworks(net, cast(OutputKind, output), shape, outputs("policy", net, shape, pair) // pair)
+    net = nn.Sequential(normalise, built["policy"])
+    actions, left = divmod(width(net, shape), 2 if output == "gaussian" else 1)
+    nets = VictimNetworks(net, cast(OutputKind, output), shape, actions)
     if "value" in built:
         nets.value = nn.Sequential(normalise, built["value"])
-        outputs("value", nets.value, shape)
+    inputs = {name: (shape[0] + actions,) if name not in ("policy", "value") else shape for name in built}
+    if left or any(width(part, inputs[name]) != 1 for name, part in built.items() if name != "policy"):
+        raise CardError("policy must answer with numbers for each action, and all other networks with one number")
     if any(isinstance(layer, nn.LSTM) for part in built.values() for layer in part):
-        _make_recurrent(nets, normalise, built, weights.where)
+        _make_recurrent(nets, normalise, built)
     for name in [name for name in built if name not in ("policy", "value")]:
-        if len(shape) != 1 or output in ("q", "logits"):
-            raise CardError(f"{weights.where}: {name} takes observations [n] and continuous actions")
-        outputs(name, built[name], (shape[0] + nets.actions,))
         if name in ("critic", "robust_sarsa"):
             setattr(nets, name, ActionValue(normalise, built[name]))
         else:
@@ -267,20 +250,19 @@ def _layers(
     return nets
 
 
-def _make_recurrent(nets: VictimNetworks, normalise: nn.Module, built: Mapping[str, nn.Sequential], where: str) -> None:
+def _make_recurrent(nets: VictimNetworks, normalise: nn.Module, built: Mapping[str, nn.Sequential]) -> None:
     """Give networks with an LSTM in their lists of layers the state of one."""
     split = dict[str, tuple[nn.Sequential, nn.LSTM | None, nn.Sequential]]()
     for name, net in built.items():
         layers = list(net)
         found = [(i, layer) for i, layer in enumerate(layers) if isinstance(layer, nn.LSTM)]
-        most = 1 if name in ("policy", "value") else 0
-        if len(found) > most:
-            raise CardError(f"{where}: {name} may have {most} lstm among its layers, got {len(found)}")
+        if len(found) > (name in ("policy", "value")):
+            raise CardError(f"policy and value may have one lstm among their layers, {name} has {len(found)}")
         at, only = found[0] if found else (-1, None)
         split[name] = nn.Sequential(normalise, *layers[: max(at, 0)]), only, nn.Sequential(*layers[at + 1 :])
     features, lstm, head = split["policy"]
     if lstm is None:
-        raise CardError(f"{where}: value has an lstm among its layers, and policy has none")
+        raise CardError("value has an lstm among its layers, and policy has none")
     before, own, valued = split.get("value", (None, None, None))
     nets.net = RecurrentActor(features, lstm, head, None if before is None or own is None else (before, own))
     if before is not None and valued is not None:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from adv_wrappers.core.spaces import CHOICES
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.utils.untrusted_files import MAX_BYTES, check_max_bytes, read_bytes
+from adv_wrappers.utils.reading import MAX_BYTES, check_max_bytes, read_bytes
 from adv_wrappers.victims.functions import ChosenActions
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select

@@ -12,8 +12,8 @@ import torch
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import Argument, Message, VictimError, Words
+from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
-from adv_wrappers.utils.untrusted_files import check_max_bytes
 from adv_wrappers.victims.card import load_card
 from adv_wrappers.victims.carrl import LowerBound
 from adv_wrappers.victims.purified import Purified
@@ -86,8 +86,7 @@ def load_victim(
             ``VecNormalize.save`` wrote, or ``.npz`` or ``.json`` with ``mean``, ``var`` or ``std``, ``clip`` and
             ``epsilon``. None takes those of the reference, else the file that SB3's callbacks, rl-zoo3 or a tutorial
             left beside the zip; False takes none.
-        max_bytes: how long files may be, and how much they may unpack to; None is 256 MiB, and for what is compressed
-            at most 200 times its size.
+        max_bytes: how long files may be, and how much they may unpack to; None is 256 MiB.
 
     Raises:
         VictimError: for any other reference, and a name that is not in the zoo.

@@ -7,7 +7,6 @@ the hash of the card, which holds that of the weights.
 from __future__ import annotations
 
 import copy
-import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +21,19 @@ from torch import Tensor, nn
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import Argument, CardError, Message, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.networks.card_format import Card, CardKind, Section, Weights, digest, read_card, section, write_card
+from adv_wrappers.networks.card_format import (
+    CardKind,
+    Section,
+    Weights,
+    as_json,
+    digest,
+    read_card,
+    section,
+    write_card,
+)
 from adv_wrappers.networks.layers import ActionValue, Normalize
-from adv_wrappers.networks.serialization import clip_of
-from adv_wrappers.utils.checks import is_integer
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.reading import decoding
 from adv_wrappers.victims.card_networks import mlp
 from adv_wrappers.victims.victim import Victim
 
@@ -64,9 +72,12 @@ class SavedNetwork(Value, Generic[N]):
             raise CardError(
                 f"the {self.called} {where} changed: expected sha256 {expected[:12]}, got {card.sha256[:12]}"
             )
-        if "weights_sha256" not in card.about:  # without it the hash of the card would say nothing of the weights
-            raise CardError(f"{where}: the card of a {self.called} needs weights_sha256")
-        self._fill(folder=where, sha256=card.sha256, card=card.about, net=self._network(card).eval())
+        with decoding(f"a {self.called} from {where}"):
+            card.about["weights_sha256"]  # without it the hash of the card would say nothing of the weights
+            weights = Weights(card.tensors)
+            net = self._network(section(card.about, "network"), weights, card.about).eval()
+            weights.finish()
+        self._fill(folder=where, sha256=card.sha256, card=card.about, net=net)
 
     def _fill(self, **values: object) -> None:
         for name, value in {**values, "_nets": {}}.items():
@@ -74,8 +85,8 @@ class SavedNetwork(Value, Generic[N]):
 
     @staticmethod
     @abstractmethod
-    def _network(card: Card) -> N:
-        """The network that a card describes, frozen."""
+    def _network(network: Section, weights: Weights, card: Section) -> N:
+        """The network that the section ``network`` of a card describes, frozen, around all of the weights."""
 
     def _tensors(self) -> Mapping[str, Tensor]:
         """The weights by their names in the file."""
@@ -90,11 +101,7 @@ class SavedNetwork(Value, Generic[N]):
 
     def save(self, folder: str | Path) -> Self:
         """Write both files, each all at once, and read them back."""
-        try:
-            about = json.loads(json.dumps(self.card, allow_nan=False))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise CardError(f"a card holds JSON values only: {error}") from error
-        write_card(folder, self.card_kind, about, self._tensors(), hashed=True)
+        write_card(folder, self.card_kind, as_json(self.card), self._tensors(), hashed=True)
         return type(self)(str(folder))
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,20 +152,12 @@ class Critic(SavedNetwork[ActionValue]):
     called = "critic"
 
     @staticmethod
-    def _network(card: Card) -> ActionValue:
-        where, network = card.where, card.section("network")
-        try:
-            features, actions = int(network["features"]), int(network["actions"])  # type: ignore[call-overload]
-            clip = clip_of(card.section("observation")["clip"], where, "observation.clip")
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise CardError(f"cannot read a critic from {where}: {type(error).__name__}: {error!s:.200}") from error
-        weights = Weights(card.tensors, where)
+    def _network(network: Section, weights: Weights, card: Section) -> ActionValue:
+        features, actions = (cast(int, network[name]) for name in ("features", "actions"))
+        clip: Any = section(card, "observation")["clip"]
         mean, std = (weights.take(name, features).data for name in ("mean", "std"))
-        if not (std > 0).all():
-            raise CardError(f"{where}: std must be above 0")
-        net = ActionValue(Normalize(mean, std, clip), mlp(weights, "critic", network, features + actions, 1))
-        weights.finish()
-        return net
+        rule = Normalize(mean, std, None if clip is None else float(clip))
+        return ActionValue(rule, mlp(weights, "critic", network, features + actions, 1))
 
     def _tensors(self) -> dict[str, Tensor]:
         layers = {f"critic.{name}": value for name, value in self.net.net.state_dict().items()}
@@ -170,7 +169,7 @@ class Critic(SavedNetwork[ActionValue]):
 
     def check(self, victim: Victim) -> None:
         """Raise :class:`VictimError` unless a victim's observations and actions are as long as this critic's."""
-        network = section(self.card, "network", "the critic")
+        network = section(self.card, "network")
         own = (network["features"],), (network["actions"],)
         shapes = victim.observation_space.shape, victim.action_space.shape
         if own != shapes:
@@ -329,26 +328,13 @@ class Denoiser(SavedNetwork[DenoisingNetwork]):
     called = "denoiser"
 
     @staticmethod
-    def _network(card: Card) -> DenoisingNetwork:
-        where, network = card.where, card.section("network")
+    def _network(network: Section, weights: Weights, card: Section) -> DenoisingNetwork:
         most = {"features": 2**16, "actions": 2**16, "history": MOST_HISTORY, "levels": MOST_LEVELS}
-        sizes = {}
-        for name, largest in most.items():
-            size, least = network.get(name), 1 if name == "features" else 0
-            if not is_integer(size) or not least <= size <= largest:
-                raise CardError(
-                    f"{where}: network.{name} must be an integer from {least} to {largest}, got {size!r:.80}"
-                )
-            sizes[name] = size
-        weights, features = Weights(card.tensors, where), sizes["features"]
+        sizes = {name: integer(name, network.get(name), 0, largest) for name, largest in most.items()}
+        features = sizes["features"]
         mean, std, unit = (weights.take(name, features).data for name in ("mean", "std", "unit"))
         levels = weights.take("levels", sizes["levels"]).data if sizes["levels"] else None
-        if not bool((std > 0).all() and (unit >= 0).all()):
-            raise CardError(f"{where}: standard deviations must be above 0, and units at least 0")
-        if levels is not None and not bool((levels > 0).all() and (levels.diff() > 0).all()):
-            raise CardError(f"{where}: levels must be above 0, each larger than the one before, got {levels.tolist()}")
         net = mlp(weights, "net", network, DenoisingNetwork.inputs(**sizes), features)
-        weights.finish()
         return DenoisingNetwork(net, mean, std, unit, levels, sizes["history"], sizes["actions"])
 
     @property
@@ -483,27 +469,16 @@ class Dynamics(SavedNetwork[TransitionModel]):
     called = "model"
 
     @staticmethod
-    def _network(card: Card) -> TransitionModel:
-        where, network = card.where, card.section("network")
-        for name in ("features", "actions", "ensemble"):
-            if not is_integer(size := network.get(name)) or not 1 <= size <= 2**16:
-                raise CardError(f"{where}: network.{name} must be an integer of at least 1, got {size!r:.80}")
-        features, actions, ensemble = (cast(int, network[name]) for name in ("features", "actions", "ensemble"))
-        if ensemble > MOST_NETWORKS:
-            most = f"{where}: a model has at most {MOST_NETWORKS} networks, got "
-            raise CardError(Message(most, Argument("ensemble", ensemble)))
-        weights = Weights(card.tensors, where)
+    def _network(network: Section, weights: Weights, card: Section) -> TransitionModel:
+        features, actions = (cast(int, network[name]) for name in ("features", "actions"))
+        ensemble = integer("ensemble", network.get("ensemble"), 1, MOST_NETWORKS)
         sizes = {"obs": features, "act": actions, "change": features + 1}
         found = {
             name: tuple(weights.take(f"{name}_{part}", size).data for part in ("mean", "std"))
             for name, size in sizes.items()
         }
-        statistics = cast(dict[str, MeanStd], found)
-        if not all(bool((std > 0).all()) for _, std in statistics.values()):
-            raise CardError(f"{where}: standard deviations must be above 0")
         nets = [mlp(weights, f"nets.{i}", network, features + actions, features + 1) for i in range(ensemble)]
-        weights.finish()
-        return TransitionModel(nets, **statistics)
+        return TransitionModel(nets, **cast(dict[str, MeanStd], found))
 
     @property
     def features(self) -> int:
@@ -591,7 +566,7 @@ class Dynamics(SavedNetwork[TransitionModel]):
         own, theirs = ((self.features,), (self.actions,)), (victim.observation_space.shape, victim.action_space.shape)
         if own != theirs:
             raise VictimError(f"the model takes observations and actions of shapes {own}, this victim has {theirs}")
-        environments = (section(card or {}, "environment", "", {}) for card in (self.card, victim.card))
+        environments = (section(card or {}, "environment", {}) for card in (self.card, victim.card))
         (made, held), (used, holds) = ((about.get("id"), _action_repeat(about)) for about in environments)
         if made == used and held != holds:
             raise VictimError(

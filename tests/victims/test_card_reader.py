@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.utils.untrusted_files import parse_tensors, read_bytes
+from adv_wrappers.utils.reading import parse_tensors, read_bytes
 from adv_wrappers.victims.card import environment_of, load_card
 
 OBS, ACT, HID = 5, 2, 6
@@ -233,41 +233,6 @@ def test_lists_of_layers_with_an_lstm(tmp_path):
         state = victim.advance(sequence[:, t], state)
 
 
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        ({"policy": RECURRENT["policy"][1:]}, "policy.1.weight"),
-        (
-            {"policy": [{"kind": "linear"}, {"kind": "lstm"}, {"kind": "relu"}, {"kind": "linear"}]},
-            "policy.1.weight_hh",
-        ),
-        ({"policy": [{"kind": "relu"}] * 2 + RECURRENT["policy"][2:]}, "Expected 4, got 5"),
-        ({"value": [{"kind": "lstm"}]}, "value must answer with one number"),
-    ],
-)
-def test_wrong_lists_of_layers_with_an_lstm(network, message, tmp_path):
-    with pytest.raises(CardError, match=message):
-        load_card(recurrent(tmp_path, **network)[0])
-
-
-def test_a_list_of_layers_has_one_lstm_and_only_beside_one_of_the_policy(tmp_path):
-    tensors = {f"{i}.{k}": v for i in (0, 1) for k, v in torch.nn.LSTM((OBS, HID)[i], HID).state_dict().items()}
-    two = {f"policy.{k}": v for k, v in tensors.items()} | linear("policy.2", HID, 3)
-    plain = linear("policy.0", OBS, 3)
-    value = {f"value.{k}": v for k, v in tensors.items() if k[0] == "0"} | linear("value.1", HID, 1)
-    last = [{"kind": "lstm"}, {"kind": "linear"}]
-    for number, (weights, network, message) in enumerate((
-        (two, {"policy": [{"kind": "lstm"}, *last]}, r"policy may have 1 lstm .* got 2"),
-        (plain | value, {"policy": [{"kind": "linear"}], "value": last}, "value has an lstm .* and policy has none"),
-    )):  # fmt: skip
-        about = {"kind": "layers", "output": "logits", **network}
-        change = {"network": about, "spaces": {"observation": {"shape": [OBS]}}}
-        folder = tmp_path / str(number)
-        write(folder, "layers", tensors=lambda _, w=weights: w, card=lambda card, c=change: card | c)
-        with pytest.raises(CardError, match=message):
-            load_card(folder)
-
-
 def test_cnn(tmp_path):
     folder, w = write(tmp_path, "categorical-cnn")
     victim = load_card(folder)
@@ -346,75 +311,33 @@ def drop(section):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kind", "change", "message"),
     [
-        (drop("network"), "needs an object 'network'"),
-        (drop("environment"), "needs an object 'environment'"),
-        (drop("observation"), "needs an object 'observation'"),
-        (put("environment", "id", 3), "text id"),
-        (put("network", "kind", "transformer"), "'transformer'; known: gaussian-mlp"),
-        (put("network", "activation", "sin"), "activation must be one of relu, tanh, got 'sin'"),
-        (put("network", "hidden", [6, 7]), r"hidden=\[6, 7\], the weights of policy say \[6, 6\]"),
-        (put("observation", "mean", [0.0]), "as long as mean"),
-        (put("observation", "mean", None), "both mean and std"),
-        (put("observation", "std", [1.0, 1, 1, 1, float("nan")]), "all finite"),
-        (put("observation", "std", [1.0, 1, 1, 1, -1]), "at least 0"),
-        (put("observation", "epsilon", 0.0), "above 0 with epsilon"),
-        (put("observation", "epsilon", [1e-8, 1e-8]), "epsilon, one number or as many"),
-        (put("observation", "std", "wide"), "list of numbers"),
-        (put("observation", "clip", -1), "clip must be"),
-        (put("action", "select", "best"), "select must be"),
-        (put("action", "squash", "sin"), r"action\.squash must be 'scale' or 'tanh', got 'sin'"),
-        (lambda c: c | {"action": {"squash": "tanh", "clip": True}}, "bounded, and that are not clipped"),
-        (
-            lambda c: c | {"action": {"squash": "scale"}, "spaces": {"action": {"high": float("inf")}}},
-            "in a Box that is bounded",
-        ),
-        (lambda c: c | {"attack": {"scale": [1, 2]}}, "expand"),
-        (lambda c: c | {"attack": {"scale": -0.5}}, r"attack\.scale must be at least 0, and above 0 .* got -0\.5"),
-        (lambda c: c | {"attack": {"scale": [1, 1, -1, 1, 1]}}, r"attack\.scale must be at least 0"),
-        (lambda c: c | {"attack": {"scale": [0, 0, 0, 0, 0]}}, r"attack\.scale must be at least 0, and above 0 for"),
-        (lambda c: c | {"observation": RULE | {"std": [1e-60] * 5, "epsilon": 0}}, "the policy network must answer"),
-        (lambda c: c | {"attack": 3}, "needs an object 'attack'"),
-        (lambda c: c | {"spaces": {"action": {"low": [1, 2, 3]}}}, "broadcast"),
-        (lambda c: c | {"observation": RULE | {"mean": [0.0] * 4, "std": [1.0] * 4}}, "shape"),
-        (lambda c: [c], "expected a JSON object"),
+        ("gaussian-mlp", drop("network"), "needs an object 'network'"),
+        ("gaussian-mlp", put("environment", "id", 3), "text id"),
+        ("gaussian-mlp", put("network", "kind", "transformer"), "'transformer'; known: gaussian-mlp"),
+        ("gaussian-mlp", put("network", "hidden", [6, 7]), r"hidden=\[6, 7\], the weights of policy say \[6, 6\]"),
+        ("gaussian-mlp", put("observation", "mean", [0.0]), "as long as mean"),
+        ("gaussian-mlp", put("observation", "std", [1.0, 1, 1, 1, float("nan")]), "all finite"),
+        ("gaussian-mlp", put("observation", "std", "wide"), "ValueError: could not convert string to float: 'wide'"),
+        ("gaussian-mlp", put("observation", "epsilon", 0.0), "above 0 with epsilon"),
+        ("gaussian-mlp", lambda c: c | {"observation": RULE | {"std": [1e-60] * 5, "epsilon": 0}}, "must answer with"),
+        ("gaussian-mlp", put("action", "squash", "sin"), "action.squash is 'scale' or 'tanh', .* got 'sin'"),
+        ("gaussian-mlp", lambda card: [card], "expected a JSON object"),
+        ("layers", put("network", "output", "actions"), "output must be one of q, logits, mean, gaussian"),
+        ("layers", put("network", "policy", LAYERS["policy"][:-1]), "cannot read"),
+        ("layers", put("network", "value", None), "does not have: value.0"),
+        ("layers", put("network", "value", [*LAYERS["value"], {"kind": "two_logits"}]), "with one number"),
+        ("layers", put("network", "value", [{"kind": "lstm"}, {"kind": "linear"}]), "expected value.0.weight_hh"),
+        ("layers", put("spaces", "observation", {"shape": [6]}), "cannot read"),
+        ("layers", put("spaces", "observation", {"shape": "wide"}), "cannot read"),
     ],
-)
-def test_wrong_cards(change, message, tmp_path):
-    with pytest.raises(CardError, match=message):
-        load_card(write(tmp_path, "gaussian-mlp", card=change)[0])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (put("network", "output", "mean"), r"Linear.* does not take what comes before it, \(9,\)"),
-        (put("network", "output", "actions"), "output must be one of q, logits, mean, gaussian"),
-        (put("network", "output", "logits"), r"critic takes observations \[n\] and continuous actions"),
-        (put("network", "policy", []), "policy must be a list of layers"),
-        (put("network", "value", {}), "value must be a list of layers"),
-        (put("network", "value", None), "does not have: value.0"),
-        (put("network", "policy", LAYERS["policy"][:-1]), r"Linear.* does not take what comes before it, \(6,\)"),
-        (put("network", "value", [*LAYERS["value"], {"kind": "two_logits"}]), "value must answer with one number"),
-        (put("network", "value", [*LAYERS["value"], {"kind": "one_hot", "sizes": [9]}]), "value must answer with one"),
-        (
-            put("network", "value", [*LAYERS["value"], {"kind": "one_hot", "sizes": [2**22 + 1]}]),
-            "sizes must be an integer",
-        ),
-        (put("network", "critics", [LAYERS["critic"]]), "critics must be a list of at most 16, without critic"),
-        (put("network", "critics", 3), "critics must be a list"),
-        (lambda c: c | {"network": LAYERS | {"kind": "layers", "critic": None, "critics": [{}]}}, "critics.0 must be"),
-        (put("spaces", "observation", {"shape": [6]}), r"does not take what comes before it, \(6,\)"),
-        (put("spaces", "observation", {}), r"does not take what comes before it, \(4, 84, 84\)"),
-        (put("spaces", "observation", {"shape": [1, OBS]}), "observations have one axis or three"),
-        (put("observation", "std", [1.0]), "as long as mean"),
-        (drop("spaces"), "does not take what comes before it"),
-    ],
-)
-def test_wrong_lists_of_layers(change, message, tmp_path):
-    with pytest.raises(CardError, match=message):
-        load_card(write(tmp_path, "layers", card=change)[0])
+)  # fmt: skip
+def test_wrong_cards(kind, change, message, tmp_path):
+    """One sentence, which names the folder."""
+    with pytest.raises(CardError, match=message) as found:
+        load_card(write(tmp_path, kind, card=change)[0])
+    assert str(found.value).startswith(f"cannot read {tmp_path}")
 
 
 def _huge(tensors, name):
@@ -429,27 +352,17 @@ def _huge(tensors, name):
     ("kind", "change", "message"),
     [
         ("gaussian-mlp", lambda t: {k: v for k, v in t.items() if k != "log_std"}, r"expected log_std of shape \(2,\)"),
-        ("gaussian-mlp", lambda t: t | {"log_std": torch.zeros(3)}, r"expected log_std of shape \(2,\), got \(3,\)"),
         ("gaussian-mlp", lambda t: t | {"extra": torch.zeros(3)}, "does not have: extra"),
         ("gaussian-mlp", lambda t: t | {"policy.2.weight": torch.zeros(6, 9)}, r"policy.2.weight .* got \(6, 9\)"),
-        ("gaussian-mlp", lambda t: t | {"policy.0.bias": torch.full((6,), torch.nan)}, "policy.0.bias .* not finite"),
-        ("gaussian-mlp", lambda t: t | {"policy.0.bias": torch.zeros(6, dtype=torch.int64)}, "must hold floats"),
+        (
+            "gaussian-mlp",
+            lambda t: t | {"policy.0.bias": torch.full((6,), torch.nan)},
+            "policy.0.bias must hold",
+        ),
         ("gaussian-mlp", lambda t: {"other": torch.zeros(1)}, "expected policy.0.weight"),
-        (
-            "categorical-cnn",
-            lambda t: t | {"trunk.7.weight": torch.zeros(6, 99)},
-            r"trunk.7.weight of shape \('any', 98\)",
-        ),
         ("categorical-mlp", lambda t: _huge(t, "policy"), r"the policy network must .* observation of zeros .*inf"),
-        ("categorical-mlp", lambda t: _huge(t, "value"), r"the value network must .* observation of zeros"),
         ("tanh-mlp", lambda t: _huge(t, "critic"), "the critic network must answer with finite numbers"),
-        ("tanh-mlp", lambda t: _huge(t, "robust_sarsa"), "the robust_sarsa network must answer with finite numbers"),
         ("quantile-q-mlp", lambda t: t | mlp("q", OBS, 13), "quantiles must divide the 13 outputs, got 4"),
-        (
-            "gaussian-lstm",
-            lambda t: t | {"policy.lstm.bias_hh_l0": torch.zeros(3)},
-            r"policy.lstm.bias_hh_l0 .*\(24,\)",
-        ),
     ],
 )
 def test_wrong_weights(kind, change, message, tmp_path):

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from adv_wrappers.adversaries.director import load_director
 from adv_wrappers.errors import AdvWrappersError, CardError
-from adv_wrappers.utils.untrusted_files import members, parse_json, read_bytes
+from adv_wrappers.utils.reading import members, parse_json, read_bytes
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Critic
 from tests.processes import python
@@ -59,42 +59,15 @@ def box(shape):
 
 DATA = {
     "a box of 4e8": ({"observation_space": box([400_000_000])}, "400000000 elements, at most"),
-    "a box of many axes": ({"observation_space": box([1000] * 40)}, "elements, at most"),
-    "a box of text": ({"observation_space": space("Box", _shape=[4], low="1 " * 10**6, high="1", dtype="float32")},
-                      "text of 2000000 characters"),
-    "Discrete(3e7)": ({"observation_space": space("Discrete", n="30000000")}, "expected .* of shape"),
-    "Discrete(3e7) actions": ({"action_space": space("Discrete", n="30000000")}, "expected .* of shape"),
     "a bit for everyone": ({"observation_space": space("MultiBinary", n="8000000000")}, "8000000000 elements"),
-    "wide layers": ({"policy_kwargs": {"net_arch": [30000, 30000]}}, "sizes up to 30000, got 13 tensors"),
-    "as wide as the weights": ({"policy_kwargs": {"net_arch": [300, 300]}}, "weights"),
-    "many layers": ({"policy_kwargs": {"net_arch": [1] * 200_000}}, "expected weights of 200000 layers"),
-    "many layers within": ({"policy_kwargs": {"net_arch": {"pi": [[1] * 1000] * 20, "vf": []}}}, "layers"),
-    "a regex of third degree": (
-        {"observation_space": space("Dict", spaces="{'a': Box(" + "[], " * 50_000 + "(")}, "observation space Dict"
-    ),
-    "a regex of second degree": (
-        {"observation_space": space("Dict", spaces="{" + "'a': Box([" * 50_000)}, "observation space Dict"
-    ),
-    "ten thousand keys": (
-        {"observation_space": space("Dict", spaces="{" + "".join(f"'{i}': Discrete(2), " for i in range(10_000)))},
-        "observation space Dict",
-    ),
-    "a dictionary of choices": (
-        {"observation_space": space("Dict", spaces="{'a': MultiDiscrete([3 900000000])}")},
-        "900000003 elements, at most",
-    ),
-    "choices of several axes": (
-        {"observation_space": space("Dict", spaces="{'a': MultiDiscrete([[2 3] [4 5]])}")}, "observation space Dict"
-    ),
-    "choices that begin elsewhere": (
-        {"observation_space": space("Dict", spaces="{'a': MultiDiscrete([2 3], start=[1 1])}")},
-        "expected .* of shape",  # SB3 ignores where choices begin, and these are not those of the weights
-    ),
     "a dictionary of boxes": (
         {"observation_space": space("Dict", spaces="{" + ", ".join(
             f"'{i}': Box(0, 255, (1000, 1000, 4), uint8)" for i in range(50)) + "}")},
         "elements, at most",
     ),
+    "Discrete(3e7)": ({"observation_space": space("Discrete", n="30000000")}, "expected .* of shape"),
+    "wide layers": ({"policy_kwargs": {"net_arch": [30000, 30000]}}, "the weights are not those of"),
+    "many layers": ({"policy_kwargs": {"net_arch": {"pi": [[1] * 1000] * 20, "vf": []}}}, "expected weights of"),
 }  # fmt: skip
 
 
@@ -107,13 +80,10 @@ def test_data(name, zipped):
     assert len(str(found.value)) < 2000
 
 
-def test_deep_and_long_json(zipped, tmp_path):
-    for text in ("[" * 10**6, '{"a":' * 10**5, "9" * 10**6, '{"a": ' + "9" * 400 + "}", "[" + "[]," * 6 * 10**6):
-        with pytest.raises(CardError, match="cannot read"):
+def test_deep_and_long_json():
+    for text in ("[" * 10**6, "9" * 10**6, '{"a": ' + "9" * 400 + "}", "[" + "[]," * 6 * 10**6):
+        with pytest.raises(CardError, match="cannot read card"):
             parse_json(text.encode(), "card.json")
-    rewrite(zipped, "data", lambda _: b'{"a":' * 10**5)
-    with pytest.raises(CardError, match="data"):
-        load_victim(f"sb3:{zipped}")
 
 
 def deflated(path, name, content):
@@ -121,18 +91,12 @@ def deflated(path, name, content):
         archive.writestr(name, content)
 
 
-@pytest.mark.parametrize("name", ["data", "policy.pth"])
-def test_what_inflates_without_end(name, tmp_path):
+def test_what_inflates_without_end(tmp_path):
     path = tmp_path / "model.zip"
     for member in ("data", "policy.pth"):
-        deflated(path, member, bytes(2**24 if member == name else 8))
-    assert path.stat().st_size < 2**16
-    with pytest.raises(CardError, match=rf"'{name}' unpacks from \d+ to 16777216 bytes, at most 200-fold"):
-        load_victim(f"sb3:{path}")
-    with pytest.raises(CardError, match=r"unpacks to 167772\d\d bytes, at most 1000000"):
+        deflated(path, member, bytes(2**24))
+    with pytest.raises(CardError, match=r"model.zip: 33554432 bytes, at most 1000000 are read"):
         load_victim(f"sb3:{path}", max_bytes=10**6)
-    with pytest.raises(CardError, match=r"JSON|data"):  # allowed, and still no model
-        load_victim(f"sb3:{path}", max_bytes=2**30)
 
 
 def test_a_size_that_lies(tmp_path):
@@ -159,44 +123,13 @@ def test_methods_without_a_bound(method, tmp_path):
         load_victim(f"sb3:{tmp_path / 'a.zip'}")
 
 
-def test_tables_of_contents(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        for i in range(6_000):
-            archive.writestr(f"{i}", b"")
-    with pytest.raises(CardError, match="table of contents"):
-        load_victim(f"sb3:{tmp_path / 'a.zip'}")
-
-
 def test_weights_that_state_more_than_they_hold(zipped):
-    def stored(weights, deflate=False):
+    for weight in (torch.zeros(1).expand(10**5, 10**5), torch.zeros(2**40, device="meta")):
         buffer = io.BytesIO()
-        torch.save(weights, buffer)
-        if deflate:
-            out = io.BytesIO()
-            with zipfile.ZipFile(buffer) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
-                for name in old.namelist():
-                    new.writestr(name, old.read(name))
-            return out.getvalue()
-        return buffer.getvalue()
-
-    one = torch.zeros(1)
-    sparse = torch.sparse_coo_tensor([[0]], [1.0], (2**40,), check_invariants=True)
-    for weights, message in (
-        ({"action_net.weight": one.expand(10**5, 10**5)}, "states more numbers than it holds"),
-        ({"action_net.weight": torch.zeros(0, 2**40)}, "states more numbers than it holds, or none"),
-        ({"action_net.weight": sparse}, "states more numbers"),
-        ({"action_net.weight": torch.zeros(2**40, device="meta")}, "states more numbers"),
-    ):
-        rewrite(zipped, "policy.pth", lambda _, weights=weights: stored(weights))
-        with pytest.raises(CardError, match=message):
+        torch.save({"action_net.weight": weight}, buffer)
+        rewrite(zipped, "policy.pth", lambda _, buffer=buffer: buffer.getvalue())
+        with pytest.raises(CardError, match="states more numbers than it holds"):
             load_victim(f"sb3:{zipped}")
-    same = torch.zeros(2**18)
-    rewrite(zipped, "policy.pth", lambda _: stored({f"action_net.{i}": same for i in range(300)}))
-    with pytest.raises(CardError, match="same numbers under too many names"):
-        load_victim(f"sb3:{zipped}")
-    rewrite(zipped, "policy.pth", lambda _: stored({"action_net.weight": torch.zeros(2**22)}, deflate=True))
-    with pytest.raises(CardError, match=r"policy\.pth as a zip: .* unpacks from"):
-        load_victim(f"sb3:{zipped}")
 
 
 def card(folder, about=None, **tensors):
@@ -213,25 +146,18 @@ def trunk(rows, columns, hidden):
     return weights | {f"{k}.bias": torch.zeros(s[0]) for k, s in shapes.items()}
 
 
-def test_images_of_a_card(tmp_path):
-    cnn = {"network": {"kind": "categorical-cnn", "activation": "relu"}}
-    for shape, hidden, message in (
-        ([4, 4_000_000_000, 84], 98, "product is at most"),
-        ([4, 84, True], 98, "positive integers"),
-        ([4, 84, 10**300], 98, "product is at most"),
-        ([4, 10**6, 1], 1, "too small for the convolutions"),
-        ([4, 84], 98, "channels, rows, columns"),
-    ):
-        ref = card(tmp_path / "c", cnn | {"spaces": {"observation": {"shape": shape}}}, **trunk(*shape[-2:], hidden))
-        with pytest.raises(CardError, match=message):
+def test_observations_of_a_card(tmp_path):
+    layers = {"kind": "layers", "output": "logits", "policy": [{"kind": "flatten"}]}
+    for shape in ([4, 2**20, 84], [4, 10**300, 84], [4, -1, 84], [0]):
+        ref = card(tmp_path / "c", {"network": layers, "spaces": {"observation": {"shape": shape}}})
+        with pytest.raises(CardError, match="cannot read"):
             load_victim(ref)
 
 
 def test_weights_without_values(tmp_path):
-    for shape in ((0, 2**40), (2**40, 0)):
-        ref = card(tmp_path / "c", None, **{"q.0.weight": torch.zeros(shape), "q.0.bias": torch.zeros(1)})
-        with pytest.raises(CardError, match="holds no values"):
-            load_victim(ref)
+    ref = card(tmp_path / "c", None, **{"q.0.weight": torch.zeros(0, 2**40), "q.0.bias": torch.zeros(1)})
+    with pytest.raises(CardError, match=r"q\.0\.weight must hold finite floats"):
+        load_victim(ref)
 
 
 def test_headers_of_safetensors(tmp_path):
@@ -251,12 +177,12 @@ def test_headers_of_safetensors(tmp_path):
 
 def test_sizes_of_files(tmp_path):
     ref = card(tmp_path / "c")
-    with pytest.raises(CardError, match=r"has \d+ bytes, at most 50 are read \(max_bytes= raises that\)"):
+    with pytest.raises(CardError, match=r"card.json: \d+ bytes, at most 50 are read \(max_bytes= raises that\)"):
         load_victim(ref, max_bytes=50)
     assert load_victim(ref, max_bytes=10_000).kind == "q"
     with (tmp_path / "c" / "weights.safetensors").open("r+b") as file:
         file.truncate(2**40)  # sparse: it takes no room
-    with pytest.raises(CardError, match="has 1099511627776 bytes"):
+    with pytest.raises(CardError, match="1099511627776 bytes, at most"):
         load_victim(ref)
     for wrong in (0, -1, True, 1.5, "1"):
         with pytest.raises(CardError, match="max_bytes must be"):
@@ -285,22 +211,12 @@ def test_what_is_no_file(kind, tmp_path):
                 (tmp_path / file).mkdir()
             else:
                 (tmp_path / file).symlink_to("/dev/zero")
-        with pytest.raises(CardError, match=r"cannot read|no adversary's folder"):
+        with pytest.raises(CardError, match="cannot read"):
             read()
         for file in ("card.json", "weights.safetensors"):
             (tmp_path / file).rmdir() if (tmp_path / file).is_dir() else (tmp_path / file).unlink()
-    with pytest.raises(CardError, match=r"regular file|directory"):
+    with pytest.raises(CardError, match=r"cannot read .*(directory|regular file)"):
         read_bytes(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["critic", "director"])
-def test_critics_and_directors(name, tmp_path):
-    read = folders(tmp_path)[name]
-    for text in ("[" * 10**5, '{"network": ' + "9" * 400 + "}", "[]", "{}", '{"weights_sha256": {}}'):
-        card(tmp_path)
-        (tmp_path / "card.json").write_text(text)
-        with pytest.raises(CardError, match=str(tmp_path)):
-            read()
 
 
 def test_all_of_them_in_little_memory(good, tmp_path):
@@ -347,12 +263,3 @@ def test_what_is_large_and_good_is_read(tmp_path):
     ):
         made.save(tmp_path / f"{i}.zip")
         assert load_victim(f"sb3:{tmp_path / f'{i}.zip'}").kind in ("gaussian", "logits")
-    with (
-        zipfile.ZipFile(tmp_path / "0.zip") as old,
-        zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_DEFLATED) as new,
-    ):
-        for name in old.namelist():
-            new.writestr(name, old.read(name))
-    assert (
-        load_victim(f"sb3:{tmp_path / 'c.zip'}").fingerprint() == load_victim(f"sb3:{tmp_path / '0.zip'}").fingerprint()
-    )

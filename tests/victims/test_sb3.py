@@ -723,7 +723,7 @@ def test_damaged_files(saved, tmp_path):
 
     for value, message in (
         (weights, "expected weights"),
-        ([1], "dictionary of tensors"),
+        ([1], "cannot read"),
         ({"a": torch.zeros(1)}, "no weights"),
     ):
         rewrite(saved, "policy.pth", lambda _, value=value: save(value))

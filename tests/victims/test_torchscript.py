@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import warnings
 import zipfile
@@ -81,21 +80,12 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(CardError, match="cannot read"):
         adv.from_torchscript(tmp_path / "none.pt", SEEN, TWO, "logits", trust=True)
     (tmp_path / "text.pt").write_text("no zip")
-    with pytest.raises(CardError, match="as a zip"):
+    with pytest.raises(CardError, match="zip file"):
         adv.from_torchscript(tmp_path / "text.pt", SEEN, TWO, "logits", trust=True)
     with zipfile.ZipFile(tmp_path / "empty.pt", "w") as archive:
         archive.writestr("nothing", "")
     with pytest.raises(CardError, match=r"empty\.pt as TorchScript"):
         adv.from_torchscript(tmp_path / "empty.pt", SEEN, TWO, "logits", trust=True)
-
-
-def test_what_a_file_unpacks_to_is_limited(tmp_path):
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a/data.pkl", bytes(2**22))
-    (tmp_path / "bomb.pt").write_bytes(data.getvalue())
-    with pytest.raises(CardError, match="at most 200-fold is read"):
-        adv.from_torchscript(tmp_path / "bomb.pt", SEEN, TWO, "logits", trust=True)
 
 
 def test_a_program_for_another_space(tmp_path):

@@ -160,7 +160,7 @@ def test_an_interrupted_measurement_goes_on(tmp_path: Any, at: tuple[str, int]) 
 
 def test_a_damaged_folder_is_named(tmp_path: Any) -> None:
     (tmp_path / "state.json").write_text("{")
-    with pytest.raises(CardError, match=r"cannot read .*state\.json as the state of a training"):
+    with pytest.raises(CardError, match=r"cannot read .*state\.json"):
         resilience(DQN, SHORT, out=tmp_path, **QUICK)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adv_wrappers.utils.untrusted_files import named_code
+from adv_wrappers.environments.environment import named_code
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,149 @@
+"""Reading files, which may be damaged or come from a stranger.
+
+What is read is a regular file of at most ``max_bytes``, and so is what it unpacks to; JSON may have a sixteenth of
+that. No code in it runs: readers of formats that can hold code say how they go without. Whatever is wrong with a file
+is one sentence that names it (:func:`decoding`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import stat
+import zipfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load
+from torch import Tensor
+
+from adv_wrappers.errors import AdvWrappersError, CardError, TrustError
+from adv_wrappers.utils.checks import check_integer
+
+MAX_BYTES = 256 * 2**20
+
+
+@contextlib.contextmanager
+def decoding(where: object, error: type[AdvWrappersError] = CardError) -> Iterator[None]:
+    """Make whatever goes wrong inside, while a file is decoded, one ``error`` that names the file.
+
+    What would need trust stays a :class:`TrustError`.
+
+    Args:
+        where: the file, or the file and what is read from it, in words.
+        error: class of the error.
+    """
+    try:
+        yield
+    except TrustError:
+        raise
+    except AdvWrappersError as found:
+        raise error(f"cannot read {where}: {found!s:.500}") from found
+    except KeyError as found:
+        raise error(f"cannot read {where}: {found} is missing, or unknown") from found
+    except OSError as found:
+        raise error(f"cannot read {where}: {found.strerror or found}") from found
+    except Exception as found:  # damaged files make readers raise errors of any kind
+        raise error(f"cannot read {where}: {type(found).__name__}: {found!s:.300}") from found
+
+
+def check_max_bytes(max_bytes: object) -> int | None:
+    """``max_bytes`` if it is None or a positive integer; else :class:`CardError`."""
+    if max_bytes is not None:
+        check_integer("max_bytes", max_bytes, 1, error=CardError)
+    return max_bytes  # type: ignore[return-value]  # it has just been checked
+
+
+def most_numbers(max_bytes: int | None) -> int:
+    """How many elements a space may have, and a layer's answer: numbers that files state and do not hold."""
+    return max(max_bytes or 0, MAX_BYTES) // 64
+
+
+def _check_size(size: int, max_bytes: int | None) -> None:
+    most = max_bytes or MAX_BYTES
+    if size > most:
+        raise CardError(f"{size} bytes, at most {most} are read (max_bytes= raises that)")
+
+
+def read_bytes(path: str | Path, max_bytes: int | None = None, error: type[AdvWrappersError] = CardError) -> bytes:
+    """The bytes of a regular file; ``max_bytes`` None is 256 MiB.
+
+    Raises:
+        CardError: (or ``error``) for a file that is missing, longer, or none (a pipe, a device, a folder).
+    """
+    # not blocking, for a pipe without a writer is never opened otherwise
+    opener = lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # noqa: E731
+    with decoding(path, error), open(path, "rb", opener=opener) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise CardError("expected a regular file")
+        _check_size(about.st_size, max_bytes)
+        return file.read(about.st_size)
+
+
+def parse_json(
+    text: bytes, where: object, max_bytes: int | None = None, error: type[AdvWrappersError] = CardError
+) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        CardError: (or ``error``) for other values, for text that is no JSON or longer than a sixteenth of
+            ``max_bytes``, and for integers that no float can hold.
+    """
+    with decoding(where, error):
+        _check_size(16 * len(text), max_bytes)
+        found = json.loads(text, parse_int=_integer)
+        if not isinstance(found, dict):
+            raise CardError(f"expected a JSON object, got {type(found).__name__}")
+        return found
+
+
+def _integer(text: str) -> int:
+    float(found := int(text))  # raises for what has none
+    return found
+
+
+def read_json(
+    path: str | Path, max_bytes: int | None = None, error: type[AdvWrappersError] = CardError
+) -> dict[str, Any]:
+    """The JSON object in a file; raises as :func:`read_bytes` and :func:`parse_json`."""
+    return parse_json(read_bytes(path, max_bytes, error), path, max_bytes, error)
+
+
+def parse_tensors(data: bytes, where: object) -> dict[str, Tensor]:
+    """Tensors in the format safetensors; :class:`CardError` for anything else."""
+    with decoding(where):
+        return load(data)
+
+
+def members(data: bytes, where: object, names: Collection[str], max_bytes: int | None = None) -> dict[str, bytes]:
+    """Those of the named members that a zip has.
+
+    Raises:
+        CardError: for data that is no zip, is damaged, encrypted, or too large as :func:`check_zip` says.
+    """
+    with decoding(where), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        found = [info for info in archive.infolist() if info.filename in names]
+        _check_unpacked(found, max_bytes)
+        return {info.filename: _member(archive, info) for info in found}
+
+
+def check_zip(data: bytes, where: object, max_bytes: int | None = None) -> None:
+    """Raise :class:`CardError` for a zip that unpacks to more than ``max_bytes``."""
+    with decoding(where), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        _check_unpacked(archive.infolist(), max_bytes)
+
+
+def _check_unpacked(infos: Collection[zipfile.ZipInfo], max_bytes: int | None) -> None:
+    _check_size(sum(info.file_size for info in infos), max_bytes)
+    for info in infos:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others are unpacked without bound
+            raise CardError(f"{info.filename!r:.80} is compressed by method {info.compress_type}, not by deflation")
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with archive.open(info) as file:
+        return file.read(info.file_size)  # and not read(): that inflates to any size and then compares it
