@@ -27,7 +27,7 @@ from adv_wrappers.core.perturbation import (
 )
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space
-from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
+from adv_wrappers.errors import ThreatError, ValueRangeError
 
 ActorSpace = spaces.Box | spaces.Discrete
 
@@ -134,16 +134,13 @@ class ActionActor(Actor):
 def check_form(form: Any) -> None:
     """Raise :class:`ValueRangeError` unless this is ``direction``, ``target``, or None for an actor's default."""
     if form not in (None, "direction", "target"):
-        raise ValueRangeError(Message(Argument("form"), f" must be 'direction' or 'target', got {form!r}"))
+        raise ValueRangeError(f"form must be 'direction' or 'target', got {form!r}")
 
 
 def check_bounded(name: str, space: Space) -> None:
     """Raise :class:`ValueRangeError` for a range of actions without bounds, in which no target can be named."""
     if isinstance(space, spaces.Box) and not space.is_bounded():
-        needs = f" needs bounded actions, got {space}: take "
-        raise ValueRangeError(
-            Message(f"{name} with ", Argument("form", "target"), needs, Argument("form", "direction"))
-        )
+        raise ValueRangeError(f"{name} with form='target' needs bounded actions, got {space}: take form='direction'")
 
 
 def scale_to_range(space: spaces.Box, action: Tensor, stretch: float = 1.0) -> Tensor:

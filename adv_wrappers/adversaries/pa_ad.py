@@ -60,7 +60,7 @@ from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.checks import check_number
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import need_gradient
@@ -223,7 +223,7 @@ class PAAD(Actor):
         if self.resolved_form == "target":
             check_bounded(self.name, space)
         if self.variance and (self.victim.kind != "gaussian" or self.resolved_form != "target"):
-            raise ValueRangeError(Message("variance goes with Gaussian policies and ", Argument("form", "target")))
+            raise ValueRangeError("variance goes with Gaussian policies and form='target'")
 
     @property
     def resolved_form(self) -> str:

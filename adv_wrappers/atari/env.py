@@ -27,7 +27,7 @@ from adv_wrappers.atari.raw_screen import RawFrames, ShrinkFrames
 from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import OrderError, SpaceError, ThreatError, VictimError, each_entry
+from adv_wrappers.errors import OrderError, SpaceError, ThreatError, VictimError
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims import Victim, load_victim
@@ -275,7 +275,7 @@ def _threats_at(place: str, threats: Threats, victim: Victim | None) -> list[Thr
     """The threats for a place, checked as far as they can be before the emulator starts."""
     if isinstance(threats, (str, Mapping, ThreatModel, Perturbation)) or not isinstance(threats, Sequence):
         threats = [threats]
-    made = each_entry(as_threat, threats)
+    made = [as_threat(item) for item in threats]
     made = made if victim is None else [threat.against(victim) for threat in made]
     for threat in made if place != "stack" else ():
         open_victim = getattr(threat.how, "needs_victim", False) and not threat.victims

@@ -30,7 +30,7 @@ from adv_wrappers.core.perturbation import ActionPerturbation, On, SimulatingPer
 from adv_wrappers.core.simulator_protocol import SimulatorLike
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import Message, ThreatError, ValueRangeError, VictimError, Words
+from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.utils.checks import check_integer, check_number
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
@@ -481,8 +481,10 @@ class Planned(SimulatingPerturbation, VictimAttack):
         check_number("lr", self.lr, 0, 1e3, above=True)
         expect_victim(self.name, self.victim)
         if self.dynamics is None:
-            maker = Words("adv.train_dynamics", "adv-wrappers train-dynamics")
-            raise ThreatError(Message(f"{self.name} needs a model: dynamics=card:FOLDER, which ", maker, " makes"))
+            raise ThreatError(
+                f"{self.name} needs a model: dynamics=card:FOLDER, which train_dynamics, or adv-wrappers "
+                "train-dynamics, makes"
+            )
         if self.in_simulator:
             if self.planner in GRADIENT_PLANNERS:
                 raise ThreatError(

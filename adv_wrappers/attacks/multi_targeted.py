@@ -23,7 +23,7 @@ from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
-from adv_wrappers.errors import AttackName, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.victims.gradients import Loss
 
@@ -63,8 +63,7 @@ class MultiTargeted(GradientAttack):
         check_integer("targets", self.targets, 1)
         need_discrete(self.name, self.victim, "use max-diff")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
-            needs = " by='q' needs Q-values, and this victim has none: use by='margin'"
-            raise VictimError(Message(AttackName(self.name), needs))
+            raise VictimError(f"{self.name} by='q' needs Q-values, and this victim has none: use by='margin'")
 
     @property
     def network_passes(self) -> int:

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import AttackName, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.checks import check_number
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import Loss, output_gradient
@@ -336,5 +336,4 @@ def need_discrete(attack: str, victim: Victim | None, instead: str) -> None:
     expect_victim(attack, victim)
     if victim is not None and not isinstance(victim.action_space, spaces.Discrete):
         space = victim.action_space
-        message = f" is defined for one discrete action, this victim acts in {space}: {instead}"
-        raise VictimError(Message(AttackName(attack), message))
+        raise VictimError(f"{attack} is defined for one discrete action, this victim acts in {space}: {instead}")

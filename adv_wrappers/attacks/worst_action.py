@@ -24,7 +24,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.checks import check_integer, check_number
 
 
@@ -57,33 +57,25 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
     def __post_init__(self) -> None:
         expect_victim(self.name, self.victim)
         if self.by not in (None, "q", "policy", "successor"):
-            raise ValueRangeError(Message(Argument("by"), f" must be 'q', 'policy' or 'successor', got {self.by!r}"))
+            raise ValueRangeError(f"by must be 'q', 'policy' or 'successor', got {self.by!r}")
         check_integer("steps", self.steps, 1)
         check_number("gamma", self.gamma, 0, 1)
         if not isinstance(self.other, bool):
             raise ValueRangeError(f"other must be true or false, got {self.other!r}")
-        own = Message("worst-action ", Argument("by", self.by))
+        own = f"worst-action by={self.by!r}"
         if self.by == "successor" and self.victim is not None:
             if not isinstance(self.victim.action_space, spaces.Discrete):
                 raise VictimError(
-                    Message(
-                        own,
-                        f" tries every action, and this victim acts in {self.victim.action_space}: use ",
-                        Argument("by", "q"),
-                        " or ",
-                        Argument("by", "policy"),
-                    )
+                    f"{own} tries every action, and this victim acts in {self.victim.action_space}: use by='q' or "
+                    "by='policy'"
                 )
             if not self.victim.has_value:
-                needs = " needs state values, and this victim has neither these nor Q: use "
-                raise VictimError(Message(own, needs, Argument("by", "policy")))
+                raise VictimError(f"{own} needs state values, and this victim has neither these nor Q: use by='policy'")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
-            needs = " needs Q-values, and this victim has none: use "
-            raise VictimError(Message(own, needs, Argument("by", "policy")))
+            raise VictimError(f"{own} needs Q-values, and this victim has none: use by='policy'")
         by_critic = self.by in (None, "q") and self.victim is not None and self.victim.has_q
         if by_critic and not self.victim.discrete and not self.victim.differentiable:
-            follows = "worst-action follows a critic's gradient, this victim has none: use "
-            raise VictimError(Message(follows, Argument("by", "policy")))
+            raise VictimError("worst-action follows a critic's gradient, this victim has none: use by='policy'")
 
     @property
     def simulates(self) -> bool:

@@ -35,7 +35,7 @@ from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import Argument, Message, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
@@ -371,8 +371,7 @@ class SearchLimits:
 def check_budget_s(budget_s: float | None) -> None:
     """Raise :class:`ValueRangeError` unless this is None or seconds above 0."""
     if budget_s == 0:
-        above = " must be above 0, since all takes time: "
-        raise ValueRangeError(Message(Argument("budget_s"), above, Argument("max_nodes", 0), " searches nothing"))
+        raise ValueRangeError("budget_s must be above 0, since all takes time: max_nodes=0 searches nothing")
     if budget_s is not None:
         check_number("budget_s", budget_s, 0, above=True)
 

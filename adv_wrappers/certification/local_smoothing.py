@@ -55,7 +55,7 @@ from adv_wrappers.certification.smoothing import hoeffding, q_bounds, vote_bound
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array, Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import Argument, Message, SpaceError, ValueRangeError, VictimError
+from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
@@ -307,11 +307,8 @@ def _error(victim: Smoothed, failure: float, limit: int | None, episodes: int) -
     """How far averages over the agent's copies are from expectations, at all actions and steps of all episodes."""
     if limit is None:
         raise ValueRangeError(
-            Message(
-                "how often an agent that samples errs depends on the number of steps: make the environment with "
-                "max_episode_steps=, or give ",
-                Argument("exact", True),
-            )
+            "how often an agent that samples errs depends on the number of steps: make the environment with "
+            "max_episode_steps=, or give exact=True"
         )
     return hoeffding(victim.vote, failure / (2 * victim.width * limit * episodes))
 

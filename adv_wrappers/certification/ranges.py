@@ -29,7 +29,7 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
-from adv_wrappers.errors import Argument, CertificateError, Message, ThreatError, ValueRangeError
+from adv_wrappers.errors import CertificateError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.applicable_attacks import (
     BEAM,
     UNTRAINED,
@@ -354,15 +354,12 @@ def certified_ranges(
     """
     radii = [number("eps", value, 0) for value in eps]
     if not radii or len(set(radii)) < len(radii):
-        raise ValueRangeError(
-            Message(Argument("eps"), f" must be different radii, at least one, got {list(eps)!r:.80}")
-        )
+        raise ValueRangeError(f"eps must be different radii, at least one, got {list(eps)!r:.80}")
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     width = integer("width", width, 1)
     check_budget_s(budget_s)
     if attacks is not None and (isinstance(attacks, str) or not attacks):
-        expected = f" must be a list of names or texts, at least one, got {attacks!r:.80}"
-        raise ThreatError(Message(Argument("attacks"), expected))
+        raise ThreatError(f"attacks must be a list of names or texts, at least one, got {attacks!r:.80}")
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     settings: dict[str, Any] = json.loads(
@@ -483,12 +480,9 @@ def _check(
         write(path, (json.dumps(example, indent=1) + "\n").encode())
         where = f"; {path} holds the counterexample"
     error = CertificateError(
-        Message(
-            f"{attack} at ",
-            Argument("eps", one.eps),
-            f" leaves {returns[episode]:g} in the episode with seed {seeds[episode]}, below its certified return of "
-            f"{lower[episode]:g}: the certificate does not hold, or more was attacked than it is for{where}",
-        )
+        f"{attack} at eps={one.eps:g} leaves {returns[episode]:g} in the episode with seed {seeds[episode]}, below its "
+        f"certified return of {lower[episode]:g}: the certificate does not hold, or more was attacked than it is "
+        f"for{where}"
     )
     error.counterexample = example
     raise error

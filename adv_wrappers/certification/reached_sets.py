@@ -29,7 +29,7 @@ from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats
-from adv_wrappers.errors import Argument, BudgetError, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.networks.layers import Clip
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.threads import one_thread
@@ -202,10 +202,10 @@ def _numbers(name: str, given: ArrayLike, shape: tuple[int], number: bool = Fals
     try:
         found = np.asarray(given, np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueRangeError(Message(Argument(name), f" must be numbers, got {given!r:.80}")) from error
+        raise ValueRangeError(f"{name} must be numbers, got {given!r:.80}") from error
     fits = found.shape == shape or (found.ndim == 0 if number else found.ndim == 2 and found.shape[1:] == shape)
     if not fits or not found.size or not np.isfinite(found).all():
         form = f"a number or {shape}" if number else f"{shape} or ('B', {shape[0]})"
         got = found.shape if np.isfinite(found).all() else "some that are not finite"
-        raise ValueRangeError(Message(Argument(name), f" must be finite numbers of shape {form}, got {got}"))
+        raise ValueRangeError(f"{name} must be finite numbers of shape {form}, got {got}")
     return torch.from_numpy(np.broadcast_to(found, (1 if found.ndim < 2 else len(found), *shape)).copy())

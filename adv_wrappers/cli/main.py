@@ -14,19 +14,19 @@ import contextlib
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from adv_wrappers import __version__
 from adv_wrappers.cli.interruption import INTERRUPTED, Interrupted
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, MessagePart, OutputError, Words
+from adv_wrappers.errors import AdvWrappersError, OutputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,8 +59,8 @@ class _CommandGroup(click.Group):
             with _warnings_by_option(self, ctx), _any_name_printable():
                 return super().invoke(ctx)
         except AdvWrappersError as error:
-            options = {} if error.preset is not None else option_names(self.commands.get(ctx.invoked_subcommand or ""))
-            raise _OneLineError(by_option(error.message, options)) from error
+            options = {} if error.threat is not None else option_names(self.commands.get(ctx.invoked_subcommand or ""))
+            raise _OneLineError(by_option(str(error), options)) from error
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # click handles a reader that has gone
                 raise
@@ -115,36 +115,30 @@ def option_names(command: click.Command | None) -> dict[str, str]:
     return found
 
 
-def by_option(message: Message, options: Mapping[str, str]) -> str:
+# name=value, name= or, at the head of a message, name must; not in texts of threats, calls, quotations and paths
+_ARGUMENT = re.compile(r"""(?<![\w.:,(/'"?&-])(\w+)=('[^']*'|(?:[^\s'",;:.)]|\.(?=\w))*)|^(\w+)(?= must )""")
+
+
+def by_option(message: str, options: Mapping[str, str]) -> str:
     """A message of the library on one line, with the options that set the arguments that it names.
 
     Args:
         message: in the words of Python.
-        options: by the names of arguments. An argument without an option stays as Python writes it: it is one of a
-            threat, whose text writes it so too, or one that no option sets.
+        options: by the names of arguments. An argument without an option stays as Python writes it.
 
     >>> from adv_wrappers.cli.main import by_option
-    >>> from adv_wrappers.errors import Argument, Message
-    >>> message = Message(Argument("resume", True), " goes on with a folder: give ", Argument("out", ...))
-    >>> by_option(message, {"resume": "--resume", "out": "--out"})
-    '--resume goes on with a folder: give --out'
+    >>> by_option("by='loss' goes on with a folder: give out=", {"by": "--by", "out": "--out"})
+    '--by loss goes on with a folder: give --out'
     """
 
-    def word(part: MessagePart) -> str:
-        if isinstance(part, Words):
-            return part.command
-        if not isinstance(part, Argument):
-            return str(part)
-        option, value = options.get(part.name), part.value
-        if value is False and f"no_{part.name}" in options:
-            return options[f"no_{part.name}"]
-        if option is None:
-            return str(part)
-        if value is None or value is False:
-            return f"no {option}"
-        return option if value is True or value is ... or value is Parameter.empty else f"{option} {part.value_text()}"
+    def word(found: re.Match[str]) -> str:
+        name, value = found[1] or found[3], found[2] or ""
+        option = options.get(f"no_{name}" if value == "False" else name)
+        if option is None or value == "None":
+            return found[0]
+        return option if value in ("", "True", "False") else f"{option} {value.strip(chr(39))}"
 
-    return " ".join(message.worded(word).split())
+    return " ".join(_ARGUMENT.sub(word, message).split())
 
 
 @contextlib.contextmanager
@@ -153,9 +147,7 @@ def _warnings_by_option(group: click.Group, ctx: click.Context) -> Iterator[None
     said = set[str]()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        text = message.args[0] if isinstance(message, Warning) and message.args else message
-        text = text if isinstance(text, Message) else Message(str(text))
-        line = by_option(text, option_names(group.commands.get(ctx.invoked_subcommand or "")))
+        line = by_option(str(message), option_names(group.commands.get(ctx.invoked_subcommand or "")))
         if line not in said:
             said.add(line)
             click.echo(f"warning: {line}", err=True)

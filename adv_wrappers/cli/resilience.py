@@ -43,7 +43,8 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="ppo, a2c, or dqn, the paper's"),
     click.option("--how", metavar="THREAT", help="what a perturbation does, e.g. max-diff:eps=0.1  [default: the "
                  "action that the victim values least]"),
-    click.option("--any-action", is_flag=True, help="the adversary names the action, instead of the worst one"),
+    click.option("--any-action", "induce", is_flag=True,
+                 help="the adversary names the action, instead of the worst one"),
     click.option("--by", metavar="NAME", help="q, successor or policy: how the worst action is found"),
     click.option("--terminal", is_flag=True, help="the paper's reward, at the end of an episode  [default: dense]"),
     click.option("--stop", is_flag=True, help="end the training by the paper's rule"),
@@ -90,7 +91,7 @@ def robustness_(**options: object) -> None:
 def _run(name: str, **options: object) -> None:
     if options["lowest_reward"] is not None and options["profile"] is None:
         raise click.UsageError("--lowest-reward is for --profile, which is not given")
-    if options["profile"] is not None and (options["any_action"] or options["how"] is not None):
+    if options["profile"] is not None and (options["induce"] or options["how"] is not None):
         raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
     from adv_wrappers.studies.suite.trained import import_train_adversary
 
@@ -114,7 +115,7 @@ def _measure(
     environment: Environment,
     others: Sequence[Victim],
     *,
-    any_action: bool,
+    induce: bool,
     profile: int | None,
     lowest_reward: float | None,
     steps: int,
@@ -132,7 +133,7 @@ def _measure(
         found = measure(
             agent,
             environment,
-            induce="any" if any_action else "worst",
+            induce="any" if induce else "worst",
             by=by,
             transfer=others,
             steps=steps,

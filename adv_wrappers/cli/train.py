@@ -37,7 +37,6 @@ from adv_wrappers.cli.options import (
 )
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
-from adv_wrappers.errors import arguments_named
 from adv_wrappers.registry import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
 from adv_wrappers.utils.text import parse_value, split_arguments
 
@@ -380,7 +379,9 @@ def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
 @victim_options
 @click.option("--steps", type=click.IntRange(min=2), help="of each critic  [default: 61440]")
 @click.option("--robust", type=click.Choice(["interval", "sample", "none"]), help="smoothness  [default: interval]")
-@click.option("--robust-eps", type=float, help="radius of the box that it is asked in  [default: 0.02]")
+@click.option(
+    "--robust-eps", type=click.FloatRange(0, 1e30), help="radius of the box that it is asked in  [default: 0.02]"
+)
 @click.option("--weight", type=float, help="of smoothness  [default: 0.1]")
 @click.option("--box", type=click.Choice(["both", "action"]), help="around what  [default: both]")
 @click.option("--successor", type=click.Choice(["next", "shuffled"]), help="[default: next]")
@@ -462,10 +463,9 @@ def train_critic_(
             )
             critic = found.save(out)
         else:
-            with arguments_named(eps="robust_eps"):
-                critic = train_one_critic(
-                    agent, env, out=out, progress=lambda *at: move("robust-sarsa critic", *at), **setting, **common
-                )
+            critic = train_one_critic(
+                agent, env, out=out, progress=lambda *at: move("robust-sarsa critic", *at), **setting, **common
+            )
     if many:
         chosen_rows = zip([None, *found.settings], found.chosen.threats, strict=True)
         rows = ({"critic": setting, "best": i == found.best + 1, **row} for i, (setting, row) in enumerate(chosen_rows))

@@ -39,7 +39,7 @@ from adv_wrappers.core.arrays import (
 )
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Array, Flags, Space, VictimLike
-from adv_wrappers.errors import Argument, BudgetError, Message, Words
+from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.frozen import set_fields
 
@@ -269,13 +269,9 @@ def _size(name: str, value: object) -> float:
 def below_one_level(eps: float) -> BudgetError:
     """The error of a radius with which nothing on an integer grid can change."""
     return BudgetError(
-        Message(
-            Argument("eps", eps),
-            " is below one grey level on an integer space, so nothing could change: eps is in the units of the "
-            "observation (1 is 1/255 of the range of uint8). Raise eps, or make the space float with ",
-            Argument("quantize", False),
-            ", where that can be given",
-        )
+        f"eps={eps:g} is below one grey level on an integer space, so nothing could change: eps is in the units of the "
+        "observation (1 is 1/255 of the range of uint8). Raise eps, or make the space float with quantize=False, where "
+        "that can be given"
     )
 
 
@@ -382,15 +378,12 @@ class Linf(Budget):
         scale = self.scale
         if isinstance(scale, (str, bytes)):
             if scale != "victim":
-                expected = "None, a number, one number a feature or 'victim'"
-                raise BudgetError(Message(Argument("scale"), f" must be {expected}, got {scale!r}"))
+                raise BudgetError(f"scale must be None, a number, one number a feature or 'victim', got {scale!r}")
         elif isinstance(scale, (Sequence, np.ndarray, Tensor)):
             try:
                 flat = np.asarray(scale, dtype=np.float64).reshape(-1).tolist()
             except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-                raise BudgetError(
-                    Message(Argument("scale"), f" must be one number a feature, got {scale!r}")
-                ) from error
+                raise BudgetError(f"scale must be one number a feature, got {scale!r}") from error
             set_fields(self, scale=tuple(_size("scale", s) for s in flat))
         elif scale is not None:
             set_fields(self, scale=_size("scale", scale))
@@ -403,7 +396,7 @@ class Linf(Budget):
             needs = " needs a victim with a unit of its own (a normaliser); this one has none"
             if victim.scales:
                 needs = f" needs at=, of keys that this victim normalises: {', '.join(victim.scales)}"
-            raise BudgetError(Message(Argument("scale", "victim"), needs))
+            raise BudgetError(f"scale='victim'{needs}")
         scale = victim.scale.double().reshape(-1)
         if bool((scale == scale[0]).all()):  # one number for all: images would carry tens of thousands
             return replace(self, scale=float(scale[0]))
@@ -427,8 +420,7 @@ class Linf(Budget):
 
     def check(self, low: Array, high: Array, grid: bool) -> None:
         if self.scale == "victim":
-            give = Words("give one to the attack, or call threat.against(victim)", "give one to the attack")
-            raise BudgetError(Message(Argument("scale", "victim"), " needs a victim: ", give))
+            raise BudgetError("scale='victim' needs a victim: give one to the attack, as by threat.against(victim)")
         size = int(np.prod(low.shape))
         if isinstance(self.scale, tuple) and len(self.scale) != size:
             raise BudgetError(f"scale has {len(self.scale)} numbers for a space of {size} features {low.shape}")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from adv_wrappers.errors import AttackName, Message, ThreatError, VictimError
+from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.registry import load_entry_points
 
 T = TypeVar("T")
@@ -112,8 +112,7 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
         known = {field.name for field in dataclasses.fields(kind) if field.init}
         unknown = sorted(set(arguments) - known)
         if unknown:
-            takes = f" takes {', '.join(sorted(known)) or 'no arguments'}, not {', '.join(unknown)}"
-            raise ThreatError(Message(AttackName(label), takes))
+            raise ThreatError(f"{label} takes {', '.join(sorted(known)) or 'no arguments'}, not {', '.join(unknown)}")
         missing = [
             field.name
             for field in dataclasses.fields(kind)
@@ -123,12 +122,13 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
             and field.default_factory is dataclasses.MISSING
         ]
         if missing:
-            needs = f" needs {', '.join(missing)}, got {', '.join(sorted(arguments)) or 'no arguments'}"
-            raise ThreatError(Message(AttackName(label), needs))
+            raise ThreatError(
+                f"{label} needs {', '.join(missing)}, got {', '.join(sorted(arguments)) or 'no arguments'}"
+            )
     try:
         return kind(**arguments)
     except TypeError as error:
-        raise ThreatError(Message(AttackName(label), f": {error}")) from error
+        raise ThreatError(f"{label}: {error}") from error
 
 
 def _victim(data: Mapping[str, Any], victims: Victims | None) -> Any:

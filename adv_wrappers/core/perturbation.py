@@ -15,7 +15,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
-from adv_wrappers.errors import AttackName, BudgetError, Message, SpaceError, ThreatError
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError
 
 On = Literal["observation", "action", "dynamics", "reward"]
 MOST_PASSES = 10**7  # of a network for one observation: minutes, for the smallest ones
@@ -232,11 +232,8 @@ def discrete_observation(name: str, field: Field) -> SpaceError:
     """The error of an attack ``name`` that follows distances or gradients, on a field of choices."""
     where = "" if field.at is None else f" at {field.at!r}"
     return SpaceError(
-        Message(
-            AttackName(name),
-            f" moves values by distances, and the observation{where} is one of choices ({field.leaves[0]}), which have "
-            f"none: noise, discrete-search and the faults of channels (observation-delay, ...) change those",
-        )
+        f"{name} moves values by distances, and the observation{where} is one of choices ({field.leaves[0]}), which "
+        "have none: noise, discrete-search and the faults of channels (observation-delay, ...) change those"
     )
 
 
@@ -244,11 +241,8 @@ def check_bounded_set(name: str, field: Field, within: Budget) -> None:
     """Raise :class:`BudgetError` where neither the budget nor the space has bounds; ``name`` searches between them."""
     if not within.bounded and not field.bounded:
         raise BudgetError(
-            Message(
-                AttackName(name),
-                f" searches its budget, but {within.name} is unbounded on a space whose bounds are not finite: "
-                f"give it Linf(eps) or L2(eps)",
-            )
+            f"{name} searches its budget, but {within.name} is unbounded on a space whose bounds are not finite: give "
+            "it Linf(eps) or L2(eps)"
         )
 
 

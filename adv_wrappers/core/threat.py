@@ -35,17 +35,11 @@ from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At, Field, Key, keys_in
 from adv_wrappers.core.types import Space, VictimLike
 from adv_wrappers.errors import (
-    EPS_OR_WITHIN,
-    Argument,
-    AttackName,
     BudgetError,
-    Message,
-    MessagePart,
     SpaceError,
     ThreatError,
     ValueRangeError,
     VictimError,
-    Words,
 )
 from adv_wrappers.utils.frozen import set_fields
 
@@ -201,8 +195,9 @@ def _turned(own: Space, other: Space, value: str, space: str) -> tuple[str, str,
 def expect_victim(label: str, victim: object) -> None:
     """Raise :class:`VictimError` unless this is a victim, or None for one that is still open."""
     if victim is not None and not hasattr(victim, "fingerprint"):
-        expected = "expects a victim, made by load_victim, from_module or from_sb3"
-        raise VictimError(Message(AttackName(label), f" {expected}, got {type(victim).__name__}"))
+        raise VictimError(
+            f"{label} expects a victim, made by load_victim, from_module or from_sb3, got {type(victim).__name__}"
+        )
 
 
 def victims_in(value: object) -> list[VictimLike]:
@@ -227,20 +222,17 @@ def given_budget(eps: float | None, scale: Scale, within: Budget | None) -> Budg
         ThreatError: for ``within`` beside one of the others, and for ``scale`` alone.
         BudgetError: for what is no budget.
     """
-    twice = within is not None and (eps is not None or scale is not None)
-    unit_alone = scale is not None and eps is None
-    if twice or unit_alone:
-        given = Argument("eps", eps), ", ", Argument("scale", scale), ", ", Argument("within", within)
-        raise ThreatError(Message("give either eps, with scale if need be, or within=, got ", *given))
+    if within is not None and (eps is not None or scale is not None):
+        raise ThreatError(f"give either eps=, with scale= if need be, or within=, got both, within={within!r:.200}")
+    if scale is not None and eps is None:
+        raise ThreatError(f"scale={scale!r:.80} needs eps= beside it")
     budget = within if eps is None else Linf(eps, scale)
     if budget is not None and not isinstance(budget, Budget):
         raise BudgetError(f"within must be a budget such as Linf(0.1), got {budget!r:.80}")
     return budget
 
 
-def needed_budget(
-    who: MessagePart, eps: float | None, scale: Scale, within: Budget | None, zero: bool = False
-) -> Budget:
+def needed_budget(who: str, eps: float | None, scale: Scale, within: Budget | None, zero: bool = False) -> Budget:
     """The budget of :func:`given_budget`, where one is needed; ``zero`` is whether it may allow nothing.
 
     Raises:
@@ -249,10 +241,9 @@ def needed_budget(
     """
     budget = given_budget(eps, scale, within)
     if budget is None:
-        raise ThreatError(Message(who, " needs a budget: ", EPS_OR_WITHIN))
+        raise ThreatError(f"{who} needs a budget: give eps=")
     if budget.is_zero and not zero:
-        why = f" needs a budget that allows a change, and under {budget!r:.200} nothing can change"
-        raise BudgetError(Message(who, why))
+        raise BudgetError(f"{who} needs a budget that allows a change, and under {budget!r:.200} nothing can change")
     return budget
 
 
@@ -302,20 +293,16 @@ class ThreatModel(Value):
             raise ThreatError(f"on must be {' or '.join(map(repr, get_args(On)))}, got {self.on!r}")
         check_how(self.how)
         if isinstance(self.how, Perturbation) and self.how.on != self.on:
-            raise ThreatError(Message(AttackName(self.how.name), f" perturbs the {self.how.on}, not the {self.on}"))
+            raise ThreatError(f"{self.how.name} perturbs the {self.how.on}, not the {self.on}")
         if isinstance(self.how, Perturbation) and (passes := self.how.network_passes) > MOST_PASSES:
             raise ValueRangeError(
-                Message(
-                    AttackName(self.how.name),
-                    f" would compute its network {passes:,} times for one observation, at most {MOST_PASSES:,} are "
-                    f"allowed: fewer steps, restarts or queries",
-                )
+                f"{self.how.name} would compute its network {passes:,} times for one observation, at most "
+                f"{MOST_PASSES:,} are allowed: fewer steps, restarts or queries"
             )
         if self.within is None:
             default = getattr(self.how, "within", None)
             if default is None:
-                needs = " needs a budget: within=Linf(eps), L2(eps), L0(k) or Valid()"
-                raise BudgetError(Message(AttackName(self.label), needs))
+                raise BudgetError(f"{self.label} needs a budget: within=Linf(eps), L2(eps), L0(k) or Valid()")
             set_fields(self, within=default)
         if not isinstance(self.within, Budget):
             raise BudgetError(f"within must be a budget such as Linf(0.1), got {self.within!r}")
@@ -428,14 +415,8 @@ class ThreatModel(Value):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:
                 call = f"{type(self.how).__name__}(..., victim=victim)"
                 raise VictimError(
-                    Message(
-                        AttackName(self.label),
-                        " needs a victim: as in ",
-                        Words(f"wrap(env, threat, victim=victim), {call} or the text", "the text"),
-                        " '",
-                        AttackName(self.how.name),
-                        ":victim=zoo:NAME,...'",
-                    )
+                    f"{self.label} needs a victim: give victim=zoo:NAME in the text, or in Python {call} or "
+                    "wrap(env, threat, victim=victim)"
                 )
             self.how.check(field, budget)
         for victim in self.victims:

@@ -31,7 +31,7 @@ from gymnasium.wrappers import TimeLimit
 
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.environments.object_state import KeepsItself, Walk
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError
+from adv_wrappers.errors import AdvWrappersError, SpaceError
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Says which call of an environment has not answered for a while.
@@ -107,7 +107,7 @@ class Watchdog:
 
 NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits
 CHECKED_STEPS = 3  # of the environment beneath the innermost layer
-LIMIT = Argument("env_kwargs", {"max_episode_steps": 1000})  # which helps there
+LIMIT = "max_episode_steps=1000 among env_kwargs="  # which helps there
 _RESET = "def reset(self, *, seed=None, options=None): super().reset(seed=seed); ...; return observation, {}"
 _STEP = "return observation, float(reward), terminated, truncated, {}"
 _REWARDS = frozenset((float, int, np.float64, np.float32, np.int64))
@@ -222,12 +222,8 @@ class CheckedEnv(TransparentEnv, KeepsItself):
             )
         if self._steps >= MOST_STEPS:
             raise SpaceError(
-                Message(
-                    f"an episode of {_name(self.env)} has not ended after {MOST_STEPS} steps, and nothing says when it "
-                    f"will: ",
-                    LIMIT,
-                    " ends it (gymnasium.wrappers.TimeLimit), with whatever number an episode may have",
-                )
+                f"an episode of {_name(self.env)} has not ended after {MOST_STEPS} steps, and nothing says when it "
+                f"will: {LIMIT} ends it (gymnasium.wrappers.TimeLimit), with whatever number an episode may have"
             )
 
 

@@ -20,7 +20,7 @@ from adv_wrappers.core.types import Space
 from adv_wrappers.environments.checked import check_one, made_by, takes
 from adv_wrappers.environments.dmc import PREFIX, dmc
 from adv_wrappers.environments.make_function import MakeFunction
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, TrustError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, SpaceError, TrustError, ValueRangeError
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims import environment_of
 from adv_wrappers.victims.victim import Victim
@@ -125,11 +125,8 @@ class Environment:
         """
         if not trust and (code := named_code(id, kwargs)) is not None:
             raise TrustError(
-                Message(
-                    f"{where} names an environment of a module, {code!r:.80}, and importing that runs its code: name "
-                    f"the environment yourself, or, for files of your own, ",
-                    Argument("trust", True),
-                )
+                f"{where} names an environment of a module, {code!r:.80}, and importing that runs its code: name the "
+                "environment yourself, or, for files of your own, trust=True"
             )
         return cls(id, kwargs)
 
@@ -251,8 +248,8 @@ class Environment:
 
 def not_side_by_side(rows: int, error: Exception, one_was_made: bool = True) -> SpaceError:
     """What is raised where so many environments cannot be made, for what a user's function raised; with what helps."""
-    helps = (". Where only one can be at a time: ", Argument("num_envs", 1)) if one_was_made and rows > 1 else ()
-    return SpaceError(Message(f"cannot make {rows} environments side by side: {error}", *helps))
+    helps = ". Where only one can be at a time: num_envs=1" if one_was_made and rows > 1 else ""
+    return SpaceError(f"cannot make {rows} environments side by side: {error}{helps}")
 
 
 def environment_text(described: Mapping[str, Any]) -> str:

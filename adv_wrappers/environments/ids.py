@@ -15,7 +15,7 @@ import gymnasium as gym
 from adv_wrappers.atari.env import ThreatLike, unknown_arguments
 from adv_wrappers.atari.games import ensure_registered
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import ThreatError, each_entry
+from adv_wrappers.errors import ThreatError
 from adv_wrappers.registry import register_threats
 from adv_wrappers.threats.presets import as_threat, threat
 from adv_wrappers.utils.threads import one_thread_in_workers
@@ -38,7 +38,7 @@ def _threats(preset: str | None, threats: Sequence[ThreatLike] | None, arguments
         if preset is not None:
             accepts = f"{preset} takes env, env_kwargs, timing and what its threat takes"
         raise unknown_arguments(accepts, arguments)
-    return each_entry(as_threat, threats or ())
+    return [as_threat(item) for item in threats or ()]
 
 
 def _perturbed(env: Any, made: list[ThreatModel], timing: float | None, options: Kwargs) -> Any:
@@ -149,7 +149,8 @@ def register(
     if isinstance(threats, (str, Mapping)):
         raise ThreatError(f"threats is a list, innermost first: [{threats!r}]")
     stored: list[Any] = []
-    for item, made in zip(threats, each_entry(as_threat, threats), strict=True):
+    for item in threats:
+        made = as_threat(item)
         stored.append(item if isinstance(item, str) else json.loads(json.dumps(made.to_dict())))
     kwargs: Kwargs = {"env": env, "threats": stored}
     if timing is not None:

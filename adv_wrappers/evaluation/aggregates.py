@@ -27,7 +27,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import described_lowest_return
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
@@ -325,11 +325,11 @@ def aggregate(
     check_integer("repetitions", repetitions, 100, 1_000_000)
     check_integer("seed", seed, 0)
     if runs not in (None, "victim", "seed"):
-        raise ValueRangeError(Message(Argument("runs"), f" must be 'victim', 'seed' or None, got {runs!r:.80}"))
+        raise ValueRangeError(f"runs must be 'victim', 'seed' or None, got {runs!r:.80}")
     rows = read_rows(source)
     chosen = [row for row in rows if all(_is_one_of(row, name, wanted) for name, wanted in (where or {}).items())]
     if not chosen:
-        raise ValueRangeError(Message("no row has ", Argument("where", dict(where or {}))))
+        raise ValueRangeError(f"no row has where={dict(where or {})!r}")
     named, name_of = _grouping(by)
     groups: dict[str, dict[str, list[StoredRow]]] = {}
     for row in chosen:
@@ -362,14 +362,14 @@ def _grouping(by: str | Sequence[str] | Callable[[StoredRow], str]) -> tuple[str
     for name in columns:
         _check_column("by", name)
     if not columns:
-        raise ValueRangeError(Message(Argument("by"), f" must name a column, of {', '.join(GROUP_COLUMNS)}"))
+        raise ValueRangeError(f"by must name a column, of {', '.join(GROUP_COLUMNS)}")
     return ", ".join(columns), lambda row: ", ".join(_value_text(row, name) for name in columns)
 
 
 def _check_column(argument: str, name: object) -> None:
     if name not in GROUP_COLUMNS:
         known = ", ".join(GROUP_COLUMNS)
-        raise ValueRangeError(Message("no column ", f"{name!r:.80} for ", Argument(argument), f": there are {known}"))
+        raise ValueRangeError(f"no column {name!r:.80} for {argument}=: there are {known}")
 
 
 def _value_text(row: StoredRow, name: str) -> str:
@@ -390,15 +390,9 @@ def _scores(rows: Sequence[StoredRow], group: str, runs: str, range_: ScoreRange
         by_run.setdefault((row.victim, row.seed if runs == "seed" else None), []).append(row)
     for own in by_run.values():
         if len(threats := list(dict.fromkeys(row.threat for row in own))) > 1:
-            together = f"rows of {threats[0]} and {threats[1]} of one victim fall together in {group!r:.80}"
             raise ValueRangeError(
-                Message(
-                    together,
-                    ": group ",
-                    Argument("by", ...),
-                    " threat too, or choose one with ",
-                    Argument("where", ...),
-                )
+                f"rows of {threats[0]} and {threats[1]} of one victim fall together in {group!r:.80}: group by= threat "
+                "too, or choose one with where="
             )
     means = [np.mean(np.concatenate([row.row["returns"] for row in own])) for own in by_run.values()]
     return (np.array(means, np.float64) - range_.low) / (range_.high - range_.low)
@@ -415,7 +409,7 @@ def _ranges(
     known = {name for env, own in envs.items() for name in (env, str(own[0].described_env["id"]))}
     for name in given:
         if name not in known:
-            raise ValueRangeError(Message(Argument("ranges"), f" has {name!r:.80}: rows are of {', '.join(envs)}"))
+            raise ValueRangeError(f"ranges= has {name!r:.80}: rows are of {', '.join(envs)}")
     for env, own in envs.items():
         if env not in needed:
             continue
@@ -426,8 +420,7 @@ def _ranges(
         two = isinstance(pair, (list, tuple)) and len(pair) == 2
         low, high = map(finite_float, pair) if two else (None, None)
         if low is None or high is None or low >= high:
-            expected = f" expects two finite numbers, the lower first, for {env}, got {pair!r:.80}"
-            raise ValueRangeError(Message(Argument("ranges"), expected))
+            raise ValueRangeError(f"ranges= expects two finite numbers, the lower first, for {env}, got {pair!r:.80}")
         found[env] = ScoreRange(low, high, "given", "given")
     return found
 
@@ -439,9 +432,7 @@ def _default_range(env: str, rows: Sequence[StoredRow]) -> ScoreRange:
     clean = [float(row.row["mean_return"]) for row in rows if row.is_clean]
     if not clean or np.mean(clean) <= lowest:
         why = "there is no clean run" if not clean else f"clean runs have the lowest return there is, {lowest:g}"
-        raise ValueRangeError(
-            Message(f"{env} has no range to normalise by, as {why}: give ", Argument("ranges", ...), " a pair for it")
-        )
+        raise ValueRangeError(f"{env} has no range to normalise by, as {why}: give ranges= a pair for it")
     count = f"{len(clean)} clean runs" if len(clean) > 1 else "the clean run"
     return ScoreRange(lowest, float(np.mean(clean)), low_is, f"the mean of {count}")
 

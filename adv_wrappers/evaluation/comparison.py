@@ -18,11 +18,11 @@ from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.daylight import SETTINGS
 from adv_wrappers.environments.environment import Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError, each_entry
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, threat_in_errors
 from adv_wrappers.evaluation import image_distances
 from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.pixels import FrameReader
-from adv_wrappers.threats.presets import as_threat, preset_in_errors
+from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import caption, name_and_arguments
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.text import split_stack
@@ -97,8 +97,7 @@ def compare_threats(
     actions: Space = spaces.Discrete(2) if agent is None else agent.action_space
     if isinstance(source, np.ndarray):
         if raw:
-            takes = " takes the screen of an Atari game, but an observation was given"
-            raise SpaceError(Message(Argument("raw", True), takes))
+            raise SpaceError("raw=True takes the screen of an Atari game, but an observation was given")
         high = 255 if source.dtype == np.uint8 else 1
         true, space = source, spaces.Box(0, high, source.shape, source.dtype.type)
     else:
@@ -120,7 +119,7 @@ def compare_threats(
     perturbed, names = [], []
     for item in daylight_threats(name) if threats is None else threats:
         stack = [replace(threat, when=None) for threat in _stack(item)]
-        with preset_in_errors(item):
+        with threat_in_errors(item):
             env = wrap(ConstantEnv(true, space, actions), *stack, victim=agent)
         perturbed.append(env.reset(seed=seed)[0])
         found = [name_and_arguments(layer, when=False) for layer in stack]
@@ -163,7 +162,7 @@ def daylight_threats(id: str) -> tuple[str, ...]:
 
 def _stack(item: object) -> list[ThreatModel]:
     parts = split_stack(item) if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [item]
-    made = each_entry(as_threat, parts)
+    made = [as_threat(part) for part in parts]
     if not made:
         raise ThreatError("a stack needs at least one threat")
     for threat in made:
@@ -176,7 +175,7 @@ def _played(env: AnyEnv, victim: Victim | None, step: int, seed: int, raw: bool)
     """The observation after some steps, or the emulator's screen; a new episode begins where one ends."""
     screen = getattr(getattr(env.unwrapped, "ale", None), "getScreenRGB", None)
     if raw and screen is None:
-        raise SpaceError(Message(Argument("raw", True), f" takes the screen of an Atari game, {env} has none"))
+        raise SpaceError(f"raw=True takes the screen of an Atari game, {env} has none")
     if not isinstance(env.observation_space, spaces.Box):
         raise SpaceError(f"only images can be looked at, these observations are {env.observation_space}")
     runner = None

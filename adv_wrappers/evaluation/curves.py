@@ -19,7 +19,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from adv_wrappers.errors import Argument, Message, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import described_lowest_return, described_range
 from adv_wrappers.evaluation.statistics import (
@@ -195,7 +195,7 @@ def curves_of(
     for name, value in (("hue", hue), ("col", col)):
         if value not in CURVES_BY and not (name == "col" and value is None):
             known = ", ".join(CURVES_BY)
-            raise ValueRangeError(Message("no column ", f"{value!r:.80} for ", Argument(name), f": there are {known}"))
+            raise ValueRangeError(f"no column {value!r:.80} for {name}=: there are {known}")
     rows = read_rows(source)
     attacks = [row for row in rows if x == "training_steps" or not row.is_clean]
     found = [(row, place) for row in attacks if (place := _place(row, x)) is not None]
@@ -241,7 +241,7 @@ def _no_rows_with(x: str, attacks: Sequence[StoredRow]) -> None:
         raise ValueRangeError("there are no attacked rows, only clean ones")
     some = f"threats are {', '.join(list(dict.fromkeys(row.threat for row in attacks))[:3])}"
     expected = "expected eps, seed, training_steps, or an argument of threats with numbers"
-    raise ValueRangeError(Message(f"no row has {x!r:.80} for ", Argument("x"), f": {expected}; {some}"))
+    raise ValueRangeError(f"no row has {x!r:.80} for x=: {expected}; {some}")
 
 
 def _value(row: StoredRow, column: str, x: str) -> str:
@@ -253,8 +253,10 @@ def _check_alike(rows: Sequence[StoredRow], label: str, x: str, by: set[str | No
     for column in ("threat", "env"):
         values = list(dict.fromkeys(_value(row, column, x) for row in rows))
         if len(values) > 1 and column not in by:
-            fall = f"rows of {values[0]} and {values[1]} fall together in the curve {label!r:.80}: give "
-            raise ValueRangeError(Message(fall, Argument("hue", column), " or ", Argument("col", column)))
+            raise ValueRangeError(
+                f"rows of {values[0]} and {values[1]} fall together in the curve {label!r:.80}: give hue={column!r} or "
+                f"col={column!r}"
+            )
 
 
 def _clean_rows(rows: Sequence[StoredRow], attacked: Sequence[StoredRow]) -> list[StoredRow]:
@@ -272,7 +274,7 @@ def _values(y: str, rows: Sequence[StoredRow]) -> ValueOfRow:
     if all(of(row)[1] is None for row in rows):
         names = dict.fromkeys([*_OF_EPISODES, *_PAIRED, *(name for row in rows for name in _figures(row.row))])
         known = [name for name in names if any(_value_of(row, name)[1] is not None for row in rows)]
-        raise ValueRangeError(Message(f"no row has {y!r:.80} for ", Argument("y"), f": there are {', '.join(known)}"))
+        raise ValueRangeError(f"no row has {y!r:.80} for y=: there are {', '.join(known)}")
     return of
 
 

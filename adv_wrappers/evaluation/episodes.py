@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from adv_wrappers.errors import Argument, Message, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.distances import Distance
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
@@ -79,12 +79,9 @@ class Episodes:
         else:
             integer("best_of", self.best_of, 1, MOST_DRAWS)
         if self.by not in BY:
-            raise ValueRangeError(
-                Message(Argument("by"), f" must be one of {', '.join(map(repr, BY))}, got {self.by!r}")
-            )
+            raise ValueRangeError(f"by must be one of {', '.join(map(repr, BY))}, got {self.by!r}")
         if self.by == "loss" and (self.measure is None or self.measure is False):
-            needs = " needs the loss of states: give "
-            raise ValueRangeError(Message(Argument("by", "loss"), needs, Argument("measure", ...)))
+            raise ValueRangeError("by='loss' needs the loss of states: give measure=")
 
     @classmethod
     def of(cls, episodes: int | Episodes, **how: object) -> Episodes:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import Argument, Message, OutputError, SimulationError, ValueRangeError, VictimError
+from adv_wrappers.errors import OutputError, SimulationError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -129,8 +129,7 @@ def evaluate(
     check_minimum(minimum)
     workers = check_workers(workers)
     if resume and out is None:
-        goes_on = " goes on with the rows of a folder: give "
-        raise ValueRangeError(Message(Argument("resume", True), goes_on, Argument("out", ...)))
+        raise ValueRangeError("resume=True goes on with the rows of a folder: give out=")
     how = Episodes.of(
         episodes,
         seed=seed,

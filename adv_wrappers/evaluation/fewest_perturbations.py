@@ -33,7 +33,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import Argument, Message, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, Transition, TreeNode, collection_paused
 from adv_wrappers.utils.checks import check_integer, check_number, integer
 from adv_wrappers.victims import Victim, load_victim
@@ -234,7 +234,7 @@ def resilience_profile(
 def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     checked = tuple(integer("a seed", seed, 0) for seed in seeds)
     if not checked:
-        raise ValueRangeError(Message(Argument("seeds"), " must hold at least one seed, got none"))
+        raise ValueRangeError("seeds must hold at least one seed, got none")
     return checked
 
 
@@ -339,8 +339,9 @@ class TimingSearch:
         self.worst = None if rules.by == "any" else WorstAction(tree.victim, rules.by, gamma=rules.gamma, other=True)
         self.limit = tree.limit if rules.horizon is None else rules.horizon
         if rules.lowest_reward < 0 and self.limit is None:
-            needs = " below 0 needs a horizon: without a limit of steps no timing is bounded"
-            raise ValueRangeError(Message("a ", Argument("lowest_reward"), needs))
+            raise ValueRangeError(
+                "a lowest_reward= below 0 needs a horizon: without a limit of steps no timing is bounded"
+            )
 
     def episode(self, seed: int, cost: float, most: int | None) -> SearchedEpisode:
         """Search one episode; ``most`` perturbations, None for any number at a cost each."""
@@ -370,8 +371,9 @@ class TimingSearch:
 
     def _checked_reward(self, reward: float) -> float:
         if not reward >= self.rules.lowest_reward:
-            least = Argument("lowest_reward", self.rules.lowest_reward)
-            raise ValueRangeError(Message("expected rewards of at least ", least, f", got {reward}"))
+            raise ValueRangeError(
+                f"expected rewards of at least lowest_reward={self.rules.lowest_reward:g}, got {reward}"
+            )
         return reward
 
     def _search(

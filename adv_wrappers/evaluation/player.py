@@ -10,7 +10,7 @@ from adv_wrappers.attacks.targets import Target
 from adv_wrappers.core.threat import fits
 from adv_wrappers.environments.dmc import DmcVectorEnv
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.errors import ValueRangeError, entry_in_errors
+from adv_wrappers.errors import ValueRangeError, threat_in_errors
 from adv_wrappers.evaluation.distances import ObservationSample, RunMeasurements
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Tell
@@ -18,7 +18,6 @@ from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.threats.presets import preset_in_errors
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims.victim import Victim
@@ -142,11 +141,9 @@ class Player:
         first = cells[0]
         venv = self.open_environments(first.environment, first.episodes)
         fits(first.victim, venv.single_observation_space, venv.single_action_space, first.environment.name)
-        names = [cell.threats.name for cell in cells if cell.threats.layers]
         runs = list[tuple[VectorActionRecorder, AnyVectorEnv]]()
         for cell in cells:
-            with entry_in_errors(names, names.index(cell.threats.name) if cell.threats.layers else 0):
-                runs.append(self._wrapped(cell))
+            runs.append(self._wrapped(cell))
         self._cells, self._runs = cells, runs
 
     def open_environments(self, environment: Environment, episodes: Episodes) -> EpisodesVectorEnv | DmcVectorEnv:
@@ -168,7 +165,7 @@ class Player:
         recorder, threats = VectorActionRecorder(self.venv), cell.threats
         if not threats.layers:
             return recorder, recorder
-        with preset_in_errors(threats.name):
+        with threat_in_errors(threats.name):
             env = wrap(recorder, *threats.layers, victim=cell.victim, quantize=cell.episodes.quantize)
         if self._ends_diverged:
             end_diverged_episodes(env)

@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
-from adv_wrappers.errors import Argument, Message, SimulationError, SpaceError, ValueRangeError
+from adv_wrappers.errors import SimulationError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -329,7 +329,7 @@ def evaluate_adaptive(
     ((2, 4), (4,))
     """
     if isinstance(victims, (str, Victim)) or len(victims) < 2:
-        raise ValueRangeError(Message(Argument("victims"), f" must be a list of at least two, got {victims!r:.80}"))
+        raise ValueRangeError(f"victims must be a list of at least two, got {victims!r:.80}")
     how = Episodes.of(rounds, seed=seed, num_envs=num_envs)
     workers, count = check_workers(workers), how.count
     Exp3IX(len(victims), count, return_range, learning_rate, how.seed)  # raises for numbers out of their range
@@ -368,12 +368,11 @@ def _checked_range(return_range: tuple[float, float]) -> tuple[float, float]:
     except (TypeError, ValueError) as error:
         if isinstance(error, ValueRangeError):
             raise
-        expected = " must be two numbers, the lowest return and the highest, "
-        raise ValueRangeError(Message(Argument("return_range"), f"{expected}got {return_range!r:.80}")) from error
-    if not (low < high and math.isfinite(high - low)):
         raise ValueRangeError(
-            Message(Argument("return_range"), f" must go from a return to a higher one, got {return_range!r:.80}")
-        )
+            f"return_range must be two numbers, the lowest return and the highest, got {return_range!r:.80}"
+        ) from error
+    if not (low < high and math.isfinite(high - low)):
+        raise ValueRangeError(f"return_range must go from a return to a higher one, got {return_range!r:.80}")
     return low, high
 
 
@@ -384,6 +383,8 @@ def _checked_threats(given: Sequence[int] | Integers | None, threats: int, round
     found = np.asarray(given)
     fits = found.shape == (rounds,) and found.dtype.kind in "iu" and found.min() >= 0 and found.max() < threats
     if not fits:
-        expected = f" must be {rounds} integers, one for every round, from 0 (no threat) to {threats - 1}"
-        raise ValueRangeError(Message(Argument("threat_of_round"), f"{expected}, got {given!r:.80}"))
+        raise ValueRangeError(
+            f"threat_of_round must be {rounds} integers, one for every round, from 0 (no threat) to {threats - 1}, got "
+            f"{given!r:.80}"
+        )
     return found.astype(np.int64)

@@ -18,7 +18,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of import EpisodeDraws
 from adv_wrappers.evaluation.distances import Distance, ObservationSample
@@ -309,9 +309,7 @@ def check_minimum(minimum: object) -> None:
     """Raise :class:`ValueRangeError` unless this is None, a finite return or ``"worst-action"``."""
     plain = minimum.item() if isinstance(minimum, (np.integer, np.floating)) else minimum
     if not (minimum is None or (isinstance(minimum, str) and minimum == WORST) or finite_float(plain) is not None):
-        raise ValueRangeError(
-            Message(Argument("minimum"), f" must be a finite return, {WORST!r} or None, got {minimum!r}")
-        )
+        raise ValueRangeError(f"minimum must be a finite return, {WORST!r} or None, got {minimum!r}")
 
 
 def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float | None) -> dict[str, Any]:

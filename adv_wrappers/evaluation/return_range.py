@@ -29,7 +29,7 @@ from gymnasium.wrappers import (
 from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.raw_screen import RawFrames
 from adv_wrappers.environments.environment import Environment, named_code
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError, Words
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.search_tree import step_limit
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.utils.checks import number
@@ -89,23 +89,13 @@ class LeastReturn:
         whole = known.whole if least_return is None else number("least_return", least_return)
         if reward is None and whole is None:
             raise ValueRangeError(
-                Message(
-                    f"a lower bound on the return needs the least reward of a step of {name}, which is not known: "
-                    f"give ",
-                    Argument("least_reward", ...),
-                    ", or ",
-                    Argument("least_return", ...),
-                    " for a whole episode",
-                )
+                f"a lower bound on the return needs the least reward of a step of {name}, which is not known: give "
+                "least_reward=, or least_return= for a whole episode"
             )
         if reward is not None and reward < 0 and known.limit is None and whole is None:
             raise ValueRangeError(
-                Message(
-                    f"rewards of {reward:g} without a limit of steps have no least sum: give ",
-                    Argument("least_return", ...),
-                    ", or ",
-                    Words(f"make {name} with max_episode_steps=", "give --env-kwargs max_episode_steps=N"),
-                )
+                f"rewards of {reward:g} without a limit of steps have no least sum: give least_return=, or "
+                "max_episode_steps=N among env_kwargs="
             )
         return cls(reward, whole, known.limit)
 
@@ -137,8 +127,7 @@ class LeastReturn:
         """
         found = float(reward)
         if not found >= (-float("inf") if self.reward is None else self.reward):
-            least = Argument("least_reward", self.reward)
-            raise ValueRangeError(Message("expected rewards of at least ", least, f", got {found:g}"))
+            raise ValueRangeError(f"expected rewards of at least least_reward={self.reward:g}, got {found:g}")
         if self.limit is not None and steps >= self.limit and not over:
             raise ValueRangeError(f"an episode goes on after {steps} steps, its limit is {self.limit}")
         return found
@@ -146,8 +135,7 @@ class LeastReturn:
     def check_return(self, total: float) -> None:
         """Raise :class:`ValueRangeError` for the return of an episode that is below the least one."""
         if self.whole is not None and total < self.whole:
-            least = Argument("least_return", self.whole)
-            raise ValueRangeError(Message("expected returns of at least ", least, f", got {total:g}"))
+            raise ValueRangeError(f"expected returns of at least least_return={self.whole:g}, got {total:g}")
 
 
 def lowest_return(environment: Environment) -> float | None:

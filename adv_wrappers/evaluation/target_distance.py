@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.attacks.targets import Target, TargetLike, VictimValue, as_target, target_of, target_text
 from adv_wrappers.core.types import Array
-from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.victims.victim import Victim
 
 Measure = TargetLike | bool | None
@@ -41,8 +41,7 @@ def measured_target(measure: Measure, victim: Victim, env: str, feature_names: S
         return None
     target = target_of(env) if measure is True else as_target(measure)
     if target is None:
-        has_none = f"{env} has no target of its own: say where its states are driven to, as in "
-        raise ThreatError(Message(has_none, Argument("measure", "0=1.5")))
+        raise ThreatError(f"{env} has no target of its own: say where its states are driven to, as in measure='0=1.5'")
     space = victim.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise SpaceError(f"the loss of states is measured of observations [n], these are {space}")

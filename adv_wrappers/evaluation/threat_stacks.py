@@ -12,8 +12,8 @@ from adv_wrappers.attacks.worst_action import WorstAction
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always
-from adv_wrappers.errors import ThreatError, each_entry
-from adv_wrappers.threats.presets import as_threat, preset_in_errors, threat_layers
+from adv_wrappers.errors import ThreatError, threat_in_errors
+from adv_wrappers.threats.presets import as_threat, threat_layers
 from adv_wrappers.threats.text import text_of, unique, without_number
 from adv_wrappers.utils.text import split_stack
 from adv_wrappers.victims.victim import Victim
@@ -54,7 +54,7 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     parts = item if isinstance(item, (list, tuple)) else [item]
     if not parts:
         raise ThreatError("a stack needs at least one threat")
-    made = each_entry(as_threat, parts)
+    made = [as_threat(part) for part in parts]
     for threat in made:
         if threat.on == "reward":
             raise ThreatError(
@@ -68,7 +68,7 @@ def as_threat_stack(item: object, victim: Victim) -> ThreatStack:
     texts = [part.strip() if isinstance(part, str) else text_of(threat, victim) for part, threat in pairs]
     aimed: list[ThreatModel] = []
     for part, threat in zip(parts, made, strict=True):
-        with preset_in_errors(part):
+        with threat_in_errors(part):
             aimed += threat_layers(threat.against(victim))
     return ThreatStack(" + ".join(texts), tuple(aimed), transfer)
 
@@ -80,7 +80,7 @@ def as_threat_stacks(threats: object, victim: Victim) -> list[ThreatStack]:
         AdvWrappersError: one of its kinds, for what cannot be understood as a threat.
     """
     items = threats if isinstance(threats, (list, tuple)) else [threats]
-    return [CLEAN_RUN, *each_entry(lambda item: as_threat_stack(item, victim), items)]
+    return [CLEAN_RUN, *(as_threat_stack(item, victim) for item in items)]
 
 
 def threats_of_environment(venv: AnyVectorEnv, victim: Victim) -> list[str]:

@@ -24,7 +24,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.errors import Argument, Message, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -136,9 +136,7 @@ def worst_dynamics(
     """
     check_integer("evaluations", evaluations, 2)
     if method not in METHODS:
-        raise ValueRangeError(
-            Message(Argument("method"), f" must be one of {', '.join(map(repr, METHODS))}, got {method!r:.80}")
-        )
+        raise ValueRangeError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r:.80}")
     if method == "cma":
         _check_cma()
     check_workers(workers)
@@ -246,7 +244,7 @@ def _points(method: str, size: int, count: int, seed: int) -> _Points:
     if each < 2:
         few = f"a grid over {size} parameters needs at least {2**size + 1} evaluations (one is without changes), "
         few += f"got {count + 1}: take "
-        raise ValueRangeError(Message(few, Argument("method", "cma"), ", fewer parameters or more evaluations"))
+        raise ValueRangeError(f"{few}method='cma', fewer parameters or more evaluations")
     return _parts(np.array(list(itertools.product(np.linspace(-1, 1, each), repeat=size))))
 
 

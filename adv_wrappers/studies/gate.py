@@ -24,7 +24,7 @@ import numpy as np
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import NotRobust, ValueRangeError, each_entry
+from adv_wrappers.errors import NotRobust, ValueRangeError
 from adv_wrappers.evaluation.claim import RobustnessClaim
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -322,7 +322,7 @@ def _attacks(
     threats += [attack for attack in attacks or () if not (isinstance(attack, str) and ":" not in attack)]
     if not threats:
         raise ValueRangeError(f"no attack applies: {left_out}")
-    return each_entry(lambda threat: as_threat_stack(threat, victim), threats), {**left_out, **searched}
+    return [as_threat_stack(threat, victim) for threat in threats], {**left_out, **searched}
 
 
 def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:

@@ -14,7 +14,6 @@ import difflib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
 from typing import Any
@@ -39,7 +38,7 @@ from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.timing import And, Bernoulli, Not, Or, Pair, Strategic, Timing
-from adv_wrappers.errors import AdvWrappersError, AttackName, BudgetError, Message, ThreatError, Words
+from adv_wrappers.errors import BudgetError, ThreatError, threat_in_errors
 from adv_wrappers.registry import after_load, load_entry_points, package_of, warn_left_out
 from adv_wrappers.threats import all_attacks
 from adv_wrappers.utils.text import parse_value, split_arguments, unquote
@@ -315,9 +314,8 @@ def threat(
         )
     preset = presets.get(name)
     if preset is None:
-        known = f"; known: {', '.join(sorted(presets))}"
-        raise ThreatError(Message(f"unknown preset {name!r:.80}", _hint(name), known))
-    with preset_in_errors(name):
+        raise ThreatError(f"unknown preset {name!r:.80}{_hint(name)}; known: {', '.join(sorted(presets))}")
+    with threat_in_errors(name):
         victim = load_victim(victim) if isinstance(victim, str) else victim
         expect_victim(name, victim)
         takes = {f.name for f in dataclasses.fields(preset.kind) if f.init}  # type: ignore[arg-type]
@@ -345,29 +343,11 @@ def threat(
         return made.against(victim) if victim is not None else made
 
 
-@contextmanager
-def preset_in_errors(text: object) -> Iterator[None]:
-    """Errors raised inside name the preset that a user typed (``fgsm``), not the class behind it (``min-best``).
-
-    Args:
-        text: a threat's text or a preset's name; anything else leaves errors as they are.
-    """
-    try:
-        yield
-    except AdvWrappersError as error:
-        if isinstance(text, str) and error.preset is None:
-            error.preset = name = text.partition(":")[0].strip()
-            own = AttackName(presets[name].kind.name if name in presets else name)
-            error.change(lambda part: AttackName(name) if part == own else part)
-        raise
-
-
 def _hint(name: str) -> str:
     if name.partition(":")[0] in presets:
         return " (that is a text: wrap, evaluate and presets.parse_threat read texts, threat takes a name)"
     if name.partition(":")[0] in ("pa-ad", "sa-rl", "pa-ad-action", "hybrid"):
-        trainer = Words("train_adversary, or adv-wrappers train-adversary", "adv-wrappers train-adversary")
-        return Message(" (that is trained: ", trainer, ", and then learned:card=FOLDER)")
+        return " (that is trained: train_adversary, or adv-wrappers train-adversary, and then learned:card=FOLDER)"
     words = name.strip().lower().replace("_", "-").split()
     close = difflib.get_close_matches(words[0], presets, n=1) if words else []
     colon = ":..." if len(words) > 1 else ""  # noise eps=0.1

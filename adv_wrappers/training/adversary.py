@@ -43,14 +43,10 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import (
-    ANOTHER_OUT,
-    Argument,
     CardError,
-    Message,
     SpaceError,
     ThreatError,
     ValueRangeError,
-    Words,
 )
 from adv_wrappers.evaluation.distances import RunMeasurements
 from adv_wrappers.registry import BOTH, FORMS
@@ -188,9 +184,7 @@ class AdversaryCheckpoints(BaseCallback):
             self.next = int(folder.result.get("next", every))  # follows from steps, which may be more by now
             self.seconds = float(last["seconds"])  # of the processor, without the evaluations
         except (KeyError, TypeError, ValueError) as error:
-            raise CardError(
-                Message(f"{folder.out} holds no training of an adversary ({error!r}): ", ANOTHER_OUT)
-            ) from error
+            raise CardError(f"{folder.out} holds no training of an adversary ({error!r}): give another out=") from error
         self.since = time.process_time()
 
     def resume(self, model: BaseAlgorithm) -> bool:
@@ -295,13 +289,11 @@ def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
         ValueRangeError: for an unknown form, or one that the victim's actions do not allow.
     """
     if form not in (*FORMS, BOTH):
-        raise ValueRangeError(Message(Argument("form"), f" must be 'direction', 'target' or 'both', got {form!r}"))
+        raise ValueRangeError(f"form must be 'direction', 'target' or 'both', got {form!r}")
     if not hasattr(actor, "form"):
-        goes = f" goes with pa-ad and pa-ad-action, {actor.name} has none"
-        raise ThreatError(Message(Argument("form", ...), goes))
+        raise ThreatError(f"form= goes with pa-ad and pa-ad-action, {actor.name} has none")
     if actor.form not in (None, form):
-        beside = f" is given beside an actor with form={actor.form!r}"
-        raise ThreatError(Message(Argument("form", form), beside))
+        raise ThreatError(f"form={form!r} is given beside an actor with form={actor.form!r}")
     chosen = FORMS if form == BOTH else (str(form),)
     return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
 
@@ -460,9 +452,7 @@ def adversary_budget(
         within = getattr(actor, "within", None)
         if within is None and on_actions and victim.discrete:
             within = Valid()
-    return needed_budget(Words("train_adversary", "train-adversary"), eps, scale, within).resolve(
-        victim if actor.on == "observation" else None
-    )
+    return needed_budget("an adversary", eps, scale, within).resolve(victim if actor.on == "observation" else None)
 
 
 @holding
@@ -561,8 +551,9 @@ def check_algorithm(algorithm: str) -> None:
     """Raise :class:`ThreatError` unless an adversary can be trained by an algorithm of this name."""
     if algorithm not in ALGORITHMS:
         known = ", ".join(map(repr, ALGORITHMS))
-        others = f"must be one of {known}, got {algorithm!r}; AdversaryEnv is for every other library"
-        raise ThreatError(Message(Argument("algorithm"), f" {others}"))
+        raise ThreatError(
+            f"algorithm must be one of {known}, got {algorithm!r}; AdversaryEnv is for every other library"
+        )
 
 
 def _train_forms(

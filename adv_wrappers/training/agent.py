@@ -62,14 +62,10 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, fits, given_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv, json_value
 from adv_wrappers.errors import (
-    EPS_OR_WITHIN,
-    Argument,
-    Message,
     SpaceError,
     ThreatError,
     ValueRangeError,
     VictimError,
-    Words,
 )
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.registry import REWARDS, Rewards
@@ -242,12 +238,13 @@ class AdversarySpec:
                     f"{adversary!r}"
                 )
             if budget is None:
-                raise ThreatError(Message(f"{adversary!r:.40} needs a budget: ", EPS_OR_WITHIN))
+                raise ThreatError(f"{adversary!r:.40} needs a budget: give eps=")
             return AdversarySpec(adversary, budget, when)
         if isinstance(adversary, str) and adversary.partition(":")[0].strip() not in presets:
             known = ", ".join(presets)
-            expected = f"expected 'pa-ad', 'sa-rl', an actor, a threat ({known}) or "
-            raise ThreatError(Message(f"unknown adversary {adversary!r:.80}: {expected}", Words("None", "none")))
+            raise ThreatError(
+                f"unknown adversary {adversary!r:.80}: expected 'pa-ad', 'sa-rl', an actor, a threat ({known}) or none"
+            )
         threat = as_threat(adversary, within=budget, when=when)
         return AdversarySpec(within=threat.budget, when=threat.when, threat=threat)
 
@@ -273,22 +270,20 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorith
         return None
     if algorithm.robust is None:
         raise ThreatError(
-            Message(
-                Argument("robust", ...),
-                f" is not for {algorithm.name}: there are no bounds through an LSTM, and smoothing is for agents "
-                "without a hidden state. Train against an adversary, such as ",
-                Argument("adversary", "pa-ad"),
-            )
+            f"robust= is not for {algorithm.name}: there are no bounds through an LSTM, and smoothing is for agents "
+            "without a hidden state. Train against an adversary, such as adversary='pa-ad'"
         )
     named = algorithm.methods
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
     if not isinstance(found, algorithm.method):
         known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
-        expected = f" must be {known}, or a value such as {example}() for {algorithm.name}, got {robust!r:.80}"
         others = [one.name for one in AGENT_ALGORITHMS.values() if isinstance(robust, str) and robust in one.methods]
-        raise ThreatError(Message(Argument("robust"), expected + (f", of {' and '.join(others)}" if others else "")))
+        of = f", of {' and '.join(others)}" if others else ""
+        raise ThreatError(
+            f"robust must be {known}, or a value such as {example}() for {algorithm.name}, got {robust!r:.80}{of}"
+        )
     if budget is None:
-        raise ThreatError(Message(Argument("robust", found.name), " needs a budget: ", EPS_OR_WITHIN))
+        raise ThreatError(f"robust={found.name!r} needs a budget: give eps=")
     return RobustTraining(found, budget)
 
 
@@ -307,7 +302,7 @@ def victim_and_algorithm(victim: Any, algorithm: str | None) -> tuple[Victim | N
     """
     if algorithm is not None and algorithm not in AGENT_ALGORITHMS:
         known = " or ".join(map(repr, AGENT_ALGORITHMS))
-        raise ThreatError(Message(Argument("algorithm"), f" must be {known}, got {algorithm!r}"))
+        raise ThreatError(f"algorithm must be {known}, got {algorithm!r}")
     if victim is None:
         return None, AGENT_ALGORITHMS[algorithm or "ppo"]
     is_model = not isinstance(victim, (Victim, str)) and hasattr(victim, "policy")
@@ -315,14 +310,13 @@ def victim_and_algorithm(victim: Any, algorithm: str | None) -> tuple[Victim | N
     own = "dqn" if found.kind == "q" else "recurrent-ppo" if found.recurrent else "ppo"
     kind = AGENT_ALGORITHMS[algorithm or own]
     if not kind.begins_from:
-        raise VictimError(Message(f"{kind.name} begins from scratch: ", Argument("victim"), " is for the others"))
+        raise VictimError(f"{kind.name} begins from scratch: victim= is for the others")
     if found.kind not in kind.begins_from:
         expected = "DQN" if "q" in kind.begins_from else "PPO or A2C"
         raise VictimError(f"expected an agent of {expected} to begin from, got one of kind {found.kind!r}")
     if found.recurrent and not kind.recurrent:
-        trains = Argument("algorithm", "recurrent-ppo")
         raise VictimError(
-            Message(f"{kind.name} trains feed-forward agents, got a recurrent victim: ", trains, " is for it")
+            f"{kind.name} trains feed-forward agents, got a recurrent victim: algorithm='recurrent-ppo' is for it"
         )
     if kind.recurrent and not found.recurrent:
         raise VictimError(f"{kind.name} begins from a recurrent victim, got a feed-forward one: {found!r}")
@@ -346,12 +340,13 @@ def check_spaces(
     env.close()
     one_dimension = isinstance(observations, spaces.Box) and len(observations.shape) == 1
     if not (one_dimension and np.dtype(observations.dtype).kind == "f") and not is_stack(observations):
-        expected = "observations of float [n], or images of uint8 [C, H, W] from 0 to 255"
-        raise SpaceError(Message(Words("train_agent", "train-agent"), f" takes {expected}, got {observations}"))
+        raise SpaceError(
+            "agents are trained on observations of float [n], or images of uint8 [C, H, W] from 0 to 255, got "
+            f"{observations}"
+        )
     from_zero = isinstance(actions, spaces.Discrete) and actions.start == 0
     if not from_zero and not (isinstance(actions, spaces.Box) and len(actions.shape) == 1):
-        expected = f" takes actions Discrete(n) from 0, or Box [n], got {actions}"
-        raise SpaceError(Message(Words("train_agent", "train-agent"), expected))
+        raise SpaceError(f"agents are trained for actions Discrete(n) from 0, or Box [n], got {actions}")
     if not algorithm.images and is_stack(observations):
         raise SpaceError(
             f"{algorithm.name} takes observations of float [n], got {observations}: use ppo on stacks of frames"
@@ -360,9 +355,7 @@ def check_spaces(
         takes = "actions in a Box" if spaces.Box in algorithm.actions else "discrete actions"
         raise SpaceError(f"{algorithm.name} is for {takes}, and this environment has {actions}: use ppo or a2c")
     if method is not None and not method.images and is_stack(observations):
-        raise SpaceError(
-            Message(Argument("robust", method.name), f" takes observations of float [n], got {observations}")
-        )
+        raise SpaceError(f"robust={method.name!r} takes observations of float [n], got {observations}")
     if initial is not None:
         fits(initial, observations, actions)
     return is_stack(observations)
@@ -670,13 +663,12 @@ def train_agent(
     own_settings = {} if adversary_settings is None else adversary_settings
     opposing = replace(training, algorithm="ppo", seed=own_seed, settings=own_settings)
     if select not in ("mode", "sample"):
-        raise ValueRangeError(Message(Argument("select"), f" must be 'mode' or 'sample', got {select!r}"))
+        raise ValueRangeError(f"select must be 'mode' or 'sample', got {select!r}")
     if rewards not in REWARDS:
         known = " or ".join(map(repr, REWARDS))
-        raise ValueRangeError(Message(Argument("rewards"), f" must be {known}, got {rewards!r:.80}"))
+        raise ValueRangeError(f"rewards must be {known}, got {rewards!r:.80}")
     if observations not in ("normalized", "raw"):
-        expected = f" must be 'normalized' or 'raw', got {observations!r:.80}"
-        raise ValueRangeError(Message(Argument("observations"), expected))
+        raise ValueRangeError(f"observations must be 'normalized' or 'raw', got {observations!r:.80}")
     schedule = Schedule(training, phase, ratio)
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None

@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
 from adv_wrappers.core.schedules import Number
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
-from adv_wrappers.errors import Argument, Message, SpaceError, ValueRangeError, each_entry
+from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import SEED_OFFSET, Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -113,7 +113,7 @@ class RobustnessCallback(BaseCallback):
             raise ValueRangeError("an Episodes has its own seed: give it to it")
         self.episodes = episodes if isinstance(episodes, Episodes) else Episodes(episodes, seed)
         if save_best and out is None:
-            raise ValueRangeError(Message(Argument("save_best", True), " needs a folder: give ", Argument("out", ...)))
+            raise ValueRangeError("save_best=True needs a folder: give out=")
         self.out, self.save_best, self.select = None if out is None else Path(out), save_best, select
         self.env = env
         self.rows: list[dict[str, Any]] = []
@@ -149,7 +149,7 @@ class RobustnessCallback(BaseCallback):
         assert self._environment is not None
         name = f"{type(self.model).__name__}@{self.model.num_timesteps}"
         victim = from_sb3(self.model, select=self.select, ref=name)
-        stacks = [CLEAN_RUN, *each_entry(lambda threat: as_threat_stack(threat, victim), self.threats)]
+        stacks = [CLEAN_RUN, *(as_threat_stack(threat, victim) for threat in self.threats)]
         evaluator = Evaluator(victim, self._environment, stacks, self.episodes, self._player)
         evaluator.about["victim"]["training_steps"] = int(self.model.num_timesteps)
         return evaluator
@@ -232,18 +232,18 @@ def training_environment(model: BaseAlgorithm) -> Environment:
             change what the agent sees.
     """
     venv = model.get_env()
-    give = Message("give ", Argument("env", ...), " for the evaluations")
+    give = "give env= for the evaluations"
     if venv is None:
-        raise SpaceError(Message("the model has no environment: ", give))
+        raise SpaceError(f"the model has no environment: {give}")
     for wrapper in wrappers_of(venv)[:-1]:
         if not isinstance(wrapper, (VecNormalize, VecMonitor, Layer, VecProbabilisticTiming)):
-            raise SpaceError(Message(f"{type(wrapper).__name__} changes the training's environment: ", give))
+            raise SpaceError(f"{type(wrapper).__name__} changes the training's environment: {give}")
     spec = venv.get_attr("spec", 0)[0]
     if spec is None:
-        raise SpaceError(Message("the training's environment was not made by an id: ", give))
+        raise SpaceError(f"the training's environment was not made by an id: {give}")
     others = [wrapper.name for wrapper in spec.additional_wrappers if wrapper.name not in _WATCHING | _ATTACKING]
     if others:
-        raise SpaceError(Message(f"{' and '.join(others)} changes the training's environment: ", give))
+        raise SpaceError(f"{' and '.join(others)} changes the training's environment: {give}")
     kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
     registered = gym.registry.get(spec.id)
     if registered is not None and spec.max_episode_steps != registered.max_episode_steps:

@@ -35,7 +35,7 @@ from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel, fits, needed_budget
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.errors import CardError, Message, ThreatError, ValueRangeError, VictimError, Words
+from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
@@ -888,11 +888,8 @@ def default_budget(victim: Victim) -> Linf:
     exploring_victim(victim, 1.0)
     if victim.scale is None:
         raise ThreatError(
-            Message(
-                "the strongest of several critics is found by attacks, and this victim has no unit of its own to count "
-                "their budget in: give ",
-                Words("within=, or settings=[{}] for one critic", "--eps, or --one for one critic"),
-            )
+            "the strongest of several critics is found by attacks, and this victim has no unit of its own to count "
+            "their budget in: give within= (--eps), or settings=[{}] for one critic (--one)"
         )
     return Linf(EPS, scale="victim")
 

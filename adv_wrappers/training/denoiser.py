@@ -33,7 +33,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.errors import Argument, BudgetError, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card_format import Section
@@ -134,7 +134,7 @@ def train_denoiser(
     """
     if kind not in get_args(DenoiserKind):
         known = " or ".join(get_args(DenoiserKind))
-        raise ValueRangeError(Message(Argument("kind"), f" must be {known}, got {kind!r}"))
+        raise ValueRangeError(f"kind must be {known}, got {kind!r}")
     history = (4 if kind == "diffusion" else 0) if history is None else history
     check_integer("history", history, 0, MOST_HISTORY)
     check_integer("levels", levels, 1, MOST_LEVELS)
@@ -318,9 +318,7 @@ class _Windows:
         whole[:last] = age[steps - 1 :] >= steps - 1 if steps > 1 else True
         first, row = np.nonzero(whole)
         if not len(first):
-            raise ValueRangeError(
-                Message(f"no episode of the agent is {steps} steps long: expected a smaller ", Argument("unroll", ...))
-            )
+            raise ValueRangeError(f"no episode of the agent is {steps} steps long: expected a smaller unroll=")
         self.t, self.row = torch.from_numpy(first), torch.from_numpy(row)
         self.age = torch.from_numpy(age[first, row])
 

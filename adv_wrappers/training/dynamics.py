@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card_format import Section
@@ -122,7 +122,7 @@ def train_dynamics(
     """
     check_integer("transitions", transitions, 100, MOST_TRAINING_STEPS)
     check_number("noise", noise, 0, 1e3)
-    check_number(Message(Argument("random"), ", the share of random actions,"), random, 0, 1)
+    check_number("random", random, 0, 1)
     check_counts(ensemble=ensemble, epochs=epochs, batch=batch, num_envs=num_envs)
     check_integer("seed", seed, 0)
     check_number("lr", lr, 0, 1e3, above=True)
@@ -145,11 +145,8 @@ def train_dynamics(
     for what, count in (("the victim's own", transitions - drawn), ("random", drawn)):
         if 0 < count <= (LEAST_STEPS - 1) * num_envs:
             raise ValueRangeError(
-                Message(
-                    f"of {count} transitions with {what} actions in {num_envs} environments none could be held out: "
-                    f"expected none, or more than {(LEAST_STEPS - 1) * num_envs}: give more, or a smaller ",
-                    Argument("num_envs"),
-                )
+                f"of {count} transitions with {what} actions in {num_envs} environments none could be held out: "
+                f"expected none, or more than {(LEAST_STEPS - 1) * num_envs}: give more, or a smaller num_envs="
             )
     warn_of_unknown(out, victim, environment)
     linear = not hidden

@@ -24,7 +24,7 @@ from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import Environment, is_named, text_of_function
-from adv_wrappers.errors import ANOTHER_OUT, CardError, Message, ThreatError, ValueRangeError
+from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card_format import card_kind, digest
 from adv_wrappers.utils.checks import check_integer, integer
@@ -272,7 +272,7 @@ class TrainingFolder:
         found = _State.read(self.out / STATE)
         if found.kind != kind:
             raise ValueRangeError(
-                Message(f"{self.out} holds the {_WORDS[found.kind]}, and not the {_WORDS[kind]}: ", ANOTHER_OUT)
+                f"{self.out} holds the {_WORDS[found.kind]}, and not the {_WORDS[kind]}: give another out="
             )
         check_same(self.out, found.about, self.about, _WORDS[kind].split()[0])
         self._state = found
@@ -410,7 +410,7 @@ def _check_nothing_else(folder: Path) -> None:
         kind = card_kind(read_json(path))
     what = "" if kind is None else f" (the card of a {kind})"
     raise ValueRangeError(
-        Message(f"{path}{what} belongs to something else, which a training would write over: ", ANOTHER_OUT)
+        f"{path}{what} belongs to something else, which a training would write over: give another out="
     )
 
 
@@ -429,7 +429,7 @@ def check_chosen_folder(folder: Path, record: str, what: str) -> None:
     path = folder / "card.json"
     other = path.exists() and record not in read_json(path)
     if other or (folder / STATE).exists():
-        raise ValueRangeError(Message(f"{folder} holds something else than {what}: ", ANOTHER_OUT))
+        raise ValueRangeError(f"{folder} holds something else than {what}: give another out=")
 
 
 def write_tensors(folder: Path, state: Mapping[str, object]) -> None:

@@ -32,7 +32,7 @@ from torch.nn import functional
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.environments.environment import AnyEnvironment, EnvFactory, Environment, MakeEnv
-from adv_wrappers.errors import Argument, CardError, Message, ValueRangeError, VictimError, each_entry
+from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
@@ -465,8 +465,9 @@ def _checked(
         raise ValueRangeError(f"hidden must hold integers of at least 1, got {hidden!r:.80}")
     queries = integer("queries", queries, None, MOST_TRAINING_STEPS)
     if queries < (least := LEAST_QUERIES * (rounds + 1)):
-        at_least = f" must be at least {LEAST_QUERIES} a round, so {least} with "
-        raise ValueRangeError(Message(Argument("queries"), at_least, Argument("rounds", rounds), f", got {queries}"))
+        raise ValueRangeError(
+            f"queries must be at least {LEAST_QUERIES} a round, so {least} with rounds={rounds}, got {queries}"
+        )
     epochs, episodes = integer("epochs", epochs), integer("episodes", episodes)
     check_counts(epochs=epochs, episodes=episodes)
     return ImitationSettings(
@@ -490,8 +491,7 @@ def check_imitable(observed: Space, acted: Space, out: object = None) -> None:
     if not isinstance(acted, spaces.Discrete) and not (isinstance(acted, spaces.Box) and len(acted.shape) == 1):
         raise VictimError(f"imitate takes Discrete actions or a Box of one dimension, got {acted}")
     if out is not None and isinstance(acted, spaces.Discrete) and acted.start != 0:
-        holds = f"a card holds actions of a Discrete that starts at 0, got {acted}: imitate without "
-        raise VictimError(Message(holds, Argument("out", ...)))
+        raise VictimError(f"a card holds actions of a Discrete that starts at 0, got {acted}: imitate without out=")
 
 
 class _Attacks:
@@ -517,7 +517,7 @@ class _Attacks:
         actions = np.stack([np.asarray(acted.sample())] * 2)
         some = Labels(np.zeros((2, *(observed.shape or ()))), actions, np.zeros(2, np.uint8))
         untrained = fit(some, observed, acted, [1], 1, 0, self.scale)
-        stacks = each_entry(lambda item: as_threat_stack(item, untrained), self.items)
+        stacks = [as_threat_stack(item, untrained) for item in self.items]
         for threat in (layer for stack in stacks for layer in stack.layers):
             threat.check(observed, acted)
         self.names = tuple(stack.name for stack in stacks)

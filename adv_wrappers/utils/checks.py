@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, MessagePart, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -47,14 +47,14 @@ def check_integer(
     """Raise unless ``value`` is an integer of Python's own in ``[low, high]``.
 
     Args:
-        name: the argument's, or a message that names it.
+        name: the argument's.
         value: the argument.
         low, high: limits, both included; None for none.
         error: class of the error.
     """
     plain = isinstance(value, int) and not isinstance(value, bool)
     if not plain or not (low is None or low <= value) or not (high is None or value <= high):  # type: ignore[operator]
-        raise error(Message(_named(name), f" must be an integer{_integers(low, high)}, got {value!r:.80}"))
+        raise error(f"{name} must be an integer{_integers(low, high)}, got {value!r:.80}")
 
 
 def integer(
@@ -89,7 +89,7 @@ def check_number(
     """Raise unless ``value`` is a finite number of Python's own in ``[low, high]``.
 
     Args:
-        name: the argument's, or a message that names it.
+        name: the argument's.
         value: the argument.
         low, high: limits, both included.
         above: ``low`` itself is refused.
@@ -97,7 +97,7 @@ def check_number(
     """
     found = finite_float(value)
     if found is None or not low <= found <= high or (above and found == low):
-        raise error(Message(_named(name), f" must be a finite number{_numbers(low, high, above)}, got {value!r:.80}"))
+        raise error(f"{name} must be a finite number{_numbers(low, high, above)}, got {value!r:.80}")
 
 
 def number(
@@ -113,10 +113,6 @@ def number(
     plain = value.item() if isinstance(value, (np.integer, np.floating)) else value
     check_number(name, plain, low, high, above=above, error=error)
     return float(plain)  # type: ignore[arg-type]  # it has just been checked
-
-
-def _named(name: str) -> MessagePart:
-    return name if isinstance(name, Message) else Argument(name)
 
 
 def _integers(low: int | None, high: int | None) -> str:

@@ -24,7 +24,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from adv_wrappers.errors import Argument, Message, ValueRangeError, WorkerError
+from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.utils.checks import integer
 
 P = ParamSpec("P")
@@ -86,10 +86,7 @@ def check_workers(workers: object, name: str = "workers") -> int:
     if count > 1 and free is not None and count * WORKER_BYTES > free:
         needed, most = f"{count * WORKER_BYTES / 2**30:.1f}", max(free // WORKER_BYTES, 1)
         raise ValueRangeError(
-            Message(
-                Argument(name, count),
-                f" need about {needed} GiB of memory, {free / 2**30:.1f} GiB are free: at most {most}",
-            )
+            f"{name}={count} need about {needed} GiB of memory, {free / 2**30:.1f} GiB are free: at most {most}"
         )
     return count
 
@@ -106,8 +103,7 @@ def check_processes(workers: object, env_workers: object, vectors: int = 1) -> t
     """
     scoring, stepping = check_workers(workers), check_workers(env_workers, "env_workers")
     if vectors * (stepping - 1) > ON_DEMAND:
-        most = f": at most {ON_DEMAND // vectors + 1} step environments at once"
-        raise ValueRangeError(Message(Argument("env_workers", stepping), most))
+        raise ValueRangeError(f"env_workers={stepping}: at most {ON_DEMAND // vectors + 1} step environments at once")
     if scoring + stepping > 2:
         check_workers(scoring + vectors * (stepping - 1), "processes")
     return scoring, stepping

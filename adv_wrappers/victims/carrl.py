@@ -26,7 +26,7 @@ from adv_wrappers.bounds.crown_bounds import crown
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim
-from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.possible_actions import params_network
 from adv_wrappers.victims.victim import Victim, VictimAround
 
@@ -70,7 +70,7 @@ class LowerBound(VictimAround):
             raise ValueRangeError(f"within must be an Linf, how far the truth may be from what is seen, got {within!r}")
         if method not in get_args(BoundMethod):
             known = ", ".join(get_args(BoundMethod))
-            raise ValueRangeError(Message(Argument("method"), f" must be one of {known}, got {method!r}"))
+            raise ValueRangeError(f"method must be one of {known}, got {method!r}")
         net = params_network(victim)
         super().__init__(
             victim.observation_space,

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from adv_wrappers.errors import Argument, Message, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import map_leaves
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -137,13 +137,8 @@ class ChosenActions:
             shown = chosen.flatten()[:3].tolist()
             got = f"{chosen.dtype} of shape {tuple(chosen.shape)}, such as {shown}"
             raise VictimError(
-                Message(
-                    Argument("kind", "action"),
-                    f" takes a module that returns actions of {self.space}, got {got}: Q-values are ",
-                    Argument("kind", "q"),
-                    ", and logits ",
-                    Argument("kind", "logits"),
-                )
+                f"kind='action' takes a module that returns actions of {self.space}, got {got}: Q-values are kind='q', "
+                "and logits kind='logits'"
             )
         columns = zip(index.long().unbind(1), self.sizes, strict=True)
         logits = torch.cat([one_hot(column, size) for column, size in columns], 1).float()

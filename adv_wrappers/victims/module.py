@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import CHOICES, to_victim
-from adv_wrappers.errors import Argument, Message, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone, map_leaves, tensors
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of, unscale
@@ -481,8 +481,7 @@ def from_module(
     if kind == "action":
         chooses = not isinstance(action_space, spaces.Box)
         if chooses and initial_state is not None:
-            takes = " is for modules without a hidden state: return logits from a recurrent one"
-            raise VictimError(Message(Argument("kind", "action"), takes))
+            raise VictimError("kind='action' is for modules without a hidden state: return logits from a recurrent one")
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
     if not isinstance(own, nn.Module) and (training := _called_in_training(own, takes_rows)):
@@ -517,15 +516,13 @@ def from_module(
         ):
             kind = "logits"
         elif output.form not in ("pair", "distribution"):
-            others = ", 'logits', 'mean', 'gaussian' or 'distribution'"
-            raise VictimError(Message("say what the module returns: ", Argument("kind", "q"), others))
+            raise VictimError("say what the module returns: kind='q', 'logits', 'mean', 'gaussian' or 'distribution'")
         kind = kind or ("gaussian" if output.form == "pair" else "distribution")
     if output.form == "distribution" and kind != "distribution":
         raise VictimError(f"the module returns a Distribution, so kind must be 'distribution', got {kind!r}")
     final = output.kind if kind == "distribution" else kind
     if final is None:
-        takes = " takes a module that returns a torch Distribution"
-        raise VictimError(Message(Argument("kind", "distribution"), takes))
+        raise VictimError("kind='distribution' takes a module that returns a torch Distribution")
     victim = ModuleVictim(
         observation_space,
         action_space,

@@ -18,7 +18,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.errors import Argument, Message, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims.frozen_copy import TorchScriptNet
 from adv_wrappers.victims.functions import to_arrays
@@ -161,12 +161,9 @@ def _compare(victim: Any, net: nn.Module, obs: Any, seen: Any, given: bool) -> N
     )
     owner = getattr(net, "original_name", type(net).__name__)  # of a program its class
     raise VictimError(
-        Message(
-            f"{owner}.{name} plays {own} where the victim, which reads the output as ",
-            Argument("kind", victim.kind),
-            f", would play {_shown(mine[row])}: {helps}; if the agent does play what forward returns, "
-            f"from_module(lambda x: net(x), ...) is taken as it is",
-        )
+        f"{owner}.{name} plays {own} where the victim, which reads the output as kind={victim.kind!r}, would play "
+        f"{_shown(mine[row])}: {helps}; if the agent does play what forward returns, from_module(lambda x: net(x), "
+        "...) is taken as it is"
     )
 
 

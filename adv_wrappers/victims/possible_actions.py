@@ -23,7 +23,7 @@ from adv_wrappers.bounds.branch_and_bound import decide, largest_at_corners, lar
 from adv_wrappers.bounds.crown_bounds import Intermediate, crown
 from adv_wrappers.bounds.interval_bounds import graph_network, interval
 from adv_wrappers.bounds.rounding import rounding
-from adv_wrappers.errors import Argument, Message, ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.registry import Method as Method
 from adv_wrappers.victims.module import ModuleVictim
@@ -157,7 +157,7 @@ def _exactly(victim: Victim, low: Tensor, high: Tensor, method: str) -> tuple[nn
     """The victim's network and a box in float64, after checking them."""
     if method not in get_args(Method):
         known = ", ".join(get_args(Method))
-        raise ValueRangeError(Message(Argument("method"), f" must be one of {known}, got {method!r}"))
+        raise ValueRangeError(f"method must be one of {known}, got {method!r}")
     net = _FROZEN.get(victim)
     if net is None:
         net = copy.deepcopy(params_network(victim)).double().requires_grad_(False)

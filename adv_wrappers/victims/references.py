@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.errors import Argument, Message, VictimError, Words
+from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims.card import load_card
@@ -114,8 +114,7 @@ def load_victim(
         return LowerBound(agent, within, **options)  # type: ignore[arg-type]
     names = zoo_names()
     if stats is not None and kind != "sb3":
-        goes = f" goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}"
-        raise VictimError(Message(Argument("stats", ...), goes))
+        raise VictimError(f"stats= goes with sb3:FILE.zip: a card holds its own statistics, got {ref!r:.80}")
     if kind == "zoo":
         if rest not in names:  # compared with the names and never joined to a path: no .. can leave the zoo
             close = difflib.get_close_matches(rest, names, 1)
@@ -149,21 +148,16 @@ def load_victim(
             raise VictimError(f"RLlib agents compute in float32, got dtype={dtype}")
         return from_rllib(Path(rest), trust=trust, device=device, select=select or "mode", ref=ref)
     if kind in ("onnx", "torchscript"):
-        makes = Words(
-            f"from_{kind}(FILE, observation_space, action_space, kind) makes a victim of it, and imitate(victim, env, "
-            f"out=FOLDER) a card",
-            f"adv-wrappers imitate ENV --victim {kind}:FILE --kind KIND --out FOLDER makes a card",
+        raise VictimError(
+            f"{ref!r:.80} is a file that knows no spaces: adv-wrappers imitate ENV --victim {kind}:FILE --kind KIND "
+            f"--out FOLDER makes a card that imitates it, and in Python from_{kind}(FILE, observation_space, "
+            "action_space, kind) a victim"
         )
-        raise VictimError(Message(f"{ref!r:.80} is a file that knows no spaces: ", makes, " that imitates it"))
     if isinstance(ref, str) and Path(ref).suffix == ".zip":
         raise VictimError(f"a victim in a zip of Stable-Baselines3 is sb3:FILE.zip: did you mean sb3:{ref}?")
     raise VictimError(
-        Message(
-            "a victim is ",
-            Words("a Victim (from_sb3(model) and from_module(net, ...) make one), ", ""),
-            f"'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip' or 'rllib:FOLDER', got {ref!r:.80}; in the zoo: "
-            f"{', '.join(names) or 'none'}",
-        )
+        "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip' or 'rllib:FOLDER' (in Python also what from_sb3 and "
+        f"from_module make), got {ref!r:.80}; in the zoo: {', '.join(names) or 'none'}"
     )
 
 

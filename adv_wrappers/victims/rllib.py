@@ -23,7 +23,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import from_zero
-from adv_wrappers.errors import Argument, CardError, Message, TrustError, VictimError
+from adv_wrappers.errors import CardError, TrustError, VictimError
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, OneHot, dtype_to_normalize
 from adv_wrappers.utils.trees import map_leaves
 from adv_wrappers.victims.distributions import unscale
@@ -155,8 +155,7 @@ def _read(folder: Path, module_id: str, trust: bool) -> tuple[Any, Connectors, C
         expected = "expected learner_group/learner/rl_module or module_state.pkl in it"
         raise CardError(f"{folder} is no checkpoint of an Algorithm or RLModule of RLlib's new API stack: {expected}")
     if not trust:
-        only = f"{folder}: checkpoints of RLlib are pickles, and reading them runs code. "
-        raise TrustError(Message(only, Argument("trust", True), " does so"))
+        raise TrustError(f"{folder}: checkpoints of RLlib are pickles, and reading them runs code. trust=True does so")
     if whole and not (inner / module_id).is_dir():
         found = sorted(path.name for path in inner.iterdir() if path.is_dir())
         raise VictimError(f"{folder}: no module {module_id!r:.80}; there is {', '.join(found) or 'none'}")

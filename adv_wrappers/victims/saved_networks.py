@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Space
-from adv_wrappers.errors import Argument, CardError, Message, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.card_format import (
     CardKind,
     Section,
@@ -107,11 +107,7 @@ class SavedNetwork(Value, Generic[N]):
     def to_dict(self) -> dict[str, Any]:
         if self.folder is None:
             raise ThreatError(
-                Message(
-                    f"this {self.called} is in no folder and has no JSON form: train it with ",
-                    Argument("out", ...),
-                    ", or save(folder)",
-                )
+                f"this {self.called} is in no folder and has no JSON form: train it with out=, or save(folder)"
             )
         return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
 
@@ -521,7 +517,7 @@ class Dynamics(SavedNetwork[TransitionModel]):
             CardError: for a model whose card does not say how large its errors are.
         """
         if share not in ERROR_QUANTILES:
-            raise ValueRangeError(Message(Argument("share"), f" must be one of {ERROR_QUANTILES}, got {share!r}"))
+            raise ValueRangeError(f"share must be one of {ERROR_QUANTILES}, got {share!r}")
         found = self._errors("quantiles")
         if not isinstance(found, dict) or str(share) not in found:
             raise CardError("the card of this model has no quantiles of errors: train it again, by train_dynamics")

@@ -24,13 +24,9 @@ from adv_wrappers.core.spaces import from_zero
 from adv_wrappers.core.threat import fits, turned
 from adv_wrappers.errors import (
     AdvWrappersError,
-    Argument,
     CardError,
-    Message,
-    MessagePart,
     TrustError,
     VictimError,
-    Words,
 )
 from adv_wrappers.networks.layers import Normalize, dtype_to_normalize
 from adv_wrappers.victims.card_networks import VictimNetworks
@@ -191,35 +187,34 @@ def load_sb3(
     except VictimError as error:
         if beside is None:
             raise
-        unused = f"{beside} is not used, since it is of another agent than {path}: {error}. "
-        warnings.warn(Message(unused, "Give ", *_HOW_TO_SAY), UserWarning, stacklevel=3)
+        warnings.warn(
+            f"{beside} is not used, since it is of another agent than {path}: {error}. {_HOW_TO_SAY}",
+            UserWarning,
+            stacklevel=3,
+        )
         return made(vec_normalize=None)
 
 
 def _normalizer(given: Any, stats: Stats, trust: bool = False, max_bytes: int | None = None) -> Any:
     """The normaliser from either argument: None where neither is given, False for none at all."""
     if given is not None and stats is not None:
-        raise VictimError(Message("give vec_normalize= or ", Argument("stats", ...), ", not both"))
+        raise VictimError("give vec_normalize= or stats=, not both")
     if isinstance(stats, (str, Path)):
         return read_statistics(stats, trust=trust, max_bytes=max_bytes)
     if stats is not None and stats is not False:
-        raise VictimError(Message(Argument("stats"), f" must be the path of a file, False or None, got {stats!r:.80}"))
+        raise VictimError(f"stats must be the path of a file, False or None, got {stats!r:.80}")
     return stats if given is None else given
 
 
-_HOW_TO_SAY: tuple[MessagePart, ...] = (
-    Words("stats=FILE, or stats=False", "--stats FILE, or sb3:FILE.zip?stats=none"),
-    " where it did not normalise observations",
+_HOW_TO_SAY = (
+    "Give stats=FILE, or sb3:FILE.zip?stats=none (in Python stats=False) where it did not normalise observations"
 )
 
 
 def _warn_of_missing(what: str, level: int, looked: str = "") -> None:
     warnings.warn(
-        Message(
-            f"{what} was trained behind a VecNormalize, and its statistics are not there{looked}: if it normalised "
-            "observations, the victim plays on other observations than it learned from. Give ",
-            *_HOW_TO_SAY,
-        ),
+        f"{what} was trained behind a VecNormalize, and its statistics are not there{looked}: if it normalised "
+        f"observations, the victim plays on other observations than it learned from. {_HOW_TO_SAY}",
         UserWarning,
         stacklevel=level,
     )

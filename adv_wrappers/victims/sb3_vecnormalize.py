@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.errors import AdvWrappersError, Argument, CardError, Message, TrustError, VictimError, Words
+from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
 from adv_wrappers.utils.reading import decoding, members, read_bytes, read_json
 
 _MODULES = ("stable_baselines3", "gymnasium", "gym", "numpy", "collections", "copyreg")
@@ -159,13 +159,9 @@ def _of_pickle(data: bytes, path: Path) -> Normalizer:
             return _normalizer(data)
         except TrustError as error:
             raise TrustError(
-                Message(
-                    f"{path}: {error}, which is none of SB3's, Gymnasium's and NumPy's: only running code from it "
-                    "could read it. ",
-                    Argument("trust", True),
-                    " does so; or give the statistics as .npz or .json (mean, var, clip, epsilon), or ",
-                    Words("stats=False", "sb3:FILE.zip?stats=none"),
-                )
+                f"{path}: {error}, which is none of SB3's, Gymnasium's and NumPy's: only running code from it could "
+                "read it. trust=True does so; or give the statistics as .npz or .json (mean, var, clip, epsilon), or "
+                "sb3:FILE.zip?stats=none (in Python stats=False)"
             ) from error
 
 

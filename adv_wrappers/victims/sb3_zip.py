@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.errors import AdvWrappersError, Argument, CardError, Message, TrustError, VictimError
+from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
 from adv_wrappers.utils.checks import is_integer
 from adv_wrappers.utils.reading import MAX_BYTES, check_zip, decoding, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_networks import MASKED
@@ -178,8 +178,7 @@ def algorithm_of(weights: dict[str, Tensor], data: dict[str, Any]) -> str | None
 
 
 def _needs_trust(path: Path, what: str) -> TrustError:
-    only = f"{path}: {what} can only be read from a pickle. "
-    return TrustError(Message(only, Argument("trust", True), " does so, and runs code from the file"))
+    return TrustError(f"{path}: {what} can only be read from a pickle. trust=True does so, and runs code from the file")
 
 
 def _kwargs(data: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.errors import Argument, Message, TrustError
+from adv_wrappers.errors import TrustError
 from adv_wrappers.utils.reading import check_max_bytes, check_zip, decoding, read_bytes
 from adv_wrappers.victims.frozen_copy import TorchScriptNet
 from adv_wrappers.victims.module import ModuleVictim, from_module
@@ -57,11 +57,8 @@ def from_torchscript(
     """
     if trust is not True:
         raise TrustError(
-            Message(
-                f"{path} is a TorchScript program, which can read and write files when it runs: give ",
-                Argument("trust", True),
-                " for a file of your own, or of somebody whose programs you run",
-            )
+            f"{path} is a TorchScript program, which can read and write files when it runs: give trust=True for a file "
+            "of your own, or of somebody whose programs you run"
         )
     max_bytes = check_max_bytes(max_bytes)
     data = read_bytes(path, max_bytes)

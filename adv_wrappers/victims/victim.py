@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from adv_wrappers.errors import Argument, Message, VictimError
+from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.card_format import digest
 from adv_wrappers.networks.input_gradient import LayerGraph
 from adv_wrappers.registry import Select as Select
@@ -96,14 +96,14 @@ class Victim:
         family: DistributionFamily | None = None,
     ) -> None:
         if kind not in ("q", "logits", "mean", "gaussian") and family is None:
-            raise VictimError(Message(Argument("kind"), f" must be 'q', 'logits', 'mean' or 'gaussian', got {kind!r}"))
+            raise VictimError(f"kind must be 'q', 'logits', 'mean' or 'gaussian', got {kind!r}")
         if select not in ("mode", "sample"):
-            raise VictimError(Message(Argument("select"), f" must be 'mode' or 'sample', got {select!r}"))
+            raise VictimError(f"select must be 'mode' or 'sample', got {select!r}")
         if dtype not in (torch.float32, torch.float64):
             raise VictimError(f"a victim computes in float32 or float64, got {dtype}")
         discrete = isinstance(action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
         if discrete != (kind in ("q", "logits")) or (kind == "q" and not isinstance(action_space, spaces.Discrete)):
-            raise VictimError(Message(Argument("kind", kind), f" does not go with the action space {action_space}"))
+            raise VictimError(f"kind={kind!r} does not go with the action space {action_space}")
         self.observation_space, self.action_space = observation_space, action_space
         self.kind, self.select = kind, select
         self.device, self.dtype, self.ref, self.scale = device_of(device, shapes_only=True), dtype, ref, scale

@@ -22,7 +22,7 @@ from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Never
 from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
-from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.threats.presets import parse_perturbation, parse_when
 from adv_wrappers.victims import Victim, load_victim
@@ -111,7 +111,7 @@ class AdversaryConfig:
         actor = as_actor(actor, victim)
         if observe not in OBSERVE:
             known = " or ".join(map(repr, OBSERVE))
-            raise ThreatError(Message(Argument("observe"), f" must be {known}, got {observe!r}"))
+            raise ThreatError(f"observe must be {known}, got {observe!r}")
         if not callable(reward):
             raise ThreatError(f"reward must be a function, got {reward!r:.80}")
         takes_induced_action(reward)
@@ -198,15 +198,14 @@ class AdversaryConfig:
 def _extended(space: Space, victim: Victim, observe: str) -> spaces.Box:
     """The space of observations with the victim's action appended, and the number of attacks."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
-        raise SpaceError(Message(Argument("observe", observe), f" is for flat observations of floats, got {space}"))
+        raise SpaceError(f"observe={observe!r} is for flat observations of floats, got {space}")
     acts = victim.action_space
     if isinstance(acts, spaces.Discrete):
         low, high = np.zeros(int(acts.n)), np.ones(int(acts.n))
     elif isinstance(acts, spaces.Box):  # unclipped: a victim's own action may lie outside its space
         low, high = np.full(acts.shape, -np.inf).ravel(), np.full(acts.shape, np.inf).ravel()
     else:
-        takes = f" takes one discrete action or continuous ones, got {acts}"
-        raise SpaceError(Message(Argument("observe", observe), takes))
+        raise SpaceError(f"observe={observe!r} takes one discrete action or continuous ones, got {acts}")
     if observe == OBSERVE[2]:
         low, high = np.append(low, 0), np.append(high, np.inf)
     low, high = np.concatenate([space.low, low]), np.concatenate([space.high, high])

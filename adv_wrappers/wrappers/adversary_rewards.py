@@ -10,7 +10,7 @@ import numpy as np
 
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Amount, Array, Counter, Flags
-from adv_wrappers.errors import Argument, Message, ThreatError, ValueRangeError
+from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.utils.checks import check_integer, check_number
 
 MOST_COST, MOST_ATTACKS = 1e12, 10**9  # of a reward, whose squares a training holds in float32; and of an episode
@@ -66,13 +66,11 @@ class PerturbationCost(Value):
         if self.beyond is not None:
             check_number("beyond", self.beyond, 0, MOST_COST)
             if self.budget is None:
-                give = "beyond is the cost of attacks beyond a budget: give "
-                raise ThreatError(Message(give, Argument("budget", ...), f" too, got {self!r}"))
+                raise ThreatError(f"beyond is the cost of attacks beyond a budget: give budget= too, got {self!r}")
         if self.budget is not None:
             check_integer("budget", self.budget, 1, MOST_ATTACKS)
         if self.terminal != (self.r_max is not None):
-            given = Argument("terminal", self.terminal), ", ", Argument("r_max", self.r_max)
-            raise ThreatError(Message("terminal and ", Argument("r_max"), " go together, got ", *given))
+            raise ThreatError(f"terminal= and r_max= go together, got {self.terminal} and {self.r_max}")
         if self.r_max is not None:
             check_number("r_max", self.r_max, -MOST_COST, MOST_COST)
 

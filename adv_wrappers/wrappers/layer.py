@@ -24,8 +24,8 @@ from adv_wrappers.core.types import Flags, Info, Space
 from adv_wrappers.environments.checked import CheckedEnv
 from adv_wrappers.environments.replay import ReplayRecorder
 from adv_wrappers.environments.simulator import EnvironmentBeneath
-from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError
-from adv_wrappers.threats.presets import as_threat, preset_in_errors
+from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, threat_in_errors
+from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.threads import one_thread_in_workers
@@ -174,7 +174,7 @@ class Layer:
             and where it changes the dynamics, in what sets them.
         """
         one_thread_in_workers()
-        with preset_in_errors(how):
+        with threat_in_errors(how):
             threat = as_threat(how, on=self.on, **given)
             if threat.on != self.on:
                 raise ThreatError(

@@ -18,7 +18,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.core.types import Info
-from adv_wrappers.errors import Argument, Message, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.checks import check_number, number
 from adv_wrappers.wrappers.layer import AnyEnv
@@ -69,8 +69,7 @@ class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise ValueRangeError(f"target must be an action of {actions}, got {target!r:.80}")
         check_number("share", share, 0, 1)
         if not 0 < share < 1:
-            between = f" must lie between 0 and 1, got {share}: the agent learns its task beside it"
-            raise ValueRangeError(Message(Argument("share"), between))
+            raise ValueRangeError(f"share must lie between 0 and 1, got {share}: the agent learns its task beside it")
         threat = as_threat(trigger)
         if threat.on != "observation" or threat.when is not None:
             raise ThreatError(f"a trigger is a threat to observations without a timing, got {threat}")

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Array, Info, Space
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, OrderError, SpaceError, VictimError
+from adv_wrappers.errors import AdvWrappersError, OrderError, SpaceError, VictimError
 from adv_wrappers.utils.trees import copy, map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
@@ -57,8 +57,7 @@ def scalar_writer(tensorboard: str | Path | ScalarWriter | None) -> ScalarWriter
     try:
         writer: ScalarWriter = importlib.import_module("torch.utils.tensorboard").SummaryWriter(str(tensorboard))
     except ImportError as error:
-        needs = " writes with the package tensorboard: pip install tensorboard"
-        raise AdvWrappersError(Message(Argument("tensorboard", ...), needs)) from error
+        raise AdvWrappersError("tensorboard= writes with the package tensorboard: pip install tensorboard") from error
     return writer
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
 from adv_wrappers.core.types import Array, Info
-from adv_wrappers.errors import Argument, Message, OrderError, SpaceError, ThreatError
+from adv_wrappers.errors import OrderError, SpaceError, ThreatError
 from adv_wrappers.utils.checks import integer, is_number
 from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, Layer, counts, inner_layers, layers
 
@@ -36,8 +36,9 @@ def as_share_schedule(schedule: object) -> Number:
     """
     found = decode(schedule) if isinstance(schedule, Mapping) else schedule
     if not isinstance(found, LinearSchedule) and not is_number(found):
-        expected = " must be a schedule of shares such as LinearSchedule(0.0, 1.0), or a number"
-        raise ThreatError(Message(Argument("schedule"), f"{expected}, got {schedule!r:.80}"))
+        raise ThreatError(
+            f"schedule must be a schedule of shares such as LinearSchedule(0.0, 1.0), or a number, got {schedule!r:.80}"
+        )
     check_share("schedule", found)
     return found
 

@@ -23,7 +23,7 @@ from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.spaces import action_mask_of
 from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Info
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, SpaceError, VictimError
+from adv_wrappers.errors import AdvWrappersError, SpaceError, VictimError
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
 
@@ -78,7 +78,7 @@ def agent_in_errors(agent: Any) -> Iterator[None]:
     try:
         yield
     except AdvWrappersError as error:
-        error.args = (Message(f"agent {agent!r}: ", error.message), *error.args[1:])
+        error.args = (f"agent {agent!r}: {error}", *error.args[1:])
         raise
 
 
@@ -210,8 +210,7 @@ class SingleAgentEnv(gym.Env[Any, Any]):
             needed, given = (", ".join(map(repr, names)) or "none" for names in (rest, others))
             raise VictimError(f"expected a policy for each agent but {agent!r}: for {needed}, got them for {given}")
         if zero_sum_with is not None and zero_sum_with not in rest:
-            another = f" must be another agent: {', '.join(map(repr, rest))}"
-            raise SpaceError(Message(Argument("zero_sum_with", zero_sum_with), another))
+            raise SpaceError(f"zero_sum_with={zero_sum_with!r:.80} must be another agent: {', '.join(map(repr, rest))}")
         self.agent, self.zero_sum_with = agent, zero_sum_with
         self._policies = {name: self._policy(name, others[name]) for name in rest}
         self.observation_space = self.parallel_env.observation_space(agent)

@@ -7,8 +7,8 @@ from typing import Any
 
 from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.threat import ThreatModel
-from adv_wrappers.errors import ThreatError, entry_in_errors
-from adv_wrappers.threats.presets import as_threat, preset_in_errors, threat_layers
+from adv_wrappers.errors import ThreatError, threat_in_errors
+from adv_wrappers.threats.presets import as_threat, threat_layers
 from adv_wrappers.utils.text import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.order import check_order
@@ -44,9 +44,8 @@ def wrap(
     >>> env = wrap(gym.make("CartPole-v1"), "noise:eps=0.01", "action-flip:p=0.1")
     """
     victim = None if victim is None else load_victim(victim)
-    items = [*_flat(threats)]
-    for i, item in enumerate(items):
-        with entry_in_errors(items, i), preset_in_errors(item):
+    for item in _flat(threats):
+        with threat_in_errors(item):
             threat = as_threat(item)
             threat = threat.against(victim) if victim is not None else threat
             for part in threat_layers(threat):

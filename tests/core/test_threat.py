@@ -161,7 +161,9 @@ def test_passes_through_the_network(text, passes):
 
 
 def test_attacks_that_would_never_end_are_refused():
-    with pytest.raises(ValueRangeError, match=r"min-played-q would compute its network .* times for one observation"):
+    with pytest.raises(
+        ValueRangeError, match=r"min-played-q: multi-targeted would compute its network .* times for one observation"
+    ):
         parse_threat("min-played-q:eps=1,restarts=1_000_000")
     within = MultiTargeted(victim(), steps=10**4, restarts=500)  # toward two other actions
     assert within.network_passes == 10**7 and ThreatModel("observation", within, Linf(1)).how == within

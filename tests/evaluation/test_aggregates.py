@@ -179,7 +179,7 @@ def test_groups_of_other_environments_are_not_compared_in_silence() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"by": "agent"}, "no column 'agent' for by: there are threat, attack, eps"),
+        ({"by": "agent"}, "no column 'agent' for by=: there are threat, attack, eps"),
         ({"by": []}, "by must name a column"),
         ({"where": {"agent": 1}}, "no column 'agent' for where"),
         ({"where": {"eps": 3.0}}, "no row has where="),
@@ -187,7 +187,7 @@ def test_groups_of_other_environments_are_not_compared_in_silence() -> None:
             {"by": "victim"},
             r"rows of none and pgd:eps=0\.1 of one victim fall together in 'zoo:a'",
         ),
-        ({"ranges": {"Pong": (0, 1)}}, "ranges has 'Pong': rows are of CartPole-v1"),
+        ({"ranges": {"Pong": (0, 1)}}, "ranges= has 'Pong': rows are of CartPole-v1"),
         ({"ranges": {"CartPole-v1": (1, 1)}}, "expects two finite numbers, the lower first, for CartPole-v1"),
         ({"ranges": {"CartPole-v1": (0, 1, 2)}}, "expects two finite numbers"),
         ({"ranges": {"CartPole-v1": 500.0}}, "expects two finite numbers"),

@@ -256,7 +256,7 @@ def test_an_environment_that_is_replayed():
         ({"victim": NO_GRADIENT}, VictimError, "beam search"),
         ({"victim": from_module(linear(randn(2, 3)), box(3), box(2), "mean")}, SpaceError, "one discrete action.*Box"),
         ({"victim": SEES_DICT, "env": lambda: Named(Walk())}, SpaceError, "observation space"),
-        ({"eps": None}, ThreatError, "needs a budget: eps=, or within="),
+        ({"eps": None}, ThreatError, "needs a budget: give eps="),
         ({"within": L2(0.1)}, ThreatError, "give either eps"),
         ({"eps": -0.1}, BudgetError, "eps must be .*-0.1"),
         ({"eps": None, "within": Valid()}, BudgetError, "unbounded"),

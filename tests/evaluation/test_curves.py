@@ -77,12 +77,15 @@ def test_other_columns_to_go_over() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"hue": "agent"}, "no column 'agent' for hue: there are threat, victim, env, seed"),
+        ({"hue": "agent"}, "no column 'agent' for hue=: there are threat, victim, env, seed"),
         ({"col": "eps"}, "no column 'eps' for col"),
-        ({"y": "score"}, "no row has 'score' for y: there are return, length, attacked, regret, impact, "),
+        ({"y": "score"}, "no row has 'score' for y=: there are return, length, attacked, regret, impact, "),
         ({"y": "loss"}, "no row has 'loss' for y"),
         ({"y": "threat"}, "no row has 'threat' for y"),
-        ({"x": "steps"}, "no row has 'steps' for x: expected eps, seed, training_steps, or .* threats are pgd:eps=0.2"),
+        (
+            {"x": "steps"},
+            "no row has 'steps' for x=: expected eps, seed, training_steps, or .* threats are pgd:eps=0.2",
+        ),
         ({"hue": "victim"}, "rows of pgd and noise fall together in the curve 'zoo:a': give hue='threat' or col='thr"),
     ],
 )

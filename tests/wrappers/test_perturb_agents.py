@@ -246,7 +246,7 @@ class Unnamed(ParallelEnv):
          lambda: PerturbAgents(Trio(), {"left": "noise:eps=0.1"}, victims={"up": "zoo:cartpole-dqn"})),
         (ThreatError, "expected threats by the names of agents, a dictionary, got 'noise:eps=0.1'",
          lambda: PerturbAgents(Trio(), "noise:eps=0.1")),
-        (VictimError, r"^agent 'left': the victim zoo:cartpole-dqn is for observation space",
+        (VictimError, r"^agent 'left': pgd:eps=0\.1: the victim zoo:cartpole-dqn is for observation space",
          lambda: PerturbAgents(Trio(), {"left": "pgd:eps=0.1"}, victims={"left": "zoo:cartpole-dqn"})),
         (VictimError, r"^agent 'left': max-diff needs a victim",
          lambda: PerturbAgents(Trio(), {"left": "max-diff:eps=0.1"})),

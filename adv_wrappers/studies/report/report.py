@@ -28,9 +28,7 @@ from adv_wrappers.environments.checked import with_place
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import (
     AdvWrappersError,
-    Argument,
     BudgetError,
-    Message,
     SimulationError,
     SpaceError,
     ValueRangeError,
@@ -379,13 +377,8 @@ class _Sections:
             episode = duration(self.ranges.length * self.ranges.seconds)
             why = f"an episode takes about {episode} here, and the report is of {self.rows.episodes.count}"
         raise ValueRangeError(
-            Message(
-                f"{self.limit:.3g} seconds were over before the agent was played without an attack: {why}. Give more "
-                "time, or shorter episodes: ",
-                Argument("minutes", ...),
-                " or ",
-                Argument("env_kwargs", {"max_episode_steps": _SHORT}),
-            )
+            f"{self.limit:.3g} seconds were over before the agent was played without an attack: {why}. Give more time, "
+            f"or shorter episodes: minutes=, or max_episode_steps={_SHORT} among env_kwargs="
         )
 
     # what is chosen

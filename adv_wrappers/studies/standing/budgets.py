@@ -15,7 +15,7 @@ import numpy as np
 
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.errors import Argument, BudgetError, Message
+from adv_wrappers.errors import BudgetError
 from adv_wrappers.studies.report.ranges import ObservationRanges
 from adv_wrappers.utils.checks import number
 from adv_wrappers.victims.victim import Victim
@@ -94,19 +94,17 @@ def chosen_budget(env: str, eps: float | None, scale: Scale) -> StandingBudget:
     known = budget_of_environment(env)
     if known is None:
         if eps is None:
-            known_names = f"the standing has no budget for {env}, only for {', '.join(BUDGETS)} and Atari: give "
-            raise BudgetError(Message(known_names, Argument("eps", ...)))
+            raise BudgetError(
+                f"the standing has no budget for {env}, only for {', '.join(BUDGETS)} and Atari: give eps="
+            )
         radius, words = number("eps", eps, 0.0), "of its own unit" if scale == "victim" else "of the scale"
         if radius == 0:
-            raise BudgetError(Message(Argument("eps", 0.0), " allows nothing: agents of a standing are attacked"))
+            raise BudgetError("eps=0 allows nothing: agents of a standing are attacked")
         return StandingBudget(radius, scale, _RAW if scale is None else words)
     if (eps is not None and eps != known.eps) or (scale is not None and scale != known.scale):
-        unit = ("",) if known.scale is None else (" with ", Argument("scale", known.scale))
-        asked = Argument("scale", scale) if eps is None else Argument("eps", eps)
-        expected = Argument("eps", known.eps)
-        raise BudgetError(
-            Message(f"agents of {env} are all attacked at ", expected, *unit, ", got ", asked, ": leave it out")
-        )
+        unit = "" if known.scale is None else f" with scale={known.scale!r}"
+        asked = f"scale={scale!r}" if eps is None else f"eps={eps:g}"
+        raise BudgetError(f"agents of {env} are all attacked at eps={known.eps:g}{unit}, got {asked}: leave it out")
     return known
 
 

@@ -23,7 +23,7 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.perturbation import How, Perturbation, function_name
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, EnvKwargs, json_value
-from adv_wrappers.errors import AdvWrappersError, Argument, Message, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.studies.estimate import search_step, timed_search
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
@@ -212,9 +212,7 @@ def add_attack(
     within = opened.budget
     name = label or called(threat)
     if name in ATTACKS:  # whose row it would take the place of
-        raise ValueRangeError(
-            Message(f"the standing has an attack of its own called {name}: give another ", Argument("label"))
-        )
+        raise ValueRangeError(f"the standing has an attack of its own called {name}: give another label=")
     if not isinstance(threat, str):
         attack = ThreatModel("observation", threat, within)
     elif threat.startswith("learned:"):  # whose card has its budget
@@ -369,12 +367,11 @@ def _licence(card: Mapping[str, Any], given: str | None) -> str:
     own = str(card.get("licence") or "")
     if not own and not given:
         raise ValueRangeError(
-            Message("a submission needs the licence of its weights, which its card does not name: give ",
-                    Argument("licence", ...))
+            "a submission needs the licence of its weights, which its card does not name: give licence="
         )  # fmt: skip
     if own and given and own != given:
         raise ValueRangeError(
-            Message(f"the card says that the licence of its weights is {own!r:.80}, got ", Argument("licence", given))
+            f"the card says that the licence of its weights is {own!r:.80}, got licence={given!r:.80}"
         )
     return own or str(given)
 

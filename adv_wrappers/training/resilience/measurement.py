@@ -36,14 +36,12 @@ from adv_wrappers.environments.environment import EnvFactory, Environment
 from adv_wrappers.environments.replay import record_for_replay
 from adv_wrappers.environments.snapshot import check_repeats
 from adv_wrappers.errors import (
-    Argument,
     CardError,
-    Message,
     OutputError,
     ThreatError,
     ValueRangeError,
     VictimError,
-    Words,
+    threat_in_errors,
 )
 from adv_wrappers.evaluation.distances import RunMeasurements
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
@@ -51,7 +49,7 @@ from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import OBSERVE
-from adv_wrappers.threats.presets import as_threat, preset_in_errors
+from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.training.adversary import (
     AdversaryScore,
     AdversaryTask,
@@ -253,15 +251,9 @@ def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None)
         by = "successor"
     if by is None:
         raise VictimError(
-            Message(
-                "the worst action needs Q-values, or the state value of a victim with discrete actions, and this "
-                "victim has neither: approximate them with ",
-                Words("imitate(victim, env)", "adv-wrappers imitate"),
-                ", take the least likely action with ",
-                Argument("by", "policy"),
-                ", or give ",
-                Argument("how", ...),
-            )
+            "the worst action needs Q-values, or the state value of a victim with discrete actions, and this victim "
+            "has neither: approximate them with imitate, take the least "
+            "likely action with by='policy', or give how="
         )
     if by == "successor":
         with closing(record_for_replay(make_env())) as env:
@@ -287,14 +279,10 @@ def actors_of(
         raise ValueRangeError(f"induce must be {' or '.join(map(repr, INDUCE))}, got {induce!r:.80}")
     for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
         if how is not None and value is not None:
-            given = Words("induce=", "--any-action") if name == "induce" else Argument(name, ...)
-            also = " chooses what is induced, and so does "
-            raise ThreatError(Message(given, also, Argument("how", ...), ": give one of them"))
+            raise ThreatError(f"{name}= chooses what is induced, and so does how=: give one of them")
     if induce == "any":
         if by is not None:
-            any_action = Words("induce='any'", "--any-action")
-            finds, leaves = " finds the worst action, ", " leaves it to the adversary: give one of them"
-            raise ThreatError(Message(Argument("by", ...), finds, any_action, leaves))
+            raise ThreatError("by= finds the worst action, induce= leaves it to the adversary: give one of them")
         return Induce, None
     if how is None:
         return lambda each: Timed(worst_action_of(each, make_env, by), each), None
@@ -303,7 +291,7 @@ def actors_of(
         raise ThreatError(f"an adversary perturbs whole observations, got a threat at {threat.at!r}")
 
     def timed(victim: Victim) -> Actor:
-        with preset_in_errors(how):
+        with threat_in_errors(how):
             return Timed(threat.how, victim)
 
     return timed, threat
@@ -444,19 +432,17 @@ class Measurement:
         actor, *_ = [aim(each) for each in (victim, *others)]  # raises before anything is played
         when = None if threat is None else threat.when
         if not (when is None or isinstance(when, When)):
-            expected = f" must be one such as Bernoulli(0.5), not the function {when!r:.60}"
-            raise ThreatError(Message("the timing of ", Argument("how", ...), expected))
+            raise ThreatError(f"the timing of how= must be one such as Bernoulli(0.5), not the function {when!r:.60}")
         flat = isinstance(seen, spaces.Box) and len(seen.shape) == 1 and seen.dtype.kind == "f"
         observe = options.observe
         if observe is None:
             observe = "state" if not flat else "state+action" if options.budget is None else "state+action+spent"
         if observe not in OBSERVE:
             known = ", ".join(map(repr, OBSERVE))
-            raise ValueRangeError(Message(Argument("observe"), f" must be one of {known}, got {observe!r:.80}"))
+            raise ValueRangeError(f"observe must be one of {known}, got {observe!r:.80}")
         refused = sorted({*options.settings} & _TAKEN)
         if refused:
-            refusal = f"{', '.join(refused)} cannot be set here: "
-            raise ThreatError(Message(refusal, Argument("how", ...), " is a threat with its budget and timing"))
+            raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")
         settings = timing_settings(options.algorithm, flat, options.settings)
         options = replace(options, observe=observe, settings=settings)
         training = options.training
@@ -544,8 +530,7 @@ class Measurement:
     def _r_max(self, clean: list[float]) -> float:
         given, highest = self.options.r_max, max(clean)
         if given is not None and given < highest:
-            least = f" must be at least the highest clean return, {highest:g}, got {given:g}"
-            raise ValueRangeError(Message(Argument("r_max"), least))
+            raise ValueRangeError(f"r_max must be at least the highest clean return, {highest:g}, got {given:g}")
         return float(highest if given is None else given)
 
     def _train(self, reward: PerturbationCost, r_max: float) -> tuple[Learned, dict[str, Any]]:

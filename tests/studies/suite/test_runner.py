@@ -571,7 +571,7 @@ def test_what_a_file_cannot_tell_apart_is_played_again(tmp_path):
 
 
 def test_a_unit_without_a_radius_is_no_budget():
-    with pytest.raises(ThreatError, match=r"give either eps, .*scale='victim'"):
+    with pytest.raises(ThreatError, match="scale='victim' needs eps= beside it"):
         run_suite("action", "zoo:cartpole-dqn", short, scale="victim")
 
 
