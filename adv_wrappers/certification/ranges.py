@@ -9,7 +9,6 @@ figure and a file.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from adv_wrappers.certification.certificate import certify, check_budget_s, cut_text
 from adv_wrappers.core.arrays import Scale
@@ -44,7 +39,7 @@ from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.rendering.plots import RangePoint, plot_certified_ranges
-from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.files import holding, write
@@ -116,8 +111,12 @@ class CertifiedRange:
         }
 
 
+_COLUMNS = ("eps", "clean", "certified", "attacked", "strongest", "GWC", "ACR", "AWC", "searches finished")
+_BY_IMPORTANCE = ("eps", "certified", "attacked", "clean", "strongest", "searches finished", "GWC", "ACR")
+
+
 @dataclass(frozen=True)
-class CertifiedRanges:
+class CertifiedRanges(Tabular):
     """Certificates beside attacks over several radii.
 
     Attributes:
@@ -139,44 +138,32 @@ class CertifiedRanges:
             f"{about['seed']}"
         )
 
-    def rows(self) -> list[dict[str, str]]:
-        """The cells of the table, by the names of the columns."""
-        found = list[dict[str, str]]()
+    def table(self) -> TextTable:
+        """The table, one row a radius, with :meth:`notes`."""
+        rows = list[tuple[str, ...]]()
         for one in self.ranges:
             about, point = one.certificate, one.point()
-            found.append(
-                {
-                    "eps": f"{one.eps:g}",
-                    "clean": number_text(_known(point.clean)),
-                    "certified": number_text(_known(point.lower)),
-                    "attacked": number_text(_known(point.upper)),
-                    "strongest": one.strongest or "-",
-                    "GWC": number_text(_known(point.gwc)),
-                    "ACR": "-" if about["acr"] is None else f"{about['acr']:.2f}",
-                    "AWC": number_text(about["awc"]),
-                    "searches finished": f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
-                }
+            means = (_known(value) for value in (point.clean, point.lower, point.upper))
+            rows.append(
+                (
+                    f"{one.eps:g}",
+                    *map(number_text, means),
+                    one.strongest or "-",
+                    number_text(_known(point.gwc)),
+                    "-" if about["acr"] is None else f"{about['acr']:.2f}",
+                    number_text(about["awc"]),
+                    f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
+                )
             )
-        return found
+        notes = tuple(self.notes())
+        return TextTable(self.title, _COLUMNS, tuple(rows), notes, texts=("strongest",), by_importance=_BY_IMPORTANCE)
 
-    def attack_rows(self) -> list[dict[str, str]]:
-        """Mean returns under every attack, one row an attack and one column a radius."""
+    def attack_table(self) -> TextTable:
+        """The mean returns under every attack, one row an attack and one column a radius."""
         names = dict.fromkeys(name for one in self.ranges for name in one.attacks)
         means = {(one.eps, name): float(np.mean(one.attacks[name])) for one in self.ranges for name in one.attacks}
-        return [
-            {"attack": name, **{f"{one.eps:g}": number_text(means.get((one.eps, name))) for one in self.ranges}}
-            for name in names
-        ]
-
-    def table(self) -> Table:
-        """A rich table, one row a radius."""
-        table = PrintedTable(title=escape(self.title), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
-        rows = self.rows()
-        for column in rows[0]:
-            table.add_column(column, justify="left" if column == "strongest" else "right", overflow="fold")
-        for row in rows:
-            table.add_row(*(escape(cell) for cell in row.values()))
-        return table
+        rows = [(name, *(number_text(means.get((one.eps, name))) for one in self.ranges)) for name in names]
+        return TextTable(self.title, ("attack", *(f"{one.eps:g}" for one in self.ranges)), tuple(rows))
 
     def notes(self) -> list[str]:
         """What the columns mean, and what was left out."""
@@ -189,17 +176,6 @@ class CertifiedRanges:
             *(f"eps {one.eps:g}: {text}" for one in self.ranges if (text := cut_text(one.certificate.get("cut", ())))),
             *(f"{name}: left out: {reason}" for name, reason in left_out.items()),
         ]
-
-    def markdown(self) -> str:
-        """The table, and that of all attacks, as Markdown."""
-        tables = [_markdown(rows) for rows in (self.rows(), self.attack_rows()) if rows]
-        return "\n\n".join([*tables, *self.notes()]) + "\n"
-
-    def __str__(self) -> str:
-        """The table and the notes as plain text."""
-        text = io.StringIO()
-        Console(file=text, width=140, color_system=None).print(self.table())
-        return "\n".join([*(line.rstrip() for line in text.getvalue().splitlines()), *self.notes()])
 
     def plot(self, path: str | Path) -> None:
         """Write the figure (:func:`adv_wrappers.rendering.plots.plot_certified_ranges`)."""
@@ -528,8 +504,3 @@ def _number(value: Any, missing: float) -> float:
 
 def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _markdown(rows: Sequence[Mapping[str, str]]) -> str:
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

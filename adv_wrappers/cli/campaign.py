@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adv_wrappers.cli.interruption import Interrupted
-from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.main import main
 from adv_wrappers.cli.options import POSITIVE, WORKERS
 from adv_wrappers.cli.output import json_asked, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import TrustError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from adv_wrappers.evaluation.report import Row
+    from adv_wrappers.rendering.text_table import TextTable
     from adv_wrappers.studies import RunSummary, Store
     from adv_wrappers.studies.cells import Expansion, PlanCell
     from adv_wrappers.victims import Victim
@@ -82,7 +81,7 @@ def run_(
         if dry_run:
             cost = estimate(cells, opened)
             parts = (part.to_dict() for part in cost.parts)
-            print_table(cost.table(), parts, ("name", "seconds", "left"), [cost.summary(workers)])
+            print_table(cost.table(workers), parts)
             return
         summary = play(cells, opened, workers, ray, actors, gpus)
         show(opened, cells.cells)
@@ -152,7 +151,7 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
         say(f"{len(groups)} lines are too many for a table: --json and Store({str(store.path)!r}).reports() have them")
         return
     lines = [_over_seeds(about, rows) for about, rows in groups.values()]
-    print_table(_table(lines), lines, _BY_IMPORTANCE)
+    print_table(_table(lines), lines)
 
 
 def _names(about: Mapping[str, Any]) -> tuple[str, str]:
@@ -181,22 +180,20 @@ def _over_seeds(about: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]
     }
 
 
-def _table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    from rich.markup import escape
-
+def _table(lines: Sequence[Mapping[str, Any]]) -> TextTable:
     from adv_wrappers.evaluation.report import number_text
+    from adv_wrappers.rendering.text_table import TextTable
 
-    table = make_table("victim", "environment", "threat", "return", "std over seeds", "lowest", "seeds", "episodes")
-    for column in table.columns[3:]:
-        column.justify = "right"
-    for line in lines:
-        spread = "" if line["std_over_seeds"] is None else number_text(line["std_over_seeds"])
-        table.add_row(
-            *(escape(str(line[name])) for name in ("victim", "environment", "threat")),
+    columns = ("victim", "environment", "threat", "return", "std over seeds", "lowest", "seeds", "episodes")
+    rows = [
+        (
+            *(str(line[name]) for name in columns[:3]),
             number_text(line["mean_return"]),
-            spread,
+            "" if line["std_over_seeds"] is None else number_text(line["std_over_seeds"]),
             number_text(line["lowest"]),
             str(line["seeds"]),
             str(line["episodes"]),
         )
-    return table
+        for line in lines
+    ]
+    return TextTable("", columns, tuple(rows), texts=columns[:3], by_importance=_BY_IMPORTANCE)

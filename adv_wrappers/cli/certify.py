@@ -30,8 +30,6 @@ from adv_wrappers.registry import BEAM_WIDTH, Method
 if TYPE_CHECKING:
     from adv_wrappers.environments.make_function import MakeFunction
 
-_BY_IMPORTANCE = ("eps", "certified", "attacked", "clean", "strongest", "searches finished", "GWC", "ACR")
-
 
 @main.command("certify")
 @environment_options
@@ -120,7 +118,7 @@ def certify_(
             out=out,
             progress=move,
         )
-    print_table(found.table(), [one.to_dict() for one in found.ranges], _BY_IMPORTANCE, found.notes())
+    print_table(found.table(), [one.to_dict() for one in found.ranges])
     if out is not None:
         found.plot(out / "ranges.png")
         say(f"wrote {out / 'ranges.json'} and {out / 'ranges.png'}")

@@ -58,9 +58,7 @@ def _run(victim: Victim | str, env: str, threats: tuple[str, ...], **options: An
 
 
 def _show(report: Report) -> None:
-    from adv_wrappers.evaluation.report import BY_IMPORTANCE
-
-    print_table(report.table(), report.threats, BY_IMPORTANCE, report.footnotes(), report.warnings)
+    print_table(report.table(), report.threats)
 
 
 def _read_seeds(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:

@@ -10,7 +10,7 @@ import click
 
 from adv_wrappers.cli.completion import complete_threat, complete_victim
 from adv_wrappers.cli.interruption import kept_rounds, resumable
-from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.main import main
 from adv_wrappers.cli.options import (
     FOLDER,
     POSITIVE,
@@ -97,6 +97,8 @@ def imitate_(
     from adv_wrappers.training.imitation import RADII, SOURCES, imitate
 
     chosen = () if no_attacks else threats or None
+    from adv_wrappers.rendering.text_table import TextTable
+
     with show_progress() as move, resumable(out, kept_rounds(rounds)):
         found = imitate(
             agent,
@@ -111,13 +113,12 @@ def imitate_(
             env_kwargs=env_kwargs,
             make=make,
         )
-    table = make_table("queries", *SOURCES, "threat", "agreement")
-    for row in found.rounds:
-        cells = (str(row[name]) for name in ("queries", *SOURCES))
-        table.add_row(*cells, str(row["threat"] or ""), f"{row['agreement']:.4f}")
-    for column in table.columns:
-        column.justify = "left" if column.header == "threat" else "right"
-    print_table(table, found.rounds, ("queries", "agreement", "threat"))
+    rows = [
+        (*(str(row[name]) for name in ("queries", *SOURCES)), str(row["threat"] or ""), f"{row['agreement']:.4f}")
+        for row in found.rounds
+    ]
+    columns, first = ("queries", *SOURCES, "threat", "agreement"), ("queries", "agreement", "threat")
+    print_table(TextTable("", columns, tuple(rows), texts=("threat",), by_importance=first), found.rounds)
     measure = "equal actions" if agent.discrete else "R2 of the actions"
     attacked = "" if found.attacked_agreement is None else f", and {found.attacked_agreement:.4f} under the attacks"
     say(f"{measure}: {found.agreement:.4f} over {episodes} episodes that the training never sees{attacked}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adv_wrappers.cli.completion import complete_threat, complete_victim
-from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.main import main
 from adv_wrappers.cli.options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.utils.files import probe_file
@@ -80,18 +80,17 @@ def look_(
 def _show(comparison: ThreatComparison) -> None:
     from adv_wrappers.rendering.contact_sheet import decibels, distance_text
     from adv_wrappers.rendering.fourier_spectrum import BANDS
+    from adv_wrappers.rendering.text_table import TextTable
 
-    table = make_table("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
-    for column in table.columns[1:]:
-        column.justify = "right"
-    rows = list[dict[str, object]]()
+    lines, rows = list[tuple[str, ...]](), list[dict[str, object]]()
     for (name, numbers), row, bands in zip(comparison.names, comparison.distances, comparison.bands(), strict=True):
         values = [row[key] for key in ("l2", "linf", "ssim", "psnr")]
         words = ["-" if value is None or math.isinf(value) else distance_text(value) for value in values]
-        table.add_row(" ".join([name, *numbers]), *words, *(decibels(change) for change in bands.values()))
+        lines.append((" ".join([name, *numbers]), *words, *(decibels(change) for change in bands.values())))
         bands_by_name = {f"{band}_band": change for band, change in bands.items()}
         rows.append({"threat": " ".join([name, *numbers]), **row, **bands_by_name})
     say(f"{comparison.title}\n")
     if comparison.under:
         say(f"as it comes: {' + '.join(comparison.under)}; threats are applied to that\n")
-    print_table(table, rows)
+    columns = ("threat", "l2", "linf", "ssim", "psnr", *(f"{name} band" for name in BANDS))
+    print_table(TextTable("", columns, tuple(lines)), rows)

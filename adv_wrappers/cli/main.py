@@ -30,7 +30,6 @@ from adv_wrappers.errors import AdvWrappersError, OutputError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 BEGAN = time.monotonic()  # when the program did, before it loads what takes seconds
 _WIDTH = 150  # columns where no terminal has a width
@@ -191,17 +190,6 @@ def print_if_unwritten(show: Callable[[Any], None]) -> Iterator[None]:
         if error.report is not None:
             show(error.report)
         raise
-
-
-def make_table(*columns: str) -> Table:
-    """A table with these columns."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 BEGIN = """\

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +17,7 @@ from adv_wrappers.cli.main import make_console
 from adv_wrappers.cli.options import Command
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from adv_wrappers.rendering.text_table import TextTable
 
 _KEY = "adv_wrappers.cli.output."  # of what a command was asked for, in the meta data of its context
 
@@ -53,40 +53,28 @@ def say(line: str, err: bool = False) -> None:
     click.echo(line, err=err or json_asked())
 
 
-def print_table(
-    table: Table,
-    rows: Iterable[Mapping[str, object]],
-    by_importance: Sequence[str] = (),
-    notes: Iterable[str] = (),
-    report_warnings: Iterable[str] = (),
-) -> None:
-    """Print a table as wide as the console, or its rows as JSON.
+def print_table(table: TextTable, rows: Iterable[Mapping[str, object]]) -> None:
+    """Print a table as wide as the console with its notes and warnings, or its rows as JSON.
 
     Args:
-        table: the table, with all columns; its caption is not printed.
+        table: the table, with all columns.
         rows: what the table says, one object a row, with values that JSON or numpy knows.
-        by_importance: as for :func:`adv_wrappers.rendering.table_width.fit_table`.
-        notes: sentences to print below the table.
-        report_warnings: those of a report, printed below that.
     """
-    from adv_wrappers.rendering.table_width import fit_table, full_width
-
     if json_asked():
         print_rows(rows)
     else:
-        console, table.caption = make_console(), None  # a caption is as narrow as its table: notes have their own lines
+        console, shown = make_console(), table
         if _asked("wide"):
-            console.width = max(console.width, full_width(table))
-            console.print(table)
+            console.width = max(console.width, table.width())
         else:
-            left_out = fit_table(table, console.width, by_importance)
-            console.print(table)
-            if left_out:
-                console.print(f"not shown: {', '.join(left_out)} (--wide shows all)", markup=False, soft_wrap=True)
+            shown = table.fitted(console.width)
+        console.print(shown.rich())
+        if left_out := [name for name in table.columns if name not in shown.columns]:
+            console.print(f"not shown: {', '.join(left_out)} (--wide shows all)", markup=False, soft_wrap=True)
     console = make_console(stderr=json_asked())
-    for note in notes:
+    for note in table.notes:
         console.print(note, markup=False, soft_wrap=True)
-    for warning in report_warnings:
+    for warning in table.warnings:
         console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
 
 

@@ -37,7 +37,6 @@ def plot(store: Path, x: str, y: str, hue: str, col: str | None, out: Path | Non
     curves = curves_of(store, x, y, hue, col)
     if out is not None:
         curves.plot(out)
-    by_importance = [hue, *([] if col is None else [col]), x, y, "95% interval", "over"]
-    print_table(curves.table(), curves.rows(), by_importance, curves.explanations())
+    print_table(curves.table(), curves.rows())
     if out is not None:
         say(f"the figure is in {out}")

@@ -141,7 +141,7 @@ def _measure(
             progress=move,
             **options,
         )
-    print_table(found.table(), found.figures(), ("victim", "regret", "perturbations", "return + cost"))
+    print_table(found.table(), found.figures())
     pictures = out / "training.png", out / "histogram.png"
     found.plot_training(pictures[0])
     found.plot_histogram(pictures[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,8 @@ def add_(
     given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs, trust)
     if dry_run:
         cost = submission_cost(given, store / name, minutes)
-        print_table(
-            cost.costs.table(), (part.to_dict() for part in cost.costs.parts), ("name", "seconds"), cost.notes()
-        )
+        table = replace(cost.costs.table(), notes=tuple(cost.notes()))
+        print_table(table, (part.to_dict() for part in cost.costs.parts))
         return
     with resumable(store / name):
         entry = add_submission(given, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from adv_wrappers.studies import Costs, SuiteReport
 
 _AGAIN = "; and the strongest again on fresh episodes"
-_BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
 
 
 @main.command("suite")
@@ -128,7 +128,7 @@ def suite_(
             )
             cost = suite_cost(suite, setting, attacks or None)
         parts = (part.to_dict() for part in cost.parts)
-        print_table(cost.table(), parts, ("name", "seconds"), [cost.summary(workers) + _AGAIN])
+        print_table(replace(cost.table(), notes=(cost.summary(workers) + _AGAIN,)), parts)
         return
 
     def tell_cost(cost: Costs) -> None:
@@ -171,9 +171,8 @@ def suite_(
 def _show(report: SuiteReport | Report) -> None:
     from adv_wrappers.studies import SuiteReport
 
-    notes = report.notes() if isinstance(report, SuiteReport) else ()
     rows = _rows(report) if isinstance(report, SuiteReport) else report.threats
-    print_table(report.table(), rows, _BY_IMPORTANCE, notes, report.warnings)
+    print_table(report.table(), rows)
 
 
 def _rows(report: SuiteReport) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import click
 
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
-from adv_wrappers.cli.main import main, make_table
+from adv_wrappers.cli.main import main
 from adv_wrappers.cli.options import (
     ENV_WORKERS,
     FOLDER,
@@ -74,16 +74,16 @@ def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any
         shown: by the names of columns, the keys of their numbers in a row.
     """
     from adv_wrappers.evaluation.report import number_text
+    from adv_wrappers.rendering.text_table import TextTable
 
-    table = make_table("steps", *shown)
-    for column in table.columns:
-        column.justify = "right"
+    lines = list[tuple[str, ...]]()
     for row in rows:
-        cells = (number_text(row.get(key)) for key in shown.values())
-        steps = f"{row.get('form', '')} {row['steps']}".strip()
-        table.add_row(f"{steps}{' *' if row is best else '  '}", *cells, style="bold" if row is best else "")
-    found = ({**row, "best": row is best} for row in rows)
-    print_table(table, found, ("steps", *(name for name in shown if name not in ("median", "std"))))
+        steps = f"{row.get('form', '')} {row['steps']}".strip() + (" *" if row is best else "  ")
+        lines.append((steps, *(number_text(row.get(key)) for key in shown.values())))
+    bold = [place for place, row in enumerate(rows) if row is best]
+    first = ("steps", *(name for name in shown if name not in ("median", "std")))
+    table = TextTable("", ("steps", *shown), tuple(lines), texts=(), bold=bold, by_importance=first)
+    print_table(table, ({**row, "best": row is best} for row in rows))
 
 
 @main.command("train-adversary")
@@ -440,7 +440,6 @@ def train_critic_(
     if scale is not None and eps is None:
         raise click.UsageError("--scale goes with --eps")
     from adv_wrappers.core.budgets import Linf
-    from adv_wrappers.evaluation.statistics import footnotes
     from adv_wrappers.training.critic import (
         CRITIC_GRID,
         SMALL,
@@ -469,7 +468,7 @@ def train_critic_(
     if many:
         chosen_rows = zip([None, *found.settings], found.chosen.threats, strict=True)
         rows = ({"critic": setting, "best": i == found.best + 1, **row} for i, (setting, row) in enumerate(chosen_rows))
-        print_table(found.table(), rows, notes=footnotes(found.chosen.threats))
+        print_table(found.table(), rows)
     elif json_asked():
         print_rows([critic.card["losses"][-1]])
     else:
@@ -549,16 +548,17 @@ def train_dynamics_(
             env_kwargs=env_kwargs,
             make=make,
         )
-    table = make_table("transitions of", "one step", *(f"{steps} steps" for steps in HORIZONS[1:]))
-    for column in table.columns[1:]:
-        column.justify = "right"
+    lines = list[tuple[str, ...]]()
     errors = model.card["errors"]
     assert isinstance(errors, dict)
     for source, found in errors.items():
         loops = (found["open_loop"].get(str(steps)) for steps in HORIZONS[1:])
-        table.add_row(source, number_text(float(np.mean(found["one_step"]))), *map(number_text, loops))
+        lines.append((source, number_text(float(np.mean(found["one_step"]))), *map(number_text, loops)))
     rows = ({"transitions": source, **found} for source, found in errors.items())
-    print_table(table, rows)
+    from adv_wrappers.rendering.text_table import TextTable
+
+    columns = ("transitions of", "one step", *(f"{steps} steps" for steps in HORIZONS[1:]))
+    print_table(TextTable("", columns, tuple(lines)), rows)
     say("mean squared errors on steps that were held out, as shares of the variance of changes (one step) and of")
     say("observations (several steps that are predicted without correction)")
     if agent.ref is not None:

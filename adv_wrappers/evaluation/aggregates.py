@@ -23,17 +23,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import described_lowest_return
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
-from adv_wrappers.evaluation.tables import Tabular, TextTable
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
-from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.checks import check_integer, check_number, finite_float
 
 Scores = Mapping[str, NDArray[np.float64]]  # by environment, those of its runs
@@ -242,31 +238,14 @@ class Aggregates(Tabular):
         rows = [(g.name, g.iqm, g.low, g.high, g.mean, g.runs, len(g.scores)) for g in self.groups]
         return pandas.DataFrame(rows, columns=columns).astype({"low": "float64", "high": "float64"})
 
-    def table(self) -> Table:
-        """A rich table, one row a group; below it are the ranges and the notes."""
-        shown = self.text_table()
-        table = PrintedTable(title=shown.title, box=box.SIMPLE_HEAD)
-        table.title_style, table.title_justify = "bold", "left"
-        table.caption = escape("\n".join(self._explanations()))
-        table.caption_style, table.caption_justify = "default", "left"
-        table.add_column(escape(self.by), overflow="fold", min_width=12)
-        for name in shown.columns[1:]:
-            table.add_column(name, justify="right", no_wrap=True)
-        for name, *figures in shown.rows:
-            table.add_row(escape(name), *figures)
-        return table
-
-    def text_table(self) -> TextTable:
-        """The table with the columns that all of its forms have."""
+    def table(self) -> TextTable:
+        """The table, one row a group; below it are the ranges and the notes."""
         columns = (self.by, "IQM", f"{100 * self.level:g}% interval", "mean", "runs", "environments")
         rows = [
             (g.name, number_text(g.iqm), _interval_text(g), number_text(g.mean), str(g.runs), str(len(g.scores)))
             for g in self.groups
         ]
         return TextTable("normalised scores", columns, tuple(rows), tuple(self._explanations()))
-
-    def __str__(self) -> str:
-        return str(self.table())
 
     def plot(self, path: str | Path) -> None:
         """Write a figure of the performance profiles with their bands; the legend has the interquartile means.

@@ -15,14 +15,12 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from rich import box
-from rich.table import Table
 
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.text import duration
 from adv_wrappers.utils.threads import one_thread
@@ -61,7 +59,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Costs:
+class Costs(Tabular):
     """What something will take on this machine.
 
     Attributes:
@@ -107,20 +105,14 @@ class Costs:
         by = f" with {processes} processes" if processes > 1 else ""
         return f"{self.left} {self.of} are left, {self.known} are known:{by} {self.line(processes)}"
 
-    def table(self) -> Table:
-        """A rich table, one row a part."""
-        table = PrintedTable(box=box.SIMPLE_HEAD)
-        for name in ("left", "seconds each", "seconds", "name"):
-            table.add_column(name, justify="left" if name == "name" else "right", overflow="fold")
+    def table(self, processes: int = 1) -> TextTable:
+        """The table, one row a part, and :meth:`summary`."""
+        rows = []
         for part in sorted(self.parts, key=lambda part: -part.seconds):
-            known = not part.left
-            numbers = ("", "known") if known else (f"{part.each:.3g}", f"{part.seconds:.3g}")
-            table.add_row(str(part.left), *numbers, part.name)
-        return table
-
-    def __str__(self) -> str:
-        """The table and the sum as plain text."""
-        return f"{self.table()}\n{self.summary()}"
+            numbers = (f"{part.each:.3g}", f"{part.seconds:.3g}") if part.left else ("", "known")
+            rows.append((part.name, str(part.left), *numbers))
+        columns, first = ("name", "left", "seconds each", "seconds"), ("name", "seconds", "left")
+        return TextTable("", columns, tuple(rows), (self.summary(processes),), by_importance=first)
 
 
 # what is timed

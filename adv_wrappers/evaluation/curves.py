@@ -15,9 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
@@ -33,10 +30,10 @@ from adv_wrappers.evaluation.statistics import (
     mean_interval,
 )
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
-from adv_wrappers.evaluation.tables import Tabular, TextTable, argument_of, attack_label
+from adv_wrappers.evaluation.tables import argument_of, attack_label
 from adv_wrappers.registry import CURVES_BY
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
-from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.checks import finite_float
 
 _OF_EPISODES = {  # columns that a row has of every episode, by what they are asked for as
@@ -112,33 +109,18 @@ class Curves(Tabular):
                 found.append({**names, self.x: figures.pop("x"), **figures})
         return found
 
-    def table(self) -> Table:
-        """A rich table, one row a point; below it are the notes, and what a mark means."""
-        table = PrintedTable(box=box.SIMPLE_HEAD)
-        table.caption = escape("\n".join(self.explanations())) or None
-        table.caption_style, table.caption_justify = "default", "left"
-        for name in [*([self.col] if self.col else []), self.hue]:
-            table.add_column(name, overflow="fold", min_width=8)
-        for name in self._columns:
-            table.add_column(escape(name), justify="right", no_wrap=True)
-        for curve in self.curves:
-            names = [*([curve.panel] if self.col else []), curve.label]
-            for point in curve.points:
-                table.add_row(*map(escape, names), *self._figures(point))
-        return table
-
-    def text_table(self) -> TextTable:
-        """The table with the columns that its written forms have: the names of a curve are one."""
-        rows = []
-        for curve in self.curves:
-            name = f"{curve.panel}, {curve.label}" if self.col else curve.label
-            rows += [(name, *self._figures(point)) for point in curve.points]
-        columns = (f"{self.col}, {self.hue}" if self.col else self.hue, *self._columns)
-        return TextTable(f"{self.y} over {self.x}", columns, tuple(rows), tuple(self.explanations()))
-
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        return self.x, self.y, "95% interval", "over"
+    def table(self) -> TextTable:
+        """The table, one row a point; below it are the notes, and what a mark means."""
+        names = (self.col, self.hue) if self.col else (self.hue,)
+        rows = [
+            (*((curve.panel,) if self.col else ()), curve.label, *self._figures(point))
+            for curve in self.curves
+            for point in curve.points
+        ]
+        title, columns = f"{self.y} over {self.x}", (*names, self.x, self.y, "95% interval", "over")
+        first = (self.hue, self.x, self.y, "95% interval", *(names if self.col else ()))
+        notes = tuple(self.explanations())
+        return TextTable(title, columns, tuple(rows), notes, texts=names, by_importance=first)
 
     def _figures(self, point: CurvePoint) -> tuple[str, ...]:
         """What a table says of a point."""
@@ -147,9 +129,6 @@ class Curves(Tabular):
         return (
             f"{point.x:g}", number_text(point.mean), marked(interval, asdict(point)), f"{point.count} {over}"
         )  # fmt: skip
-
-    def __str__(self) -> str:
-        return str(self.table())
 
     def explanations(self) -> list[str]:
         """What a mark means, and the notes."""

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation import statistics
@@ -25,8 +22,6 @@ from adv_wrappers.evaluation.distances import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import KnownRange, ReportRow, footnotes, marked
 from adv_wrappers.evaluation.tables import (
     LONG_COLUMNS,
-    Tabular,
-    TextTable,
     long_rows,
     model_index,
     row_label,
@@ -36,7 +31,7 @@ from adv_wrappers.evaluation.tables import (
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
 from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.rendering.plots import ReturnsRow, plot_returns
-from adv_wrappers.rendering.table_width import PrintedTable, fit_table
+from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
 from adv_wrappers.victims.victim import Victim
@@ -366,6 +361,7 @@ class Report(Tabular):
         by: what the best of several draws was chosen by, ``"return"`` or ``"loss"``.
     """
 
+    written = ("threat", "return", "95% interval", "regret", "impact", "attacked", "changed", "loss")
     versions: dict[str, str]
     seed: int
     episode_seeds: tuple[int, ...]
@@ -448,29 +444,18 @@ class Report(Tabular):
         flat = [{k: v for k, v in row.items() if k != "distances"} for row in self.threats]
         return pandas.DataFrame([{**new, **_sampled(row)} for new, row in zip(flat, self.threats, strict=True)])
 
-    def table(self, width: int | None = None) -> Table:
-        """A rich table, one row a threat, with the first two of the distances that were sampled.
+    def table(self) -> TextTable:
+        """The table, one row a threat, with the first two of the distances that were sampled.
 
-        It does not have every column: :meth:`to_dict` does. Below it are the warnings, and :meth:`footnotes`.
-
-        Args:
-            width: columns of the terminal. Where they do not hold the table, the columns that matter least
-                (:data:`BY_IMPORTANCE`) are left out. None has them all.
+        It does not have every column: :meth:`to_dict` does. ``table().fitted(80)`` has room in 80 columns of a
+        terminal.
         """
-        about = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
-        table = PrintedTable(title=escape(about), box=box.SIMPLE_HEAD)
-        table.caption = escape("\n".join([*self.footnotes(), *self.warnings])) or None
-        table.title_style, table.title_justify = "bold", "left"
-        table.caption_style, table.caption_justify = "yellow", "left"
-        table.add_column("threat", overflow="fold", min_width=12)
         sampled = list(dict.fromkeys(k for row in self.threats for k, v in _sampled(row).items() if v is not None))[:2]
-        names = ["return", "95% interval", "median", "regret", "impact", "attacked", "changed", "linf"]
-        names += ["loss"] if self.measure is not None else []
-        for name in [*names, *sampled, "ms/step"]:
-            table.add_column(escape(name), justify="right", no_wrap=True)
-        for row in self.threats:
-            table.add_row(
-                escape(row_label(row)),
+        columns = ["threat", "return", "95% interval", "median", "regret", "impact", "attacked", "changed", "linf"]
+        columns += ["loss"] if self.measure is not None else []
+        rows = [
+            (
+                row_label(row),
                 number_text(row["mean_return"]),
                 interval_text(row),
                 *(number_text(row.get(key)) for key in ("median", "regret")),
@@ -480,27 +465,11 @@ class Report(Tabular):
                 *(number_text(_sampled(row).get(key)) for key in sampled),
                 number_text(row.get("ms_per_step")),
             )
-        if width is not None:
-            fit_table(table, width, BY_IMPORTANCE)
-        return table
-
-    def text_table(self) -> TextTable:
-        """The table with the columns that its written forms have."""
-        columns = ["threat", "return", "95% interval", "regret", "impact", "attacked", "changed"]
-        columns += ["loss"] if self.measure is not None else []
-        rows = [
-            (
-                row_label(row),
-                number_text(row["mean_return"]),
-                marked(f"{number_text(row['low'])} to {number_text(row['high'])}", row),
-                number_text(row.get("regret")),
-                *(share_text(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
-                *([number_text(row.get("loss"))] if self.measure is not None else []),
-            )
             for row in self.threats
         ]
-        about = f"{victim_name(self.victim)} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
-        return TextTable(about, tuple(columns), tuple(rows), tuple(self.footnotes()), self.warnings)
+        title = f"{victim_name(self.victim)} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
+        notes, every = tuple(self.footnotes()), (*columns, *sampled, "ms/step")
+        return TextTable(title, every, tuple(rows), notes, self.warnings, by_importance=BY_IMPORTANCE)
 
     def to_tensorboard(self, folder: str | Path, step: int = 0) -> None:
         """Write scalars of every threat for TensorBoard: ``mean_return/pgd:eps=0.1``, ``regret/...``, and the table.
@@ -537,14 +506,6 @@ class Report(Tabular):
     def footnotes(self) -> list[str]:
         """What the marks of the table mean; none where nothing is marked."""
         return footnotes(self.threats)
-
-    def __str__(self) -> str:
-        """The table, its footnotes and the warnings as plain text."""
-        table = self.table()
-        table.caption = None
-        return "\n".join(
-            [str(table), *self.footnotes(), *(f"warning: {warning}" for warning in self.warnings)]
-        ).rstrip()
 
     def plot(self, path: str | Path) -> None:
         """Write a figure of the returns: means with their intervals, episodes behind them, the clean mean as a line.

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import functools
 import inspect
-import io
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +21,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
@@ -43,7 +39,7 @@ from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.networks.layers import ActionValue, Normalize
-from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.training.folder import (
     MOST_TRAINING_STEPS,
     TrainingFolder,
@@ -703,7 +699,7 @@ _ONE_SETTING = {"robust", "eps", "weight", "box", "successor"}
 
 
 @dataclass(frozen=True)
-class CriticScan:
+class CriticScan(Tabular):
     """The result of :func:`scan_critics`.
 
     Attributes:
@@ -755,26 +751,17 @@ class CriticScan:
         }
         return Critic.of(self.critic.net, {**self.critic.card, "scan": about})
 
-    def table(self) -> Table:
-        """A rich table with one row a critic, the strongest marked."""
-        table = PrintedTable(title=self.protocol, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
-        table.caption = "\n".join(footnotes(self.chosen.threats)) or None
-        table.add_column("critic", overflow="fold")
-        for name in ("return", "95% interval", "median"):
-            table.add_column(name, justify="right", no_wrap=True)
+    def table(self) -> TextTable:
+        """The table, one row a critic, the strongest marked."""
         names = ["none (clean)", *(setting_text(setting) for setting in self.settings)]
-        for i, (name, row) in enumerate(zip(names, self.chosen.threats, strict=True)):
-            cells = (interval_text(row), number_text(row["median"]))
-            style = "bold" if i == self.best + 1 else None
-            mark = " *" if i == self.best + 1 else ""
-            table.add_row(name + mark, number_text(row["mean_return"]), *cells, style=style)
-        return table
-
-    def __str__(self) -> str:
-        """The table as plain text."""
-        text = io.StringIO()
-        Console(file=text, width=120, color_system=None).print(self.table())
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip()
+        best = self.best + 1
+        names[best] += " *"
+        rows = [
+            (name, number_text(row["mean_return"]), interval_text(row), number_text(row["median"]))
+            for name, row in zip(names, self.chosen.threats, strict=True)
+        ]
+        columns, notes = ("critic", "return", "95% interval", "median"), tuple(footnotes(self.chosen.threats))
+        return TextTable(self.protocol, columns, tuple(rows), notes, bold=(best,))
 
 
 def setting_text(setting: CriticSetting) -> str:

@@ -128,8 +128,8 @@ def body(data: Data) -> list[str]:
     lines = []
     for name, one in data["agents"].items():
         found, about = ranges_of(one), one["settings"]
-        for row, attacked in zip(found.rows(), found.ranges, strict=True):
-            lines.append([name, about["episodes"], *row.values(), ", ".join(attacked.attacks)])
+        for row, attacked in zip(found.table().rows, found.ranges, strict=True):
+            lines.append([name, about["episodes"], *row, ", ".join(attacked.attacks)])
     return [
         "Every episode is certified and attacked from the same start. `certified`: no attack within eps leaves a lower "
         "mean on these episodes. `attacked`: the mean of what the strongest of the attacks named leaves of each; "
@@ -139,7 +139,7 @@ def body(data: Data) -> list[str]:
         "grey levels. Pong ends with its first point, RoadRunner and BankHeist after a hundred decisions: these rows "
         "show that bounds and attacks meet, not how well an agent plays. An exact search needs discrete actions; for "
         "continuous ones there is randomised smoothing.",
-        table(["agent", "episodes", *found.rows()[0], "attacks"], lines),
+        table(["agent", "episodes", *found.table().columns, "attacks"], lines),
     ]
 
 

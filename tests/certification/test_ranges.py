@@ -21,6 +21,12 @@ from tests.certification.walks import Walk, walker
 SHORT = {"env_kwargs": {"max_episode_steps": 40}, "max_nodes": 200, "budget_s": None}
 
 
+def lines(found):
+    """The rows of a table, by the heads of its columns."""
+    table = found.table()
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
 def cartpole(eps=(0.002, 0.05), **more):
     attacks = more.pop("attacks", ["min-best", "beam"])
     given = {"episodes": 2, "attacks": attacks, "width": 8, **SHORT, **more}
@@ -46,9 +52,10 @@ def test_cartpole_lies_between(tmp_path):
     assert {"search", "beam", "none"} <= {*told}
     data = json.loads((tmp_path / "ranges.json").read_text())
     assert data == json.loads(json.dumps(found.to_dict())) and data["ranges"][1]["strongest"] == "beam"
-    assert [row["eps"] for row in found.rows()] == ["0.002", "0.05"]
-    assert found.attack_rows()[0] == {"attack": "min-best", "0.002": "40", "0.05": found.attack_rows()[0]["0.05"]}
-    assert "| eps | clean | certified |" in found.markdown() and "GWC is an estimate" in str(found)
+    assert [row["eps"] for row in lines(found)] == ["0.002", "0.05"]
+    attacks = found.attack_table()
+    assert attacks.columns == ("attack", "0.002", "0.05") and attacks.rows[0][:2] == ("min-best", "40")
+    assert "| eps | clean | certified |" in found.to_markdown() and "GWC is an estimate" in str(found)
     found.plot(tmp_path / "ranges.png")
     assert (tmp_path / "ranges.png").read_bytes()[1:4] == b"PNG"
 
@@ -61,7 +68,7 @@ def test_what_holds_at_a_radius_holds_at_smaller_ones(tmp_path, monkeypatch):
     found = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
     one, two, three, four = (each.lower_returns.tolist() for each in found.ranges)
     assert one == two == three == [7.0, 7.0] and np.less_equal(four, two).all()
-    assert found.ranges[0].certificate["lower"] == 7 and found.rows()[0]["certified"] == "7"
+    assert found.ranges[0].certificate["lower"] == 7 and lines(found)[0]["certified"] == "7"
     again = cartpole((0.01, 0.05, 0.02, 0.3), out=tmp_path, attacks=["noise"])
     assert again.to_dict() == found.to_dict()
 
@@ -69,10 +76,10 @@ def test_what_holds_at_a_radius_holds_at_smaller_ones(tmp_path, monkeypatch):
 def test_what_budget_s_cut_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(deadline, "clock", itertools.count(0, 100.0).__next__)  # all time is over at once
     found = cartpole((0.05,), out=tmp_path, attacks=["noise"], budget_s=1.0)
-    row = found.rows()[0]
+    row = lines(found)[0]
     assert (row["clean"], row["GWC"], row["ACR"], row["AWC"]) == ("-", "-", "-", "-") and row["certified"] == "1"
     said = "eps 0.05: cut by budget_s: clean in 2 of 2 episodes, acr in 2 of 2, gwc in 2 of 2, search in 2 of 2"
-    assert said in found.notes() and said in found.markdown()
+    assert said in found.notes() and said in str(found)
     assert found.ranges[0].upper_returns.tolist() == found.ranges[0].attacks["noise"]
     found.plot(tmp_path / "ranges.svg")
 
@@ -139,7 +146,7 @@ def test_all_attacks_that_apply(tmp_path):
 def test_without_a_search_there_is_no_lower_side(tmp_path):
     given = {**SHORT, "max_nodes": 0}
     found = certified_ranges("zoo:cartpole-ppo", "CartPole-v1", [0.02], 1, attacks=["noise"], out=tmp_path, **given)
-    assert np.isnan(found.ranges[0].lower_returns).all() and found.rows()[0]["certified"] == "-"
+    assert np.isnan(found.ranges[0].lower_returns).all() and lines(found)[0]["certified"] == "-"
     found.plot(tmp_path / "ranges.svg")
     assert found.to_dict()["ranges"][0]["lower"] is None
 

@@ -92,7 +92,7 @@ def test_intervals_that_are_none_of_95_percent_are_marked_and_the_mark_is_explai
     assert [line.split()[0] for line in lines if "† " in line] == ["none", "†"] and "† 9 .. 12" in "\n".join(lines)
     (note,) = shown.footnotes()
     assert note in lines and "30 episodes miss an event of 1 in 20 in 21% of the runs" in note
-    assert str(shown.table().caption) == f"{note}\nnoise: beware"
+    assert shown.table().notes == (note,) and shown.table().warnings == ("noise: beware",)
     assert shown.to_dict()["threats"][0]["caveat"] == said
     shown.plot(tmp_path / "marked.png")
     assert report.footnotes() == [] and "†" not in str(report)
@@ -141,10 +141,10 @@ def test_table(report: Report) -> None:
 
 
 def test_a_table_of_a_given_width_has_the_columns_that_matter_most(report: Report) -> None:
-    whole, fitted = ([column.header for column in report.table(width).columns] for width in (None, 60))
-    assert fitted[:3] == ["threat", "return", "95% interval"] and set(fitted) < set(whole)
+    fitted = report.table().fitted(60)
+    assert fitted.columns[:3] == ("threat", "return", "95% interval") and {*fitted.columns} < {*report.table().columns}
     text = io.StringIO()
-    Console(file=text, width=60).print(report.table(60))
+    Console(file=text, width=60).print(fitted)
     assert "9 .. 12" in text.getvalue() and "…" not in text.getvalue()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -11,18 +10,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text
 from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval, summary
-from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.evaluation.tables import victim_name
+from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.files import write
 
+_BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
 _OTHER_BUDGET = "‡"
 _CLOSE = 0.05  # of the return that the strongest attack takes: a lower mean by less would change little
 _WHY_APART = (
@@ -33,7 +30,7 @@ _DERIVED = ("worst", "chosen", "shares", "worst_per_episode")  # in files for th
 
 
 @dataclass(frozen=True)
-class SuiteReport:
+class SuiteReport(Tabular):
     """Results of a suite, such as :func:`adv_wrappers.studies.standard`.
 
     Attributes:
@@ -160,23 +157,25 @@ class SuiteReport:
         except (OSError, ValueError, TypeError) as error:
             raise ValueRangeError(f"cannot read a suite's report from {path}: {error}") from error
 
-    def table(self) -> Table:
-        """A rich table, one row an attack, the strongest marked; :meth:`notes` belong below it."""
+    def table(self) -> TextTable:
+        """The table, one row an attack, the strongest marked, and two rows of the worst case; with :meth:`notes`."""
         about, strongest, shares = self.report, self.chosen["threat"], self.shares
-        who = f"{about.victim.get('ref') or 'victim'} on {about.env['id']}"
-        head = f"{self.suite} suite: {who}, {self.settings.get('budget')}, {about.episodes} episodes, seed {about.seed}"
-        table = PrintedTable(title=escape(head), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
-        table.add_column("attack", overflow="fold", min_width=12)
-        for name in ("return", "95% interval", "median", "regret", "impact", "changed", "share"):
-            table.add_column(name, justify="right", no_wrap=True)
+        rows, bold = list[tuple[str, ...]](), list[int]()
         for row in about.threats:
             name = str(row["threat"])
-            text = escape(name + " *" * (name == strongest) + f" {_OTHER_BUDGET}" * (name in self.other_budgets))
-            table.add_row(text, *_cells(row), share_text(shares.get(name)), style="bold" * (name == strongest))
-        table.add_section()
-        table.add_row(escape(f"worst case: {strongest}, fresh episodes"), *_cells(self.worst), style="bold")
-        table.add_row("worst per episode (optimistic)", *_figures(self.worst_per_episode))
-        return table
+            bold += [len(rows)] * (name == strongest)
+            text = name + " *" * (name == strongest) + f" {_OTHER_BUDGET}" * (name in self.other_budgets)
+            rows.append((text, *_cells(row), share_text(shares.get(name))))
+        bold.append(len(rows))
+        rows.append((f"worst case: {strongest}, fresh episodes", *_cells(self.worst), ""))
+        rows.append(("worst per episode (optimistic)", *_figures(self.worst_per_episode), "", "", "", ""))
+        title = (
+            f"{self.suite} suite: {victim_name(about.victim)} on {about.env['id']}, {self.settings.get('budget')}, "
+            f"{about.episodes} episodes, seed {about.seed}"
+        )
+        columns = ("attack", "return", "95% interval", "median", "regret", "impact", "changed", "share")
+        notes = tuple(self.notes())
+        return TextTable(title, columns, tuple(rows), notes, self.warnings, bold=bold, by_importance=_BY_IMPORTANCE)
 
     @property
     def verdict(self) -> str:
@@ -220,13 +219,6 @@ class SuiteReport:
         listed = "; ".join(f"{', '.join(names)} ({text})" for text, names in groups.items())
         against = f"not under {self.settings.get('budget')}" if self.settings.get("within") else "under several budgets"
         return [f"{_OTHER_BUDGET} {against}, so not comparable: {listed}"] if listed else []
-
-    def __str__(self) -> str:
-        """The table, the notes and the warnings as plain text."""
-        text = io.StringIO()
-        Console(file=text, width=160, color_system=None).print(self.table())
-        lines = [line.rstrip() for line in text.getvalue().splitlines()]
-        return "\n".join([*lines, *self.notes(), *(f"warning: {warning}" for warning in self.warnings)])
 
     def plot(self, path: str | Path) -> None:
         """Write a figure (see :meth:`adv_wrappers.Report.plot`): one line an attack and one for the worst case."""

@@ -7,7 +7,6 @@ perturbations as the "mean-per-100 episodes" at convergence (section 6.1): here 
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,16 +15,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.rendering.plots import TrainingCurve, plot_histogram, plot_training
-from adv_wrappers.rendering.table_width import PrintedTable
+from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.files import write
 
 LAST = 100  # episodes that the training columns of Table 6 are taken over
@@ -153,7 +148,7 @@ class TransferRow:
 
 
 @dataclass(frozen=True)
-class Resilience:
+class Resilience(Tabular):
     """The test-time resilience of a victim: how few perturbations a learned adversary needs for the largest regret.
 
     What a trained adversary reaches is an upper bound on the perturbations that are needed, never the number itself;
@@ -296,31 +291,21 @@ class Resilience:
             "return_and_cost": test.mean_total,
         }
 
-    def rows(self) -> list[list[str]]:
-        """The cells of :meth:`table`, which has one row for each victim."""
-        return [
-            [f"{victim}{' (transfer)' * transfer}", *map(number_text, numbers)]
-            for victim, transfer, *numbers in (line.values() for line in self.figures())
-        ]
-
-    def table(self) -> Table:
-        """A rich table: the columns of the paper's Table 6, the mean cost of an episode, and the return plus the cost.
+    def table(self) -> TextTable:
+        """The columns of the paper's Table 6, the mean cost of an episode, and the return plus the cost.
 
         All but the maximum are means. The return plus the cost is what the adversary minimises: of two adversaries of
         one victim, the one with less is better.
         """
-        about = f"{self.title()}, {len(self.test)} episodes"
-        table = PrintedTable(title=escape(about), box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
-        for name in TABLE_COLUMNS:
-            table.add_column(name, justify="left" if name == TABLE_COLUMNS[0] else "right", overflow="fold")
-        for row in self.rows():
-            table.add_row(*map(escape, row))
-        return table
-
-    def __str__(self) -> str:
-        text = io.StringIO()
-        Console(file=text, width=160, color_system=None).print(self.table())
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).rstrip()
+        rows = [
+            (f"{victim}{' (transfer)' * transfer}", *map(number_text, numbers))
+            for victim, transfer, *numbers in (line.values() for line in self.figures())
+        ]
+        title, first = (
+            f"{self.title()}, {len(self.test)} episodes",
+            ("victim", "regret", "perturbations", "return + cost"),
+        )
+        return TextTable(title, TABLE_COLUMNS, tuple(rows), by_importance=first)
 
     def title(self) -> str:
         """What was measured, in a few words."""

@@ -45,19 +45,18 @@ def test_figures_of_the_test_and_of_the_training() -> None:
 
 def test_a_training_without_an_episode_has_no_figures() -> None:
     none = dataclasses.replace(RESULT, training=episodes([], [], []))
-    assert none.max_regret is None and none.best_return is None and none.rows()[0][1:4] == ["-", "-", "-"]
+    assert none.max_regret is None and none.best_return is None and none.table().rows[0][1:4] == ("-", "-", "-")
 
 
 def test_table_6() -> None:
-    table = RESULT.table()
-    assert tuple(column.header for column in table.columns) == TABLE_COLUMNS
+    assert RESULT.table().columns == TABLE_COLUMNS
     own, other = RESULT.figures()
     assert (own["max_regret"], own["transfer"], own["training_perturbations"]) == (492.0, False, 6.0)
     assert (other["max_regret"], other["transfer"], other["return_and_cost"]) == (None, True, 200.0)
-    assert RESULT.rows() == [
-        ["zoo:somebody", "492.0", "491.0", "6", "490.0", "5.5", "11", "21"],
-        ["victim (transfer)", "-", "-", "-", "400.0", "50", "100.0", "200.0"],
-    ]
+    assert RESULT.table().rows == (
+        ("zoo:somebody", "492.0", "491.0", "6", "490.0", "5.5", "11", "21"),
+        ("victim (transfer)", "-", "-", "-", "400.0", "50", "100.0", "200.0"),
+    )
     assert "resilience of zoo:somebody on CartPole-v1, 2 episodes" in str(RESULT)
     assert "robustness of zoo:somebody on CartPole-v1 at 5 perturbations (hard), 2 episodes" in str(ROBUST)
     assert "(soft)" in str(dataclasses.replace(ROBUST, hard=False))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
+import io
+import itertools
 import re
 
 import pytest
+from rich.console import Console
 
-from adv_wrappers.evaluation.tables import TextTable, plain
+from adv_wrappers.rendering.text_table import LEAST_TEXT, TextTable, plain
 
 MarkdownIt = pytest.importorskip("markdown_it").MarkdownIt  # which rich brings, but for its oldest releases
 
@@ -89,3 +93,55 @@ def test_latex_escapes_every_special_character() -> None:
     assert "\n{[}x](javascript:y)" in text  # an option of the row before it else
     lines = TextTable("t", ("threat", "return"), (("max-diff:eps=0.1", "1e-05"),)).latex().splitlines()
     assert r"max-diff:eps=0.1 & 1e-05 \\" in lines
+
+
+COLUMNS = ("threat", "return", "interval", "median", "impact", "ms/step")
+ROWS = (
+    ("max-diff:eps=0.1,scale=victim,restarts=6,keep=best", "1659.6", "1339.9 .. 2116.1", "1512.2", "-", "2.25"),
+    ("none", "3462.7", "3459.8 .. 3464.9", "3463.9", "-", "0.166"),
+)
+WIDE = TextTable("what was played", COLUMNS, ROWS, by_importance=("return", "threat", "ms/step"))
+
+
+def printed(table: TextTable, width: int) -> list[str]:
+    text = io.StringIO()
+    Console(file=text, width=width, color_system=None).print(table)
+    return text.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 70, 80, 110, 200])
+def test_what_is_left_fits_and_has_whole_numbers(width: int) -> None:
+    """A table that is too wide loses the columns that matter least, and never breaks a number."""
+    kept = WIDE.fitted(width)
+    assert {*kept.columns} <= {*COLUMNS} and "return" in kept.columns
+    lines = printed(kept, width)
+    assert max(map(len, lines)) <= width
+    for row in ROWS:
+        for name, cell in zip(COLUMNS, row, strict=True):
+            assert name == "threat" or name not in kept.columns or any(cell in line for line in lines)
+
+
+def test_a_table_is_as_wide_as_it_says() -> None:
+    lines = printed(WIDE, 500)
+    assert max(map(len, lines)) == WIDE.width()
+
+
+def test_columns_go_by_importance_and_those_that_say_nothing_first() -> None:
+    kept = [WIDE.fitted(width).columns for width in range(WIDE.width(), 5, -1)]
+    assert kept[0] == COLUMNS
+    gone = [name for before, after in itertools.pairwise(kept) for name in before if name not in after]
+    assert gone == ["impact", "median", "interval", "ms/step", "threat"]
+
+
+def test_a_text_is_folded_before_a_column_goes_but_not_to_a_few_letters() -> None:
+    table = dataclasses.replace(WIDE, by_importance=("threat",))
+    least = table.width() - len(ROWS[0][0]) + LEAST_TEXT
+    assert table.fitted(least).columns == COLUMNS
+    assert [name for name in COLUMNS if name not in table.fitted(least - 1).columns] == ["impact"]
+
+
+def test_a_table_is_printed_as_text_with_what_is_said_below_it() -> None:
+    table = TextTable("who", ("threat", "return"), (("noise:eps=0.1 [bold]", "436.2"),), ("a note",), ("low",))
+    lines = str(table).splitlines()
+    assert lines[-2:] == ["a note", "warning: low"] and all(line == line.rstrip() for line in lines)
+    assert any(line.split() == ["noise:eps=0.1", "[bold]", "436.2"] for line in lines)
