@@ -25,7 +25,7 @@ class LastFirst:
     def collect(self, seconds):
         task = self.waiting.pop()
         try:
-            return [Played(task, task.play(self.player))]
+            return [Played(task, self.player.play(task))]
         except SimulationError as error:
             return [Played(task, error=error)]
 

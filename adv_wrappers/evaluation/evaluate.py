@@ -15,7 +15,7 @@ from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
-from adv_wrappers.evaluation.player import BlockResult, Player, PlayerSetup
+from adv_wrappers.evaluation.player import Block, BlockResult, PlayerSetup
 from adv_wrappers.evaluation.report import Report, Row, check_minimum
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.target_distance import Measure
@@ -205,7 +205,7 @@ def play_missing(
             executor = None
             if workers > 1:
                 setup = PlayerSetup(evaluator.cells)
-                executor = opened.enter_context(closing(Processes[Player, BlockResult](workers, setup, tries=1)))
+                executor = opened.enter_context(closing(Processes[Block, BlockResult](workers, setup, tries=1)))
             evaluator.play(missing, executor, add, move, fail)
         return evaluator.report(rows, minimum, failed) if kept is None else kept.export(rows)
 

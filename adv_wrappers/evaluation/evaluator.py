@@ -150,7 +150,7 @@ class Evaluator:
     def play(
         self,
         which: Collection[int],
-        executor: Executor[Player, BlockResult] | None = None,
+        executor: Executor[Block, BlockResult] | None = None,
         on_row: Callable[[int, Row], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
         on_divergence: Callable[[int, SimulationError], None] | None = None,
@@ -174,7 +174,7 @@ class Evaluator:
             WorkerError: where a process dies.
         """
         rows = dict[int, Row]()
-        with_player = executor or ThisProcess[Player, BlockResult](self.player)
+        with_player = executor or ThisProcess[Block, BlockResult](self.player)
         stages = {i: _Stages(i, self.stages(i), progress) for i in which}
         waiting = [(i, block) for i in stages for block in stages[i].blocks]
         diverged = dict[int, tuple[int, SimulationError]]()  # the first block of a cell that does, and its error
@@ -186,7 +186,6 @@ class Evaluator:
                 with_player.submit(block, stages[i].teller())
                 under_way[i] += 1
             for played in with_player.collect(None):
-                assert isinstance(played.task, Block)
                 i = played.task.cell
                 under_way[i] -= 1
                 if isinstance(played.error, SimulationError) and on_divergence is not None and self.stacks[i].layers:

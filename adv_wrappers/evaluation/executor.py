@@ -13,15 +13,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import loads
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from adv_wrappers.errors import SimulationError, WorkerError
 from adv_wrappers.utils.processes import DEAD_WORKER, call_in_worker, discard, pool_of
 from adv_wrappers.utils.threads import one_thread
 
-P = TypeVar("P", bound="Closeable")
-P_contra = TypeVar("P_contra", contravariant=True)
-P_co = TypeVar("P_co", covariant=True)
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 IN_FLIGHT = 2  # tasks a process, so that it has the next one at hand
@@ -29,36 +28,28 @@ MOST_TRIES = 3  # of a task whose process dies
 Tell = Callable[[int], None]  # with the number of finished episodes of a task, where this process plays it
 
 
-class Closeable(Protocol):
-    """A player: it has environments open."""
+class Plays(Protocol[T_contra, R_co]):
+    """A player: it has environments open, in which it plays tasks; those for other processes can be pickled."""
+
+    def play(self, task: T_contra, tell: Tell | None = None, /) -> R_co:
+        """What comes out of a task."""
 
     def close(self) -> None:
-        """Close them."""
+        """Close the environments."""
 
 
-class Setup(Protocol[P_co]):
+class Setup(Protocol[T_contra, R_co]):
     """What opens a player, here or in another process."""
 
-    def open(self) -> P_co:
+    def open(self) -> Plays[T_contra, R_co]:
         """The player."""
 
     def pickled(self) -> bytes:
         """The setup as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
 
 
-class Task(Protocol[P_contra, R_co]):
-    """What a player plays; it is sent to another process by pickle."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    def play(self, player: P_contra, tell: Tell | None = None) -> R_co:
-        """What comes out."""
-
-
 @dataclass(frozen=True)
-class Played(Generic[P, R]):
+class Played(Generic[T, R]):
     """What became of a task.
 
     Attributes:
@@ -67,7 +58,7 @@ class Played(Generic[P, R]):
         error: what it raised, or None.
     """
 
-    task: Task[P, R]
+    task: T
     result: R | None = None
     error: Exception | None = None
 
@@ -79,23 +70,23 @@ class Played(Generic[P, R]):
 
 
 @runtime_checkable
-class Executor(Protocol[P, R]):
+class Executor(Protocol[T, R]):
     """Plays tasks that are handed over one by one, and hands back what became of them as they end."""
 
     def free(self) -> int:
         """How many more tasks may be handed over now."""
 
-    def submit(self, task: Task[P, R], tell: Tell | None = None) -> None:
+    def submit(self, task: T, tell: Tell | None = None) -> None:
         """Hand over a task; ``tell`` is called where this process plays it."""
 
-    def collect(self, seconds: float | None) -> list[Played[P, R]]:
+    def collect(self, seconds: float | None) -> list[Played[T, R]]:
         """What has ended; waits so long for at least one, where any is under way; None waits for it."""
 
     def close(self) -> None:
         """Let go of everything; tasks that are under way are lost."""
 
 
-class ThisProcess(Generic[P, R]):
+class ThisProcess(Generic[T, R]):
     """Tasks that are played here, one at a time, when they are collected.
 
     An error is raised as it is, but for a simulation that diverges, which other tasks need not.
@@ -104,23 +95,23 @@ class ThisProcess(Generic[P, R]):
         player: plays them; whoever opened it closes it.
     """
 
-    def __init__(self, player: P) -> None:
+    def __init__(self, player: Plays[T, R]) -> None:
         self._player = player
-        self._waiting: list[tuple[Task[P, R], Tell | None]] = []
+        self._waiting: list[tuple[T, Tell | None]] = []
 
     def free(self) -> int:
         return 1 - len(self._waiting)
 
-    def submit(self, task: Task[P, R], tell: Tell | None = None) -> None:
+    def submit(self, task: T, tell: Tell | None = None) -> None:
         self._waiting.append((task, tell))
 
-    def collect(self, seconds: float | None) -> list[Played[P, R]]:
+    def collect(self, seconds: float | None) -> list[Played[T, R]]:
         if not self._waiting:
             return []
         task, tell = self._waiting.pop(0)
         with one_thread():
             try:
-                return [Played(task, task.play(self._player, tell))]
+                return [Played(task, self._player.play(task, tell))]
             except SimulationError as error:
                 return [Played(task, error=error)]
 
@@ -128,10 +119,10 @@ class ThisProcess(Generic[P, R]):
         self._waiting.clear()
 
 
-_open: dict[str, Closeable] = {}  # of a worker: its player, by the file of its setup
+_open: dict[str, Plays[Any, Any]] = {}  # of a worker: its player, by the file of its setup
 
 
-def _play_in_worker(path: str, task: Task[Closeable, R] | None) -> R | None:
+def _play_in_worker(path: str, task: Any) -> Any:
     """A task in a worker process, whose player stays open for those that follow; None only opens the player."""
     if path not in _open:
         while _open:
@@ -140,10 +131,10 @@ def _play_in_worker(path: str, task: Task[Closeable, R] | None) -> R | None:
     if task is None:
         return None
     with one_thread():
-        return task.play(_open[path])
+        return _open[path].play(task)
 
 
-class Processes(Generic[P, R]):
+class Processes(Generic[T, R]):
     """Tasks that are played by warm processes (:mod:`adv_wrappers.utils.processes`).
 
     A process that dies takes the others of its pool along: the tasks that were under way are then played one at a time,
@@ -158,24 +149,24 @@ class Processes(Generic[P, R]):
         WorkerError: for a setup that cannot be sent to a process.
     """
 
-    def __init__(self, workers: int, setup: Setup[P], tries: int = MOST_TRIES) -> None:
+    def __init__(self, workers: int, setup: Setup[T, R], tries: int = MOST_TRIES) -> None:
         data = setup.pickled()
         self.workers, self.tries, self._opened = workers, tries, ExitStack()
         folder = self._opened.enter_context(tempfile.TemporaryDirectory())
         self._path = str(Path(folder) / "setup")
         Path(self._path).write_bytes(data)
         self._pool = pool_of(workers)
-        self._running: dict[Future[R], Task[P, R]] = {}
-        self._suspects: list[Task[P, R]] = []  # to be played alone, since a process died while they were under way
+        self._running: dict[Future[R], T] = {}
+        self._suspects: list[T] = []  # to be played alone, since a process died while they were under way
         self._deaths: dict[int, int] = {}  # by the identity of a task
-        self._ended: list[Played[P, R]] = []  # tasks that could not be handed over
+        self._ended: list[Played[T, R]] = []  # tasks that could not be handed over
 
     def free(self) -> int:
         return 0 if self._suspects else IN_FLIGHT * self.workers - len(self._running)
 
-    def submit(self, task: Task[P, R], tell: Tell | None = None) -> None:
+    def submit(self, task: T, tell: Tell | None = None) -> None:
         try:
-            future: Future[R] = self._pool.submit(call_in_worker, _play_in_worker, self._path, task)  # type: ignore[arg-type]
+            future: Future[R] = self._pool.submit(call_in_worker, _play_in_worker, self._path, task)
         except BrokenExecutor:
             self._ended += self._renew([task])
         else:
@@ -185,12 +176,12 @@ class Processes(Generic[P, R]):
         """Open a player in one process, before the first task; the future raises what is wrong with it."""
         return self._pool.submit(call_in_worker, _play_in_worker, self._path, None)
 
-    def collect(self, seconds: float | None) -> list[Played[P, R]]:
+    def collect(self, seconds: float | None) -> list[Played[T, R]]:
         if self._suspects and not self._running:
             self.submit(self._suspects.pop(0))
         found, self._ended = self._ended, []
         done = wait(self._running, 0 if found else seconds, FIRST_COMPLETED).done
-        dead = list[Task[P, R]]()
+        dead = list[T]()
         for future in [future for future in self._running if future in done]:
             task = self._running.pop(future)
             try:
@@ -207,14 +198,14 @@ class Processes(Generic[P, R]):
             found += self._renew(dead)
         return found
 
-    def _renew(self, dead: list[Task[P, R]]) -> list[Played[P, R]]:
+    def _renew(self, dead: list[T]) -> list[Played[T, R]]:
         """New processes after one died; the tasks that were under way, of which one that was alone is to blame."""
         discard(self.workers, self._pool)
         if self.tries == 1:
             error = WorkerError(DEAD_WORKER.format(self.workers))
             return [Played(task, error=error) for task in dead]
         self._pool = pool_of(self.workers)
-        found: list[Played[P, R]] = []
+        found: list[Played[T, R]] = []
         for task in dead:
             self._deaths[id(task)] = self._deaths.get(id(task), 0) + (len(dead) == 1)
             if self._deaths[id(task)] >= self.tries:

@@ -81,15 +81,6 @@ class Block:
     sampled: bool = False
     target: Target | None = None
 
-    @property
-    def name(self) -> str:
-        """What a message calls it."""
-        return f"a block of {len(self.seeds)} episodes"
-
-    def play(self, player: Player, on_episode: Tell | None = None) -> BlockResult:
-        """What it measures."""
-        return player.play(self, on_episode)
-
 
 BlockResult = tuple[RunMeasurements, "ObservationSample | None"]
 

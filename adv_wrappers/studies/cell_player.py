@@ -49,22 +49,6 @@ class CellPlayerSetup:
         return pickled("the victims", self)
 
 
-@dataclass(frozen=True)
-class CellTask:
-    """A cell that is to be played by a :class:`CellPlayer`."""
-
-    cell: PlanCell
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return str(self.cell)
-
-    def play(self, player: CellPlayer, tell: Tell | None = None) -> PlayedCell:
-        """Its row, or the error that it ended with."""
-        return player.play(self.cell)
-
-
 class CellPlayer:
     """Plays cells in this process; the last victims and environments stay open.
 
@@ -80,7 +64,7 @@ class CellPlayer:
         self._player = Player()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None  # for trainings that no folder is given for
 
-    def play(self, cell: PlanCell) -> PlayedCell:
+    def play(self, cell: PlanCell, tell: Tell | None = None) -> PlayedCell:
         """A cell's row, or the error that it ended with."""
         began = time.perf_counter()
         about, row, said = None, None, None
@@ -161,7 +145,7 @@ def failed(cell: PlanCell, error: Exception) -> PlayedCell:
     return PlayedCell(cell.key, str(cell), None, None, f"{type(error).__name__}: {error}", 0.0, "")
 
 
-CellExecutor = Executor[CellPlayer, PlayedCell]
+CellExecutor = Executor[PlanCell, PlayedCell]
 
 
 @contextlib.contextmanager
@@ -172,5 +156,5 @@ def opened_executor(workers: int, victims: Mapping[str, Victim] | None = None) -
         with closing(setup.open()) as player:
             yield ThisProcess(player)
     else:
-        with closing(Processes[CellPlayer, PlayedCell](workers, setup)) as processes:
+        with closing(Processes[PlanCell, PlayedCell](workers, setup)) as processes:
             yield processes

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from adv_wrappers.errors import AdvWrappersError, WorkerError
-from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Task, Tell
+from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Tell
 from adv_wrappers.evaluation.store import PlayedCell
-from adv_wrappers.studies.cell_player import CellPlayer, CellPlayerSetup
+from adv_wrappers.studies.cell_player import CellPlayerSetup
+from adv_wrappers.studies.cells import PlanCell
 from adv_wrappers.utils.checks import check_number, integer
 from adv_wrappers.utils.processes import check_workers, pickled
 from adv_wrappers.victims import Victim
@@ -34,17 +35,14 @@ def import_ray() -> ModuleType:
         raise AdvWrappersError("a cluster needs Ray: pip install 'adv_wrappers[ray]'") from error
 
 
-CellTaskLike = Task[CellPlayer, PlayedCell]
-
-
 class _Actor:
     """What an actor runs: a player, and the tasks that it is sent."""
 
     def __init__(self, setup: CellPlayerSetup) -> None:
         self._player = setup.open()
 
-    def play(self, task: CellTaskLike) -> PlayedCell:
-        return task.play(self._player)
+    def play(self, cell: PlanCell) -> PlayedCell:
+        return self._player.play(cell)
 
 
 class RayActors:
@@ -85,8 +83,8 @@ class RayActors:
         except BaseException:
             self.close()
             raise
-        self._running: dict[object, tuple[CellTaskLike, int]] = {}  # in the order of their submission
-        self._lost: list[CellTaskLike] = []
+        self._running: dict[object, tuple[PlanCell, int]] = {}  # in the order of their submission
+        self._lost: list[PlanCell] = []
         self._deaths: dict[int, int] = {}  # by the identity of a task
 
     def _connect(self, address: str, actors: int | None) -> None:
@@ -114,13 +112,13 @@ class RayActors:
         """How many more tasks may be handed over now."""
         return 0 if self._lost else IN_FLIGHT * len(self._actors) - len(self._running)
 
-    def submit(self, task: CellTaskLike, tell: Tell | None = None) -> None:
+    def submit(self, task: PlanCell, tell: Tell | None = None) -> None:
         """Hand a task to the actor that has the fewest."""
         load = collections.Counter(actor for _, actor in self._running.values())
         i = min(range(len(self._actors)), key=load.__getitem__)
         self._running[self._actors[i].play.remote(task)] = (task, i)  # type: ignore[attr-defined]
 
-    def collect(self, seconds: float | None) -> list[Played[CellPlayer, PlayedCell]]:
+    def collect(self, seconds: float | None) -> list[Played[PlanCell, PlayedCell]]:
         """What has ended; the tasks of an actor that is lost are played again, at most three times each."""
         while self._lost:
             self.submit(self._lost.pop())
@@ -129,7 +127,7 @@ class RayActors:
         done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds, fetch_local=True)
         more = [ref for ref in self._running if ref not in done]
         done += self._ray.wait(more, num_returns=len(more), timeout=0)[0] if more else []
-        found: list[Played[CellPlayer, PlayedCell]] = []
+        found: list[Played[PlanCell, PlayedCell]] = []
         for ref in [ref for ref in self._running if ref in {*done}]:
             if ref not in self._running:  # another task of its actor came first
                 continue
@@ -146,7 +144,7 @@ class RayActors:
             found.append(played)
         return found
 
-    def _replace(self, i: int, error: Exception) -> list[Played[CellPlayer, PlayedCell]]:
+    def _replace(self, i: int, error: Exception) -> list[Played[PlanCell, PlayedCell]]:
         """A new actor for one that is lost; the first of its tasks was being played, the others were waiting."""
         refs = [ref for ref, (_, actor) in self._running.items() if actor == i]
         first, *waiting = [self._running.pop(ref)[0] for ref in refs]

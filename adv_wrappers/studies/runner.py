@@ -14,7 +14,7 @@ from adv_wrappers.errors import OutputError, WorkerError
 from adv_wrappers.evaluation.executor import Executor, Played
 from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.store import PlayedCell, Store
-from adv_wrappers.studies.cell_player import CellExecutor, CellPlayer, CellTask, failed, opened_executor
+from adv_wrappers.studies.cell_player import CellExecutor, failed, opened_executor
 from adv_wrappers.studies.cells import Expansion, PlanCell, check_victims, expand
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.utils.pace import progress_lines
@@ -132,7 +132,7 @@ class _Run:
             self._report()
             while self.waiting or self.claimed or self.under_way:
                 while self.executor.free() > 0 and (cell := self._next()) is not None:
-                    self.executor.submit(CellTask(cell))
+                    self.executor.submit(cell)
                     self.under_way += 1
                 if self.under_way:
                     self._add([_played(one) for one in self.executor.collect(_COLLECT)])
@@ -204,10 +204,9 @@ class _Run:
         self.progress(self.played + self.known, len(self.failed), len(self.cells.cells))
 
 
-def _played(one: Played[CellPlayer, PlayedCell]) -> PlayedCell:
+def _played(one: Played[PlanCell, PlayedCell]) -> PlayedCell:
     """What became of a cell; an error is that of its process, or of what cannot be sent back."""
     if one.error is None:
         return one.value()
-    assert isinstance(one.task, CellTask)
     error = one.error if isinstance(one.error, WorkerError) else WorkerError(f"{type(one.error).__name__}: {one.error}")
-    return failed(one.task.cell, error)
+    return failed(one.task, error)

@@ -124,9 +124,10 @@ class ScoringSetup(Generic[P, R]):
     score: CheckpointScore[P, R]
     most: int = SIDE_BY_SIDE
 
-    def open(self) -> CheckpointEvaluator:
-        """The evaluator that plays the episodes."""
-        return CheckpointEvaluator(self.environment, self.episodes, self.seed, self.quantize, self.most)
+    def open(self) -> _Scorer[P, R]:
+        """What plays the episodes of checkpoints."""
+        evaluator = CheckpointEvaluator(self.environment, self.episodes, self.seed, self.quantize, self.most)
+        return _Scorer(evaluator, self.score)
 
     def pickled(self) -> bytes:
         """The setup as it is sent to a process; raises :class:`WorkerError` that names what cannot be."""
@@ -136,18 +137,17 @@ class ScoringSetup(Generic[P, R]):
         return pickled("the training", self)  # as a whole: its parts hold the same victim
 
 
-@dataclass(frozen=True)
-class _CheckpointTask(Generic[P, R]):
-    """A checkpoint, as it was when it was handed in, with what is measured of it."""
+class _Scorer(Generic[P, R]):
+    """Measures checkpoints as they come, or as they were when they were pickled."""
 
-    score: CheckpointScore[P, R]
-    checkpoint: P | bytes
-    name = "a checkpoint"
+    def __init__(self, evaluator: CheckpointEvaluator, score: CheckpointScore[P, R]) -> None:
+        self._evaluator, self._score = evaluator, score
 
-    def play(self, player: CheckpointEvaluator, tell: Tell | None = None) -> R:
-        """What is measured."""
-        checkpoint = loads(self.checkpoint) if isinstance(self.checkpoint, bytes) else self.checkpoint
-        return self.score(player, checkpoint)
+    def play(self, checkpoint: P | bytes, tell: Tell | None = None) -> R:
+        return self._score(self._evaluator, loads(checkpoint) if isinstance(checkpoint, bytes) else checkpoint)
+
+    def close(self) -> None:
+        self._evaluator.close()
 
 
 class Scoring(Generic[P, R]):
@@ -165,9 +165,9 @@ class Scoring(Generic[P, R]):
     def __init__(self, setup: ScoringSetup[P, R], workers: int = 1) -> None:
         self.setup, self.workers = setup, workers
         self._opened = ExitStack()
-        self._executor: Executor[CheckpointEvaluator, R]
-        self._waiting: deque[tuple[_CheckpointTask[P, R], Callable[[R], None]]] = deque()
-        self._done = dict[int, Played[CheckpointEvaluator, R]]()  # by the identity of a task
+        self._executor: Executor[P | bytes, R]
+        self._waiting: deque[tuple[P | bytes, Callable[[R], None]]] = deque()
+        self._done = dict[int, Played[P | bytes, R]]()  # by the identity of a task
         self._checks: list[Future[None]] = []
 
     def __enter__(self) -> Scoring[P, R]:
@@ -175,7 +175,7 @@ class Scoring(Generic[P, R]):
             player = self._opened.enter_context(closing(self.setup.open()))
             self._executor = ThisProcess(player)
             return self
-        processes = Processes[CheckpointEvaluator, R](self.workers - 1, self.setup, tries=1)
+        processes = Processes[P | bytes, R](self.workers - 1, self.setup, tries=1)
         self._executor = self._opened.enter_context(closing(processes))
         # what only shows in another process shows at the next rollout, not at the first checkpoint
         self._checks.append(processes.begin())
@@ -205,7 +205,7 @@ class Scoring(Generic[P, R]):
             then: called with the score, here or by :meth:`deliver`.
         """
         alone = self.workers == 1
-        task = _CheckpointTask(self.setup.score, checkpoint if alone else pickled("a checkpoint", checkpoint))
+        task = checkpoint if alone else pickled("a checkpoint", checkpoint)
         if not alone:
             self.deliver(self.workers - 1)
         self._executor.submit(task)

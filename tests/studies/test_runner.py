@@ -18,7 +18,7 @@ import adv_wrappers
 from adv_wrappers.errors import OutputError, ValueRangeError, WorkerError
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.studies import Plan, Store, expand, run, runner
-from adv_wrappers.studies.cell_player import CellPlayer, CellPlayerSetup, CellTask
+from adv_wrappers.studies.cell_player import CellPlayer, CellPlayerSetup
 from adv_wrappers.utils.pace import progress_lines
 from tests.evaluation.agents import balancing
 from tests.executors import LastFirst
@@ -285,6 +285,6 @@ def test_processes_hold_two_cells_each():
     cell = expand(PLAN).cells[0]
     with closing(Processes(1, CellPlayerSetup({}))) as processes:
         assert processes.free() == 2
-        processes.submit(CellTask(cell))
+        processes.submit(cell)
         assert processes.free() == 1
         assert processes.collect(300)[0].value().key == cell.key and processes.free() == 2
