@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,27 @@ def unseen(episodes: int) -> str:
         rare = rare * 5 // 2 if str(rare).startswith("2") else rare * 2  # 20, 50, 100, 200, ...
     words = f"{episodes} episodes miss" if episodes > 1 else "one episode misses"
     return f"{words} an event of 1 in {rare} in {(1 - 1 / rare) ** episodes:.0%} of the runs"
+
+
+@dataclass(frozen=True)
+class MeanWithInterval:
+    """A mean over episodes with its interval of 95%, and why that is none of 95% (``caveat``), if it is not."""
+
+    mean: float
+    low: float
+    high: float
+    caveat: str | None
+
+    @property
+    def side(self) -> int:
+        """Of zero, on which the interval lies: 1 above, -1 below, 0 where it holds zero."""
+        return (self.low > 0) - (self.high < 0)
+
+
+def paired_difference(returns: Sequence[float], others: Sequence[float]) -> MeanWithInterval:
+    """The mean of ``returns - others``, episode by episode, over those that both have, the first ones."""
+    difference = paired_differences(returns, others)
+    return MeanWithInterval(float(difference.mean()), *mean_interval(difference), caveat(difference))
 
 
 def marked(text: str, row: ReportRow) -> str:

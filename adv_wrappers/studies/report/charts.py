@@ -22,9 +22,10 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.statistics import MeanWithInterval
 from adv_wrappers.rendering.plots import bottom_spine_only, new_figure
 from adv_wrappers.studies.report.choices import CertifiedReturn, FeatureSpread
-from adv_wrappers.studies.report.sections import AttackRow, Curve, MeanWithInterval, Sweep, feature_names
+from adv_wrappers.studies.report.sections import AttackRow, Curve, Sweep, feature_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,7 +179,7 @@ def mean_limits(rows: Sequence[AttackRow], clean: AttackRow, more: Sequence[floa
 
     A single bad episode, or another chart's row, does not stretch it; a small loss does not fill it either.
     """
-    without = clean.returned.mean
+    without = clean.mean
     values = [*more, without - 0.25 * abs(without)]
     for row in (clean, *rows):
         mean = row.returned
@@ -313,7 +314,7 @@ def _names_beside(axes: Axes, points: Sequence[tuple[str, float, float]], wide: 
 
 def _mark(axes: Axes, x: float, row: AttackRow, eps: float) -> None:
     """Draw a ring around the point of a row, and write what it is below it, on the side that has more room."""
-    y = row.row["mean_return"]
+    y = row.mean
     left, right = axes.get_xlim()
     low, high = axes.get_ylim()
     before, under = x - left > 0.22 * (right - left), y - low > 0.2 * (high - low)
@@ -399,7 +400,7 @@ def sweep_chart(
     lines.append(_Line("", strongest, ATTACK, bold=True, says="strongest so far, "))
 
     def paint(axes: Axes, wide: bool) -> None:
-        _value_axis(axes, "y", limits, "mean return of an episode", clean.returned.mean)
+        _value_axis(axes, "y", limits, "mean return of an episode", clean.mean)
         if certified:  # what holds at an eps holds below it: between two certified eps the bound is that of the larger
             places = [axis.place(eps) for eps in (0.0, *(one.eps for one in certified))]
             lower = [certified[0].lower, *(one.lower for one in certified)]
@@ -413,8 +414,8 @@ def sweep_chart(
 
     last_eps, last = strongest[-1]
     description = (
-        f"Mean return over eps. Without an attack {clean.row['mean_return']:.4g}; under the strongest of "
-        f"{len(sweep.curves)} attacks at eps {eps_text(last_eps)} {last.row['mean_return']:.4g}."
+        f"Mean return over eps. Without an attack {clean.mean:.4g}; under the strongest of "
+        f"{len(sweep.curves)} attacks at eps {eps_text(last_eps)} {last.mean:.4g}."
     )
     header: tuple[str, ...] = ("eps", "strongest attack so far", "mean return")
     legend = [("attack", "strongest attack with its 95% interval"), ("other", "each attack"), ("clean", "no attack")]
@@ -447,7 +448,7 @@ def sweep_chart(
 def few_chart(curves: Sequence[Curve], clean: AttackRow) -> Chart:
     """Return over the number of steps that may be attacked."""
     rows = [row for curve in curves for row in curve.rows]
-    worst = min(rows, key=lambda row: (row.row["mean_return"], row.count or 0))
+    worst = min(rows, key=lambda row: (row.mean, row.count or 0))
     axis, limits = _EpsAxis([float(row.count or 0) for row in rows]), mean_limits(rows, clean)
     lines = []
     for curve, marker in zip(curves, itertools.cycle(_MARKERS)):
@@ -457,12 +458,12 @@ def few_chart(curves: Sequence[Curve], clean: AttackRow) -> Chart:
         lines.append(_Line(name, points, ATTACK if lowest else MUTED, marker, bold=lowest))
 
     def paint(axes: Axes, wide: bool) -> None:
-        _value_axis(axes, "y", limits, "mean return of an episode", clean.returned.mean)
+        _value_axis(axes, "y", limits, "mean return of an episode", clean.mean)
         _draw_lines(axes, wide, axis, lines, "attacked steps of an episode, at most")
 
     description = (
         f"Mean return over the number of attacked steps. {worst.attack} in at most {worst.count} steps leaves "
-        f"{worst.row['mean_return']:.4g}; without an attack {clean.row['mean_return']:.4g}."
+        f"{worst.mean:.4g}; without an attack {clean.mean:.4g}."
     )
     legend = (("attack", "lowest curve with its 95% interval"), ("other", "other attacks"), ("clean", "no attack"))
     return Chart(
@@ -562,14 +563,13 @@ def _line_chart(
 
 def rows_chart(title: str, rows: Sequence[AttackRow], clean: AttackRow, titled: bool = True) -> Chart:
     """Return under each of some attacks, the strongest first: a line an attack."""
-    order = sorted(rows, key=lambda row: row.row["mean_return"])
+    order = sorted(rows, key=lambda row: row.mean)
     description = (
-        f"{title}. Lowest mean return {order[0].row['mean_return']:.4g} under {order[0].label}; without an attack "
-        f"{clean.row['mean_return']:.4g}."
+        f"{title}. Lowest mean return {order[0].mean:.4g} under {order[0].label}; without an attack {clean.mean:.4g}."
     )
     return _line_chart(
         title, description, [(row.label, [_Dot(row.label, row.returned)]) for row in order], mean_limits(rows, clean),
-        "mean return of an episode", clean.returned.mean, ("attack", "mean return", "against no attack"),
+        "mean return of an episode", clean.mean, ("attack", "mean return", "against no attack"),
         [(row.label, row.returned, row.change) for row in order], _ONE_ATTACK, title if titled else "",
         "that hurt least",
     )  # fmt: skip
@@ -582,7 +582,7 @@ def feature_chart(curve: Curve, clean: AttackRow, known: Sequence[FeatureSpread]
     by_features = dict[tuple[int, ...], list[AttackRow]]()  # the largest radius last
     for row in sorted(curve.rows, key=lambda row: row.eps or 0.0):
         by_features.setdefault(row.features, []).append(row)
-    order = sorted(by_features.values(), key=lambda rows: rows[-1].row["mean_return"])
+    order = sorted(by_features.values(), key=lambda rows: rows[-1].mean)
     lines = list[tuple[str, list[_Dot]]]()
     for rows in order:
         # paler and lower on its line for smaller radii
@@ -594,7 +594,7 @@ def feature_chart(curve: Curve, clean: AttackRow, known: Sequence[FeatureSpread]
         lines.append((feature_names(rows[0], known), dots))
     description = (
         f"Mean return when {curve.attack} may change one set of features alone. Lowest for {lines[0][0]}: "
-        f"{order[0][-1].row['mean_return']:.4g} at the largest eps; without an attack {clean.row['mean_return']:.4g}."
+        f"{order[0][-1].mean:.4g} at the largest eps; without an attack {clean.mean:.4g}."
     )
     table = [
         (name, eps_text(row.eps or 0.0), row.returned)
@@ -604,7 +604,7 @@ def feature_chart(curve: Curve, clean: AttackRow, known: Sequence[FeatureSpread]
     legend = (("attack", f"eps {eps_text(radii[0])}" if alone else "paler for smaller eps"), ("clean", "no attack"))
     return _line_chart(
         "Return by attacked feature", description, lines, mean_limits(curve.rows, clean), "mean return of an episode",
-        clean.returned.mean, ("features", "eps", "mean return"), table, legend,
+        clean.mean, ("features", "eps", "mean return"), table, legend,
         f"One feature at a time: {curve.attack}", "features that hurt least",
     )  # fmt: skip
 
@@ -626,7 +626,7 @@ def episode_chart(rows: Sequence[AttackRow]) -> Chart:
     ]
     return _line_chart(
         "Each episode's return", description, lines, episode_limits(rows), "return of an episode",
-        rows[0].returned.mean, ("attack", "mean return", "median", "lowest", "highest"), table,
+        rows[0].mean, ("attack", "mean return", "median", "lowest", "highest"), table,
         (("tick", "an episode"), ("attack", "mean and 95% interval")),
     )  # fmt: skip
 
@@ -659,7 +659,7 @@ def moment_chart(curve: Curve, clean: AttackRow) -> Chart:
     def paint(axes: Axes, wide: bool) -> None:
         from matplotlib.ticker import MaxNLocator
 
-        _value_axis(axes, "y", limits, "mean return of an episode", clean.returned.mean)
+        _value_axis(axes, "y", limits, "mean return of an episode", clean.mean)
         for steps, start, end, row in named:
             mean = row.returned
             axes.fill_between([start, end], mean.low, mean.high, color=ATTACK, alpha=0.2, linewidth=0)
@@ -669,10 +669,10 @@ def moment_chart(curve: Curve, clean: AttackRow) -> Chart:
         label = "step of the episode; every bar is a run attacked in these steps alone" if wide else "attacked steps"
         axes.set_xlabel(label, color=MUTED, fontsize=12, labelpad=8)
 
-    steps, _, _, worst = min(named, key=lambda one: one[3].row["mean_return"])
+    steps, _, _, worst = min(named, key=lambda one: one[3].mean)
     description = (
         f"Mean return when {curve.attack} acts in a window of steps alone. Lowest for steps {steps}: "
-        f"{worst.row['mean_return']:.4g}; without an attack {clean.row['mean_return']:.4g}."
+        f"{worst.mean:.4g}; without an attack {clean.mean:.4g}."
     )
     return Chart(
         "Return by attacked steps", description, paint, (300, 270),
@@ -692,7 +692,7 @@ def distance_chart(distance: str, rows: Sequence[AttackRow], clean: AttackRow, l
         clean: the row without an attack.
         lowest: the return that impact counts from, or None for differences of returns.
     """
-    above = clean.returned.mean - lowest if lowest is not None else 0.0
+    above = clean.mean - lowest if lowest is not None else 0.0
     unit = 1 / above if above > 0 else 1.0
     label = "impact (1: the lowest return possible)" if above > 0 else "return lost"
     points = list[tuple[str, float, MeanWithInterval]]()

@@ -63,14 +63,14 @@ class Untried:
 
     Attributes:
         threat: its text.
-        why: the reason.
-        seconds: about how long it takes, or None.
-        command: what plays it.
+        why: what it is for, in words.
+        seconds: about what all its rows take; 0 where that is not known.
+        command: what plays it, or "".
     """
 
     threat: str
     why: str
-    seconds: float | None
+    seconds: float
     command: str = ""
 
 
@@ -223,7 +223,7 @@ class _ChoicesReader:
         return Untried(
             self._text(data, "threat"),
             self._text(data, "why"),
-            self._number(data, "seconds"),
+            self._number(data, "seconds") or 0.0,
             self._text(data, "command"),
         )
 

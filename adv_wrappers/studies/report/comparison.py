@@ -22,7 +22,7 @@ from adv_wrappers.environments.environment import Environment, MakeEnv, json_val
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.report import Row, number_text
-from adv_wrappers.evaluation.statistics import caveat, footnotes, summary
+from adv_wrappers.evaluation.statistics import MeanWithInterval, caveat, footnotes, paired_difference, summary
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.studies.report.advice import option_of, words_of_agent
 from adv_wrappers.studies.report.charts import difference_chart, eps_text, two_agents_chart
@@ -41,10 +41,8 @@ from adv_wrappers.studies.report.page import (
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
-    MeanWithInterval,
     StoredReports,
     feature_name,
-    paired_difference,
     read_reports,
     sorted_report,
 )
@@ -522,7 +520,7 @@ def _at_its_eps(first: AgentSections, both: Agents, labels: tuple[str, str]) -> 
 
 def _kept(one: AttackRow, other: AttackRow, labels: tuple[str, str]) -> str:
     """Two means in words, and whether the episodes tell them apart."""
-    means = [number_text(row.row["mean_return"]) for row in (one, other)]
+    means = [number_text(row.mean) for row in (one, other)]
     apart = "" if _difference(one, other).side else ", which these episodes do not tell apart"
     return f"{means[1]} of {labels[1]} and {means[0]} of {labels[0]}{apart}"
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adv_wrappers.errors import OutputError
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.statistics import LEAST_EPISODES, footnotes
+from adv_wrappers.evaluation.statistics import LEAST_EPISODES, MeanWithInterval, footnotes
 from adv_wrappers.studies.report.charts import (
     Chart,
     bar_place,
@@ -41,7 +41,6 @@ from adv_wrappers.studies.report.choices import AttackedFrame
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
-    MeanWithInterval,
     StoredReports,
     known_features,
     read_reports,
@@ -307,7 +306,7 @@ class Figures:
 
 
 def _overview_line(agent: AgentSections, in_full: bool) -> dict[str, Any]:
-    worst = min(agent.attacked, key=lambda row: float(row.row["mean_return"]), default=None)
+    worst = min(agent.attacked, key=lambda row: row.mean, default=None)
     return {"agent": agent, "worst": worst, "in_full": in_full, "figures": Figures.of_rows(agent.rows)}
 
 
@@ -452,10 +451,10 @@ def _charts(agent: AgentSections, said: Verdict) -> dict[str, list[Chart]]:
 
 def _attacks_table(agent: AgentSections, said: Verdict) -> AttackTable:
     """All rows of a report, those of the lowest returns first."""
-    rows, eps = sorted(agent.rows, key=lambda row: row.returned.mean), said.figure.eps if said.figure else None
+    rows, eps = sorted(agent.rows, key=lambda row: row.mean), said.figure.eps if said.figure else None
     limits = episode_limits(rows, [one.lower for one in agent.choices.certificates])
     focus = [row.kind == "clean" or bool(row.eps and eps and eps / NEAR <= row.eps <= eps * NEAR) for row in rows]
-    ends = [(agent.clean.returned.mean, row.returned.low, row.returned.high, row.returned.mean) for row in rows]
+    ends = [(agent.clean.mean, row.returned.low, row.returned.high, row.mean) for row in rows]
     kinds = [
         (kind, _kind_words(own)) for kind in _KINDS if (own := [one for one in agent.attacked if one.kind == kind])
     ]
@@ -516,7 +515,7 @@ def _duration(seconds: float) -> str:
 def _caveat(agent: AgentSections, said: Verdict) -> str | None:
     """Why the interval of a verdict's figure is none of 95%, if it is not."""
     figure = said.figure
-    own = (row.returned for row in agent.rows if figure and row.row["mean_return"] == figure.value)
+    own = (row.returned for row in agent.rows if figure and row.mean == figure.value)
     return next((mean.caveat for mean in own if figure and mean.low == figure.low), None)
 
 
@@ -531,11 +530,11 @@ def _left(agent: AgentSections, said: Verdict) -> float | None:
 
 def _telling_runs(agent: AgentSections) -> list[AttackRow]:
     """The run without an attack, the strongest at each eps, the strongest of each kind, and the lowest of the rest."""
-    lowest = sorted(agent.attacked, key=lambda row: float(row.row["mean_return"]))
+    lowest = sorted(agent.attacked, key=lambda row: row.mean)
     strongest = [row for sweep in agent.sweeps[:1] for _, row in sweep.strongest]
     kinds = [next(row for row in lowest if row.kind == kind) for kind in dict.fromkeys(row.kind for row in lowest)]
     found = list({id(row): row for row in [agent.clean, *strongest, *kinds, *lowest]}.values())[:_MOST_RUNS]
-    return [agent.clean, *sorted(found[1:], key=lambda row: -float(row.row["mean_return"]))]
+    return [agent.clean, *sorted(found[1:], key=lambda row: -row.mean)]
 
 
 def _episode_table(agent: AgentSections) -> dict[str, Any] | None:

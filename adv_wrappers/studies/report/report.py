@@ -47,9 +47,9 @@ from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.hardening import hardened_by, training_step_seconds
 from adv_wrappers.studies.report.page import PAGE_FILE, write_page
 from adv_wrappers.studies.report.ranges import ObservationRanges, observed_ranges
-from adv_wrappers.studies.report.sections import AgentSections, report_of, sorted_report
+from adv_wrappers.studies.report.sections import AgentSections, AttackRow, report_of, sorted_report
 from adv_wrappers.studies.report.sweep import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
-from adv_wrappers.studies.report.trials import Trial, TrialLeftOut, TrialPlayer, grouped_by_attack, one_feature
+from adv_wrappers.studies.report.trials import Trial, TrialPlayer, grouped_by_attack, one_feature
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.checks import integer, number
@@ -302,7 +302,7 @@ class _Sections:
         self.moments = dict[tuple[int, int], Trial]()
         self.not_tried = list[str]()
         self.frames, self.film = folder.before.frames, folder.before.film
-        self.more = dict[str, TrialLeftOut]()  # what was left out beside rows, by its attack
+        self.more = dict[str, Untried]()  # what was left out beside rows, by its attack
         self._searched = set[float]()  # eps
         self._said = list[str]()  # of the environment, in its first steps
         self._told_of = set[At]()  # of the other parts of the observation, by a row or a reason why there is none
@@ -383,11 +383,11 @@ class _Sections:
 
     # what is chosen
 
-    def _swept_before(self) -> list[Trial]:
+    def _swept_before(self) -> list[AttackRow]:
         """The trials on all features at all steps that an earlier call played; this one may have no time for some."""
         earlier = self.folder.earlier
         swept = earlier.sweeps[0].curves if earlier is not None and earlier.sweeps else ()
-        return [Trial(row.attack, row.eps, row.row) for curve in swept for row in curve.rows]
+        return [row for curve in swept for row in curve.rows]
 
     def _as_before(self, found: ObservationRanges) -> ObservationRanges:
         """The ranges with those of an earlier call, if there were any: in them its rows are counted."""
@@ -910,7 +910,7 @@ class _Sections:
                 self._swept.append(self._beam(self.budget(eps), until, wide=True))
             if until.passed:
                 seconds = 2 * (time.monotonic() - began) + 60
-                self.more[BEAM] = TrialLeftOut(BEAM, "a search over whole episodes", seconds)
+                self.more[BEAM] = Untried(BEAM, "a search over whole episodes", seconds)
                 return
             self._searched.add(eps)
 
@@ -923,7 +923,7 @@ class _Sections:
         if self.num_envs == 1:
             self.not_tried.append("No adversary is trained: that takes more than one environment at a time.")
             return
-        self.more["pa-ad"] = TrialLeftOut("pa-ad", "an adversary that is trained", seconds)
+        self.more["pa-ad"] = Untried("pa-ad", "an adversary that is trained", seconds)
         if self.deadline.left < _LEAST_TRAINING or importlib.util.find_spec("stable_baselines3") is None:
             return
         kind = "pa-ad" if self.victim.differentiable else "sa-rl"
@@ -977,7 +977,6 @@ class _Sections:
         whole, kept = self._with_earlier(self.rows.report())
         whole.to_json(self.folder.path / "report.json")
         left_out = [one for one in [*self.rows.left_out, *self.more.values()] if one.threat not in kept]
-        untried = grouped_by_attack(left_out)
         choices = ReportChoices(
             identity=self.folder.identity,
             command=self._again(self.limit / 60),
@@ -993,7 +992,7 @@ class _Sections:
             halving_eps=halving_eps(self.rows.clean["mean_return"], self.strongest),
             reasons=self._reasons(),
             certificates=tuple(self.certificates),
-            untried=tuple(map(self._untried, untried)),
+            untried=tuple(map(self._with_command, grouped_by_attack(left_out))),
             frames=self.frames,
             film=self.film,
             harden_by=self.advised.by,
@@ -1046,9 +1045,8 @@ class _Sections:
             with contextlib.suppress(AdvWrappersError):
                 self.write()
 
-    def _untried(self, one: TrialLeftOut) -> Untried:
-        minutes = math.ceil((self.limit + 1.5 * one.seconds) / 60)
-        return Untried(one.threat, one.why, one.seconds, self._again(minutes))
+    def _with_command(self, one: Untried) -> Untried:
+        return replace(one, command=self._again(math.ceil((self.limit + 1.5 * one.seconds) / 60)))
 
     def _again(self, minutes: float) -> str:
         """The command, or the line of Python, that goes on with this report."""

@@ -27,9 +27,10 @@ from typing import Any, Literal
 from adv_wrappers.core.json_values import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row
-from adv_wrappers.evaluation.statistics import caveat, mean_interval, paired_differences
+from adv_wrappers.evaluation.statistics import MeanWithInterval, paired_difference
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, read_choices
+from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.text import split_arguments
 
@@ -41,32 +42,14 @@ _SUITE_PARTS = {"evaluation": "", "tie_break": "tie break", "fresh": "fresh epis
 
 
 @dataclass(frozen=True)
-class MeanWithInterval:
-    """A mean over episodes with its interval of 95%, and why that is none of 95% (``caveat``), if it is not."""
-
-    mean: float
-    low: float
-    high: float
-    caveat: str | None
-
-    @property
-    def side(self) -> int:
-        """Of zero, on which the interval lies: 1 above, -1 below, 0 where it holds zero."""
-        return (self.low > 0) - (self.high < 0)
-
-
-@dataclass(frozen=True)
-class AttackRow:
-    """A row of a report, and what it varies.
+class AttackRow(Trial):
+    """A row of a report, and what it varies; ``attack`` is its text without that.
 
     Attributes:
-        row: the row.
         kind: the section that it belongs to.
         label: its text without a long scale, which all rows of a section share; with the features that it may change.
-        attack: its text without what that section varies.
         group: the same for rows that differ in nothing else.
         ball: of sweeps, the budget without its radius.
-        eps: the radius of the budget, or None.
         keys: of a Dict or Tuple observation, those that are attacked; empty for the whole observation.
         features: the indices of the features that may change; empty for all of them.
         window: the first step that may be attacked, and the first that may not any more; or None.
@@ -74,13 +57,10 @@ class AttackRow:
         change: paired difference of its returns to those without an attack.
     """
 
-    row: Row
     kind: Kind
     label: str
-    attack: str
     group: str
     ball: str
-    eps: float | None
     keys: tuple[str, ...]
     features: tuple[int, ...]
     window: tuple[int, int] | None
@@ -129,7 +109,7 @@ class Sweep:
         rows = sorted((row for curve in self.curves for row in curve.rows), key=lambda row: row.eps or 0.0)
         found, best = {0.0: self.clean}, self.clean
         for row in rows:
-            best = row if row.row["mean_return"] < best.row["mean_return"] else best
+            best = row if row.mean < best.mean else best
             found[row.eps or 0.0] = best
         return tuple(found.items())
 
@@ -298,12 +278,6 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
     )
 
 
-def paired_difference(returns: Sequence[float], others: Sequence[float]) -> MeanWithInterval:
-    """The mean of ``returns - others``, episode by episode, over those that both have, the first ones."""
-    difference = paired_differences(returns, others)
-    return MeanWithInterval(float(difference.mean()), *mean_interval(difference), caveat(difference))
-
-
 def held(row: AttackRow, clean: AttackRow) -> str:
     """How many of the episodes a row holds, where it has fewer than the one without an attack; else ""."""
     count, whole = (len(one.row["returns"]) for one in (row, clean))
@@ -400,7 +374,7 @@ def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
 def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]]) -> AttackRow:
     threat, layers = without_number(_threat_text(row)), row["layers"]
     change = paired_difference(row["returns"], clean["returns"])
-    made = AttackRow(row, "other", "", threat, "", "", None, (), (), None, None, change)
+    made = AttackRow(threat, None, row, "other", "", "", "", (), (), None, None, change)
     if not layers:
         return replace(made, kind="clean")
     if len(layers) > 1 or not isinstance(layers[0], Mapping):

@@ -20,6 +20,7 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
+from adv_wrappers.studies.report.choices import Untried
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.victims.victim import Victim
@@ -46,21 +47,6 @@ class Trial:
     def mean(self) -> float:
         """The mean return."""
         return float(self.row["mean_return"])
-
-
-@dataclass(frozen=True)
-class TrialLeftOut:
-    """What was left out for want of time.
-
-    Attributes:
-        threat: the text of its attack.
-        why: what it is for, in words.
-        seconds: about what it takes, of all its rows.
-    """
-
-    threat: str
-    why: str
-    seconds: float
 
 
 class TrialPlayer:
@@ -97,7 +83,7 @@ class TrialPlayer:
     ) -> None:
         self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
         self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
-        self.trials, self.left_out = list[Trial](), list[TrialLeftOut]()
+        self.trials, self.left_out = list[Trial](), list[Untried]()
         self.reserve, self.clean_until = 0.0, Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
@@ -196,7 +182,7 @@ class TrialPlayer:
 
     def leave_out(self, threat: str, why: str, seconds: float) -> None:
         """Note what does not fit."""
-        self.left_out.append(TrialLeftOut(threat, why, seconds))
+        self.left_out.append(Untried(threat, why, seconds))
 
     def price(self, attack: str | ThreatModel, budget: Budget | None, label: str = "") -> float:
         """About how many seconds a row under an attack takes; the arguments are those of :meth:`play`.
@@ -288,9 +274,9 @@ def one_feature(budget: Linf, feature: int, scale: tuple[float, ...]) -> Linf:
     return Linf(budget.eps, tuple(unit if i == feature else 0.0 for i, unit in enumerate(scale)))
 
 
-def grouped_by_attack(left_out: Sequence[TrialLeftOut]) -> list[TrialLeftOut]:
+def grouped_by_attack(left_out: Sequence[Untried]) -> list[Untried]:
     """What was left out, those of one attack and one purpose as one."""
-    found = dict[tuple[str, str], TrialLeftOut]()
+    found = dict[tuple[str, str], Untried]()
     for one in left_out:
         before = found.get((one.threat, one.why))
         found[one.threat, one.why] = replace(one, seconds=one.seconds + (before.seconds if before else 0.0))

@@ -76,7 +76,7 @@ class Verdict:
 
 def verdict(agent: AgentSections) -> Verdict:
     """What the rows of a report say."""
-    clean, found = _mean(agent.clean), _headline(agent)
+    clean, found = agent.clean.mean, _headline(agent)
     proved = _certified_eps(agent)
     figure = None
     if found is None:
@@ -114,10 +114,6 @@ def eps_in_words(eps: float, choices: ReportChoices) -> str:
     return f"eps {eps:.3g}"
 
 
-def _mean(row: AttackRow) -> float:
-    return float(row.row["mean_return"])
-
-
 def _attack_name(row: AttackRow) -> str:
     """The name of a row's attack, without its arguments."""
     name, _, arguments = row.attack.partition(":")
@@ -126,7 +122,7 @@ def _attack_name(row: AttackRow) -> str:
 
 def _leaves(row: AttackRow | None) -> str | None:
     """What a row leaves, in words."""
-    return None if row is None else f"{row.label} leaves {number_text(_mean(row))}"
+    return None if row is None else f"{row.label} leaves {number_text(row.mean)}"
 
 
 def _lost(agent: AgentSections, row: AttackRow) -> float:
@@ -145,15 +141,15 @@ def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
     Without a sweep it is the strongest row, and None where there is none. So it is of rows that no report has chosen,
     where another attack takes what the sweep does not.
     """
-    strongest, clean = _strongest(agent), _mean(agent.clean)
-    half = half_return(clean, (_mean(row) for _, row in strongest))
+    strongest, clean = _strongest(agent), agent.clean.mean
+    half = half_return(clean, (row.mean for _, row in strongest))
     for eps, row in strongest:
-        if half < clean and _mean(row) <= half:
+        if half < clean and row.mean <= half:
             return eps, row
     if strongest and (agent.choices.played or _lower_elsewhere(agent, strongest[-1][1]) is None):
         return strongest[-1]
     harmful = [row for row in agent.entries if _lost(agent, row) > NO_LOSS * abs(clean)]
-    worst = min((harmful if agent.choices.played else None) or agent.attacked, key=_mean, default=None)
+    worst = min((harmful if agent.choices.played else None) or agent.attacked, key=lambda row: row.mean, default=None)
     return None if worst is None else (worst.eps, worst)
 
 
@@ -163,14 +159,14 @@ def _lower_elsewhere(agent: AgentSections, found: AttackRow) -> AttackRow | None
         row for row in agent.attacked if row.keys != found.keys or (row.kind == "sweep" and row.ball != found.ball)
     ]
     rows = [*other, *(row for row in agent.attacked if row.kind not in _OF_A_SWEEP)]
-    worst = min(rows, key=_mean, default=None)
-    more = SOME_LOSS * abs(_mean(agent.clean))
-    return worst if worst is not None and _mean(found) - _mean(worst) >= more > 0 else None
+    worst = min(rows, key=lambda row: row.mean, default=None)
+    more = SOME_LOSS * abs(agent.clean.mean)
+    return worst if worst is not None and found.mean - worst.mean >= more > 0 else None
 
 
 def _certified_eps(agent: AgentSections) -> float | None:
     """The largest eps up to which it is proved that nothing is taken."""
-    mean = _mean(agent.clean)
+    mean = agent.clean.mean
     found = [
         one.eps for one in agent.choices.certificates if is_whole(one.lower, mean if one.clean is None else one.clean)
     ]
@@ -184,14 +180,14 @@ def is_whole(lower: float, clean: float) -> bool:
 
 def _unharmed_eps(agent: AgentSections) -> float | None:
     """The largest eps at which no attack that was tried took anything."""
-    limit = NO_LOSS * abs(_mean(agent.clean))
+    limit = NO_LOSS * abs(agent.clean.mean)
     return max((eps for eps, row in _strongest(agent) if _lost(agent, row) <= limit), default=None)
 
 
 def _worst(agent: AgentSections, rows: list[AttackRow]) -> AttackRow | None:
     """The row that takes most, if it takes a tenth of the return, and not by the chance of the episodes."""
-    row = min(filter(_is_no_chance, rows), key=_mean, default=None)
-    return row if row is not None and _lost(agent, row) >= SOME_LOSS * abs(_mean(agent.clean)) else None
+    row = min(filter(_is_no_chance, rows), key=lambda row: row.mean, default=None)
+    return row if row is not None and _lost(agent, row) >= SOME_LOSS * abs(agent.clean.mean) else None
 
 
 def _is_no_chance(row: AttackRow) -> bool:
@@ -237,7 +233,7 @@ def _noise_alone(agent: AgentSections) -> str:
 
 
 def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
-    clean, lost, choices = _mean(agent.clean), _lost(agent, row), agent.choices
+    clean, lost, choices = agent.clean.mean, _lost(agent, row), agent.choices
     size = "an attack" if eps is None else eps_in_words(eps, choices)
     proved, unharmed = _certified_eps(agent), _unharmed_eps(agent)
     below = ""
@@ -246,7 +242,7 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     elif unharmed is not None and lost > NO_LOSS * abs(clean):
         below = f" At {eps_in_words(unharmed, choices)} nothing played took anything{_played(agent, unharmed)}."
     if (lower := _lower_elsewhere(agent, row)) is not None:
-        below += f" Less is left by {lower.label}: {number_text(_mean(lower))}."
+        below += f" Less is left by {lower.label}: {number_text(lower.mean)}."
     least = agent.report.minimum.get("value")
     if least is not None and clean <= float(least) + NO_LOSS * abs(clean):
         return (
@@ -273,8 +269,8 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
             f"({_attack_name(row)}{held(row, agent.clean)}).{below}"
         )
     taken = f"{number_text(lost)} of {number_text(clean)}"
-    if clean <= 0 or _mean(row) < 0:
-        taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(_mean(row))}"
+    if clean <= 0 or row.mean < 0:
+        taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(row.mean)}"
     if row.kind == "entries":
         what = ", ".join(row.keys) or "what the agent sees"
         return f"Other values of {what} take {taken} ({row.label}).{below}"
@@ -302,7 +298,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         what = "Let a report choose budgets and attacks for this agent, and certify what it can"
         words = ["adv-wrappers", "report", *same, "--minutes", "5", "--out", "FOLDER"]
         return (NextStep(what, shlex.join(words)),)
-    if found is None or _lost(agent, found[1]) <= NO_LOSS * abs(_mean(agent.clean)):
+    if found is None or _lost(agent, found[1]) <= NO_LOSS * abs(agent.clean.mean):
         return (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
     steps = [] if found[0] is None else hardening(agent, found[0])
     if not steps:
@@ -315,7 +311,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
             )
         )
     if (one := _worst_feature(agent, found[0])) is not None:
-        clean = _mean(agent.clean)
+        clean = agent.clean.mean
         taken = number_text(_lost(agent, one)) + (f" of {number_text(clean)}" if clean > 0 else "")
         name = _feature_name(agent, one)
         size = _own_unit(agent, one)

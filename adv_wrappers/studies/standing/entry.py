@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.statistics import MeanWithInterval
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
 
@@ -30,24 +31,17 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
 
 
 @dataclass(frozen=True)
-class AttackedMean:
+class AttackedMean(MeanWithInterval):
     """The mean return under one attack, or under none.
 
     Attributes:
         threat: its text.
-        mean: over the episodes.
-        low, high: its interval of 95%.
-        caveat: why that is none of 95%; None where it is one.
         seconds: of playing.
         added: whether the attack is not one of the standing's own.
         episodes: how many, where they are not those of the entry; None where they are.
     """
 
     threat: str
-    mean: float
-    low: float
-    high: float
-    caveat: str | None
     seconds: float
     added: bool = False
     episodes: int | None = None

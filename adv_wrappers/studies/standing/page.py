@@ -11,8 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from adv_wrappers.studies.report.page import Figures, render
-from adv_wrappers.studies.report.sections import MeanWithInterval
-from adv_wrappers.studies.standing.entry import AttackedMean, StandingEntry
+from adv_wrappers.studies.standing.entry import StandingEntry
 from adv_wrappers.studies.standing.measure import ATTACKS
 from adv_wrappers.studies.standing.table import figure_footnotes, without_certificate
 from adv_wrappers.utils.text import duration
@@ -67,9 +66,9 @@ def _line(entry: StandingEntry, pages: Mapping[str, str], figures: Figures) -> d
         "budget": entry.budget,
         "episodes": entry.episodes,
         "figures": figures,
-        "clean": _mean(entry.clean),
-        "noise": _mean(entry.noise),
-        "worst": _mean(worst[1]) if worst else None,
+        "clean": entry.clean,
+        "noise": entry.noise,
+        "worst": worst[1] if worst else None,
         "by": worst[0] if worst else "",
         "played": own,
         "added": added,
@@ -82,7 +81,3 @@ def _line(entry: StandingEntry, pages: Mapping[str, str], figures: Figures) -> d
         "licence": entry.licence,
         "weights": entry.weights,
     }
-
-
-def _mean(figures: AttackedMean | None) -> MeanWithInterval | None:
-    return None if figures is None else MeanWithInterval(figures.mean, figures.low, figures.high, figures.caveat)

@@ -20,7 +20,7 @@ def test_what_is_written_is_read(tmp_path):
     choices = ReportChoices(
         "adv-wrappers report", 2.0, 1.5, False, 30, (FeatureSpread("x", -1.0, None, 0.5),), (1.0, 2.0), "of the range",
         (0.0, 0.5), 0.25, ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
-        (Untried("pgd", "no time", None),),
+        (Untried("pgd", "no time", 0.0),),
         (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),),
         folder / "film.gif", "wocar", 0.0024, 0.05, ("sa",), ("nothing else",), {"seed": 0}, ("goal",),
     )  # fmt: skip

@@ -138,7 +138,7 @@ def test_words_of_commands_are_not_broken_at_their_hyphens(folder, tmp_path):
 
 def test_what_is_left_reads_in_the_chart_as_in_the_sentence():
     _, axes = matplotlib.pyplot.subplots()
-    charts_module._mark(axes, 1.0, SimpleNamespace(row={"mean_return": -4.298}), 0.0841)
+    charts_module._mark(axes, 1.0, SimpleNamespace(mean=-4.298), 0.0841)
     assert axes.texts[-1].get_text() == "\N{MINUS SIGN}4.3 at eps 0.0841"
     matplotlib.pyplot.close()
 

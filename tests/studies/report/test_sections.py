@@ -15,11 +15,11 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.errors import StoreError, ValueRangeError
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.statistics import caveat, summary
+from adv_wrappers.evaluation.statistics import caveat, paired_difference, summary
 from adv_wrappers.studies import Plan, Store, run
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.page import page_of
-from adv_wrappers.studies.report.sections import StoredReports, paired_difference, read_reports, sorted_report
+from adv_wrappers.studies.report.sections import StoredReports, read_reports, sorted_report
 from tests.studies.report.planted import agent_for, showing
 
 pytestmark = pytest.mark.usefixtures("charts")
