@@ -130,12 +130,9 @@ def step_seconds(evaluator: Evaluator, i: int) -> float | None:
         evaluator: of the cell.
         i: its index.
     """
-    for _ in range(2):  # what the first steps of a process import and compile is not the price of others
-        timer = StepTimer(STEPS, SECONDS)
-        with one_thread():  # as rows are played
-            found = evaluator.step_seconds(i, timer)
-        if len(found) >= STEPS:
-            break
+    timer = StepTimer(STEPS, SECONDS)  # which leaves out the first, that prepares what others use
+    with one_thread():  # as rows are played
+        found = evaluator.step_seconds(i, timer)
     return statistics.median(found) if found else None  # another process may hold up some of them
 
 

@@ -111,7 +111,7 @@ def elsewhere(entry: StandingEntry, suites: Data) -> dict[str, AttackedMean]:
     if suite is not None and budget is not None and suite["budget"] == budget.arguments:
         figure = suite["figure"]
         mean, low, high, count = (figure[key] for key in ("mean", "low", "high", "episodes"))
-        worst = AttackedMean(suite["worst"], mean, low, high, known_caveat(figure), 0.0, episodes=count)
+        worst = AttackedMean(mean, low, high, known_caveat(figure), suite["worst"], 0.0, episodes=count)
         found[f"{suite['worst']}, everything"] = worst
     for page, budgets in LENDING.items():
         if budget is None or budgets.get(entry.env_id) != budget.arguments:
@@ -123,7 +123,7 @@ def elsewhere(entry: StandingEntry, suites: Data) -> dict[str, AttackedMean]:
                 returns = row["returns"]
                 low, high = mean_interval(returns)
                 why, count = caveat(returns), len(returns)
-                lent = AttackedMean(attack, row["mean_return"], low, high, why, 0.0, episodes=count)
+                lent = AttackedMean(row["mean_return"], low, high, why, attack, 0.0, episodes=count)
                 found[f"{attack}, {page}"] = lent
     return found
 

@@ -20,7 +20,7 @@ from adv_wrappers.studies.standing.entry import (
     read_entry,
 )
 
-FIGURES = AttackedMean("noise:eps=0.1", 10.0, 9.0, 11.0, None, 1.0)
+FIGURES = AttackedMean(10.0, 9.0, 11.0, None, "noise:eps=0.1", 1.0)
 ENTRY = StandingEntry(
     name="a",
     licence="MIT",

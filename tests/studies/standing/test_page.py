@@ -13,7 +13,7 @@ from tests.studies.report.test_page import NASTY, Page
 from tests.studies.standing.test_entry import ENTRY
 
 DASH = "\N{EN DASH}"
-FIGURES = AttackedMean("noise:eps=0.1", 4.0, 3.0, 5.0, "all 10 returns are equal", 2.0)
+FIGURES = AttackedMean(4.0, 3.0, 5.0, "all 10 returns are equal", "noise:eps=0.1", 2.0)
 
 
 def cells(html):
