@@ -156,7 +156,7 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
         "VecPerturbObservation",
         "VecPerturbReward",
         "VecProbabilisticTiming",
+        "VecAdversaryEnv",
     ),
-    "adv_wrappers.wrappers.sb3_adversary_env": ("VecAdversaryEnv",),
 }
 _PLACES = {name: place for place, names in _ELSEWHERE.items() for name in names}

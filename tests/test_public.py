@@ -86,10 +86,10 @@ ELSEWHERE = {
         "VecPerturbObservation",
         "VecPerturbReward",
         "VecProbabilisticTiming",
+        "VecAdversaryEnv",
     },
     "adv_wrappers.wrappers.perturb_dynamics": {"VectorPerturbDynamics"},
     "adv_wrappers.wrappers.perturb_reward": {"VectorPerturbReward"},
-    "adv_wrappers.wrappers.sb3_adversary_env": {"VecAdversaryEnv"},
 }
 
 

@@ -21,9 +21,9 @@ from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 from adv_wrappers.wrappers.order import check_order
+from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
 from adv_wrappers.wrappers.record_actions import VectorActionRecorder
 from adv_wrappers.wrappers.wrap import wrap
 

@@ -37,7 +37,7 @@ from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
+from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
 METHODS = "cma", "random", "grid"
 _TOGETHER = 16  # points of a grid, and random ones, that are played before the next are chosen

@@ -73,8 +73,8 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
-from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
-from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
+from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The checkpoints of an adversary's training: which is the best, and from which the training resumes.

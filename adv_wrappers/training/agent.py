@@ -125,8 +125,8 @@ from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.victims.victim import OutputKind
 from adv_wrappers.wrappers.adversary_config import as_actor
-from adv_wrappers.wrappers.dynamics_layer import end_diverged_episodes
-from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
+from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The algorithms that agents are trained by, one line each: what they are for, and which robust methods they take.

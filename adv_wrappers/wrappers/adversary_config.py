@@ -29,8 +29,8 @@ from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.references import load_referenced
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
-from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
 from adv_wrappers.wrappers.layer import Layer, floated
+from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
 
 def as_actor(actor: object, victim: Victim) -> Actor | Hybrid:

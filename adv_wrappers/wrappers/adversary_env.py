@@ -2,12 +2,11 @@
 
 Between the adversary and the victim are the actor, the budget and the engine of every other layer, and the victim acts
 through the policy runner that evaluations use. So an adversary does as a deployed perturbation exactly what it did
-here, for the same seed. :mod:`adv_wrappers.wrappers.sb3_adversary_env` has the class for Stable-Baselines3.
+here, for the same seed. :mod:`adv_wrappers.wrappers.sb3_layers` has the class for Stable-Baselines3.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, SupportsFloat
 
@@ -33,7 +32,7 @@ from adv_wrappers.wrappers.adversary_config import (
 )
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import is_vec_env
+from adv_wrappers.wrappers.layer import ForAnyEnv
 from adv_wrappers.wrappers.vector_layer import VectorLayer
 from adv_wrappers.wrappers.wrap import wrap
 
@@ -127,7 +126,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
             self.runner.reset(mask)
 
 
-class AdversaryEnv(AdversaryLayer, EnvLayer):
+class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
     """The game from the adversary's side, for any library to train an adversary in.
 
     Args:
@@ -166,14 +165,8 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
 
     on: ClassVar[On] = "observation"
 
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return VectorAdversaryEnv(env, *args, **kwargs)
-        if is_vec_env(env):
-            from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
-
-            return VecAdversaryEnv(env, *args, **kwargs)
-        return super().__new__(cls)
+    of_vector = VectorAdversaryEnv
+    of_vec_env = "VecAdversaryEnv"
 
     def __init__(
         self,
@@ -250,6 +243,3 @@ class AdversaryEnv(AdversaryLayer, EnvLayer):
         engine.end_step(bool(terminated or truncated))
         self._true = obs
         return self._own_observation(obs), own, terminated, truncated, info
-
-
-AdversaryEnv.__signature__ = inspect.signature(AdversaryEnv.__init__)  # type: ignore[attr-defined]

@@ -6,57 +6,35 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import row_seeds
-from adv_wrappers.core.perturbation import How, When
-from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.spaces import MASK, side_by_side_mask, with_mask
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.checked import CHECKED_STEPS, check_one, check_step, checked_reset
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, Layer, floated, layers, recorded
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, Beneath, Layer, floated, layers, recorded
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A layer around a :class:`gymnasium.Env`; its subclasses say what it perturbs."""
 
-    def __init__(
-        self,
-        env: AnyEnv,
-        how: How | ThreatModel | str | Info,
-        within: Budget | None = None,
-        when: When | str | None = None,
-        at: At = None,
-        *,
-        victim: Victim | str | None = None,
-        quantize: bool = True,
-        keep_true: bool = False,
-        eps: float | None = None,
-        norm: str | None = None,
-        scale: object = None,
-    ) -> None:
+    def _wrap(self, env: Any) -> Beneath:
         if not isinstance(env, gym.Env):
             of_agents = ": PerturbAgents takes PettingZoo's" if hasattr(env, "possible_agents") else ""
             got = f"got {type(env).__name__}{of_agents}"
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, {got}")
         gym.Wrapper.__init__(self, check_one(env))
-        threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
-        self.env = self._install(
-            env, how, threat, victim, None, (env.observation_space, env.action_space), quantize, keep_true
-        )
-        if not quantize:
+        return Beneath(env.observation_space, env.action_space)
+
+    def _installed(self, env: AnyEnv) -> None:
+        self._unchecked = 0 if layers(self.env) else CHECKED_STEPS
+        self.metadata = {**(self.env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
+        self.env = env
+        if not self.quantize:
             self.observation_space = self.perturbed_space
-        self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
-        self._unchecked = 0 if layers(env) else CHECKED_STEPS
-        self._masked = isinstance(env.observation_space, spaces.Dict) and MASK in env.observation_space.spaces
-        self._choices = mask_choices(env.action_space)
-        self._action_mask: torch.Tensor | None = None
-        self._takes = self.on == "action" or not quantize
+        self._takes = self.on == "action" or not self.quantize
 
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]

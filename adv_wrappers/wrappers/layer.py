@@ -1,10 +1,18 @@
-"""What every wrapper shares, whatever kind of environment it wraps: a threat, an engine, a place in the stack."""
+"""What every wrapper shares, whatever kind of environment it wraps: a threat, an engine, a place in the stack.
+
+A layer is a mixin of what it perturbs and one of three adapters, for a single environment
+(:mod:`adv_wrappers.wrappers.env_layer`), a vector (:mod:`adv_wrappers.wrappers.vector_layer`) and one of
+Stable-Baselines3 (:mod:`adv_wrappers.wrappers.sb3_layers`). Users name the first; :class:`ForAnyEnv` makes the one that
+fits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import inspect
+import pkgutil
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -15,8 +23,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.engine import Autoreset, Engine
 from adv_wrappers.core.parameter_space import ParameterSpace
-from adv_wrappers.core.perturbation import How, On
-from adv_wrappers.core.spaces import Field, Path, leaf_at, with_leaf
+from adv_wrappers.core.perturbation import How, On, When
+from adv_wrappers.core.spaces import MASK, At, Field, Path, leaf_at, mask_choices, with_leaf
 from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Bernoulli
@@ -34,6 +42,7 @@ from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv
 
 AnyEnv: TypeAlias = gym.Env[Any, Any]
 AnyVectorEnv: TypeAlias = VectorEnv[Any, Any, Any]
+_OF_SB3 = "adv_wrappers.wrappers.sb3_layers"  # imported by name alone: it needs SB3, and what is in this file
 LAYERS, GATES = "adv_wrappers.layers", "adv_wrappers.gates"  # counts, carried by metadata through any wrapper
 
 
@@ -133,6 +142,49 @@ def understood(obs: Any) -> None:
         )
 
 
+class ForAnyEnv:
+    """Mixin of the wrappers that users name: with a vector they make the wrapper of its kind.
+
+    Attributes:
+        of_vector: the class for a Gymnasium ``VectorEnv``.
+        of_vec_env: that for an SB3 ``VecEnv``, by its name in :mod:`adv_wrappers.wrappers.sb3_layers`; None where there
+            is none.
+    """
+
+    of_vector: ClassVar[type]
+    of_vec_env: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__signature__" not in vars(cls):  # that of __new__ would say nothing
+            _, *parameters = inspect.signature(cls.__init__).parameters.values()
+            cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(env, VectorEnv):
+            return cls.of_vector(env, *args, **kwargs)
+        if cls.of_vec_env is not None and is_vec_env(env):
+            return pkgutil.resolve_name(f"{_OF_SB3}:{cls.of_vec_env}")(env, *args, **kwargs)
+        return super().__new__(cls)
+
+
+class Beneath(NamedTuple):
+    """What an adapter says of the environment that it wraps.
+
+    Attributes:
+        observation_space, action_space: of one row.
+        rows: how many there are; None for a single environment.
+        autoreset: what it does with a row whose episode is over.
+        from_zero: whether an agent that is not known numbers choices from 0, as those of Stable-Baselines3 do.
+    """
+
+    observation_space: Space
+    action_space: Space
+    rows: int | None = None
+    autoreset: Autoreset = "disabled"
+    from_zero: bool = False
+
+
 class Layer:
     """Mixin of the wrappers that perturb: ``threat``, ``engine``, and the means to change the budget."""
 
@@ -143,39 +195,27 @@ class Layer:
     budget_share: float = 1.0  # that is used
     _whole: Budget | None = None  # the budget of which that is a share; None where it is used whole
 
-    def _install(
+    def __init__(
         self,
         env: Any,
         how: How | ThreatModel | str | Info,
-        given: Mapping[str, Any],
-        victim: Victim | str | None,
-        rows: int | None,
-        spaces: tuple[Space, Space],
-        quantize: bool,
-        keep_true: bool,
-        autoreset: Autoreset = "disabled",
-        from_zero: bool = False,
-    ) -> Any:
-        """Make the engine.
-
-        Args:
-            env: the environment beneath.
-            how: the threat, or what it is made of with the arguments of :func:`.as_threat` in ``given``.
-            given: ``within``, ``when``, ``at``, ``eps``, ``norm`` and ``scale``.
-            victim: the victim under attack, or None.
-            rows: the number of rows; None for a single environment.
-            spaces: of the observations and actions of one row.
-            quantize, keep_true: as for the wrapper.
-            autoreset: of the environment.
-            from_zero: whether an agent that is not known numbers choices from 0, as those of Stable-Baselines3 do.
-
-        Returns:
-            The environment beneath; where the threat tries actions and there is no wrapper in between, in a recorder,
-            and where it changes the dynamics, in what sets them.
-        """
+        within: Budget | None = None,
+        when: When | str | None = None,
+        at: At = None,
+        *,
+        victim: Victim | str | None = None,
+        quantize: bool = True,
+        keep_true: bool = False,
+        eps: float | None = None,
+        norm: str | None = None,
+        scale: object = None,
+    ) -> None:
         one_thread_in_workers()
+        below = self._wrap(env)
+        observed: Space = below.observation_space
+        acted: Space = below.action_space
         with threat_in_errors(how):
-            threat = as_threat(how, on=self.on, **given)
+            threat = as_threat(how, on=self.on, within=within, when=when, at=at, eps=eps, norm=norm, scale=scale)
             if threat.on != self.on:
                 raise ThreatError(
                     f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
@@ -186,27 +226,48 @@ class Layer:
             self.keep_true, self.quantize = keep_true, quantize
             agent = None if victim is None else load_victim(victim)
             known = threat.resolve(agent).victims
-            if from_zero and agent is None and not known:
-                spaces = numbered_from_zero(spaces[0]), numbered_from_zero(spaces[1])
-            self.perturbed_space = spaces[0] if quantize else as_float(spaces[0], threat)
+            if below.from_zero and agent is None and not known:
+                observed = numbered_from_zero(observed)
+                acted = numbered_from_zero(acted)
+            self.perturbed_space = observed if quantize else as_float(observed, threat)
             for seen in known:  # the engine checks it too, and knows no names
-                fits(seen, self.perturbed_space, spaces[1], getattr(getattr(env, "spec", None), "id", None))
+                fits(seen, self.perturbed_space, acted, getattr(getattr(env, "spec", None), "id", None))
             self.engine = Engine(
                 threat,
                 self.perturbed_space,
-                spaces[1],
-                rows,
+                acted,
+                below.rows,
                 victim=agent,
                 beneath=beneath[-1].engine if beneath else None,
                 stream=self.beneath[LAYERS],
-                autoreset=autoreset,
+                autoreset=below.autoreset,
                 simulators=simulators,
                 parameters=parameters,
             )
             simulators.action_space = self.engine.action_space
             self._look()
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
-        return simulators.env
+        # masks may lie in observations
+        space = below.observation_space
+        self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+        self._choices = mask_choices(below.action_space)
+        self._action_mask: torch.Tensor | None = None  # bool [B, A], of the newest observations
+        self._installed(simulators.env)
+
+    def _wrap(self, env: Any) -> Beneath:
+        """Be the wrapper of an environment, which is checked.
+
+        Raises:
+            SpaceError: for one of another kind.
+        """
+        raise NotImplementedError
+
+    def _installed(self, env: Any) -> None:
+        """Called once the engine is there, with the environment beneath.
+
+        Where the threat tries actions and there is no wrapper in between, that is in a recorder, and where it changes
+        the dynamics, in what sets them.
+        """
 
     def _parameters_beneath(self, env: Any) -> tuple[Any, ParameterSpace | None]:
         """The environment beneath, and its physical parameters for a layer that changes them."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, ClassVar
-
-from gymnasium.vector import VectorEnv
+from typing import ClassVar
 
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import is_vec_env
+from adv_wrappers.wrappers.layer import ForAnyEnv
 from adv_wrappers.wrappers.vector_layer import VectorLayer
 
 
@@ -19,7 +16,7 @@ class VectorPerturbAction(VectorLayer):
     on: ClassVar[On] = "action"
 
 
-class PerturbAction(EnvLayer):
+class PerturbAction(ForAnyEnv, EnvLayer):
     """Perturbs the actions that the environment gets.
 
     Args:
@@ -43,13 +40,5 @@ class PerturbAction(EnvLayer):
 
     on: ClassVar[On] = "action"
 
-    __signature__ = inspect.signature(EnvLayer)  # that of __new__ would say nothing
-
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return VectorPerturbAction(env, *args, **kwargs)
-        if is_vec_env(env):
-            from adv_wrappers.wrappers.sb3_layers import VecPerturbAction
-
-            return VecPerturbAction(env, *args, **kwargs)
-        return super().__new__(cls)
+    of_vector = VectorPerturbAction
+    of_vec_env = "VecPerturbAction"

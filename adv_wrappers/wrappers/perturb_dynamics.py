@@ -2,22 +2,127 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
+from typing import Any, ClassVar
 
-from gymnasium.vector import VectorEnv
+import gymnasium as gym
+import numpy as np
+import torch
 
-from adv_wrappers.wrappers.dynamics_layer import DynamicsLayer
+from adv_wrappers.core.parameter_space import ParameterSpace
+from adv_wrappers.core.perturbation import On
+from adv_wrappers.environments.physical_parameters import parameters_of
+from adv_wrappers.errors import BudgetError, SpaceError
+from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import is_vec_env
+from adv_wrappers.wrappers.layer import ForAnyEnv, Layer, layers, wrappers_of
+from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv, parameterized
 from adv_wrappers.wrappers.vector_layer import VectorLayer
+
+
+def dynamics_beneath(env: Any) -> ParameterSpace:
+    """The physical parameters of an environment, or of the rows of a vector, which stays as it is.
+
+    Raises:
+        SpaceError: for rows in other processes, and for environments whose parameters are not known.
+    """
+    return parameters_of(env if isinstance(env, gym.Env) else _vector(env).envs[0]).space
+
+
+def end_diverged_episodes(env: Any) -> None:
+    """Cut off episodes whose simulation diverges, instead of an error, under the layers on dynamics around ``env``.
+
+    A training would be over for one unlucky push, and an adversary earns nothing by it.
+    """
+    for layer in layers(env):
+        if isinstance(layer, DynamicsLayer):
+            for inner in layer.parameterized:
+                inner.ends_diverged = True
+
+
+def _vector(env: Any) -> Any:
+    """The vector beneath all wrappers, whose rows are environments in this process."""
+    vector = wrappers_of(env)[-1]
+    rows = getattr(vector, "envs", None)
+    if not isinstance(rows, list) or not all(isinstance(row, gym.Env) for row in rows):
+        raise SpaceError(
+            f"the dynamics of a vector are changed in its environments, row by row, and those of "
+            f"{type(vector).__name__} are not in this process, or not one by one: use SyncVectorEnv "
+            f"(gym.make_vec(..., vectorization_mode='sync')), or DummyVecEnv of SB3, or put PerturbDynamics around "
+            f"each of the environments"
+        )
+    return vector
+
+
+class DynamicsLayer(Layer):
+    """Mixin of the wrappers that perturb the dynamics: before every step they propose parameters to each row.
+
+    Attributes:
+        parameterized: what sets the parameters of each row.
+    """
+
+    on: ClassVar[On] = "dynamics"
+
+    parameterized: list[ParameterizedEnv]
+
+    def _parameters_beneath(self, env: Any) -> tuple[Any, ParameterSpace]:
+        """The environment, its rows able to take parameters, and what these are.
+
+        Raises:
+            SpaceError: for rows in other processes, and for environments whose parameters are not known or differ.
+        """
+        vector = None if isinstance(env, gym.Env) else _vector(env)
+        made = [parameterized(row) for row in ([env] if vector is None else vector.envs)]
+        self.parameterized = [inner for _, inner in made]
+        space = self.parameterized[0].parameters.space
+        if any(one.parameters.space != space for one in self.parameterized):
+            raise SpaceError("the rows of a vector must have the same physical parameters, these have not")
+        if vector is None:
+            return made[0][0], space
+        vector.envs[:] = [outer for outer, _ in made]  # in place: others may hold the list
+        return env, space
+
+    def _look(self) -> None:
+        """Note where the parameters of the threat stand, and that the simulator holds its budget.
+
+        Raises:
+            BudgetError: for a budget within which the simulation diverges.
+        """
+        first, engine = self.parameterized[0].parameters, self.engine
+        self._places = first.space.places(engine.threat.at)
+        how, field, nominal = engine.how, engine.field, first.space.nominal
+        ends: tuple[Any, ...]
+        if isinstance(how, FixedDynamics):
+            ends = (how.values, how.values)
+        else:
+            own, *space = (field.exactly(one[None]) for one in (nominal[self._places], field.low, field.high))
+            ends = tuple(side[0].numpy() for side in engine.budget.box(own, *space))
+        low, high = nominal.copy(), nominal.copy()
+        low[self._places], high[self._places] = ends
+        if why := first.check_stable(low, high):
+            raise BudgetError(f"{engine.threat.label} has values that the simulator does not hold: {why}")
+
+    def _send(self, action: Any, mask: Any = None) -> Any:
+        """Propose parameters to every row; the action stays what it is."""
+        engine, places = self.engine, self._places
+        if not engine.batched:
+            [env] = self.parameterized
+            env.proposed[places] = engine.act(env.proposed[places])
+            return action
+        received: Any = np.stack([env.proposed[places] for env in self.parameterized])
+        if engine.on_host:
+            proposed = engine.act(received)
+        else:
+            proposed = engine.act(torch.from_numpy(received).to(engine.clock.device)).cpu().numpy()
+        for env, values in zip(self.parameterized, proposed, strict=True):
+            env.proposed[places] = values
+        return action
 
 
 class VectorPerturbDynamics(DynamicsLayer, VectorLayer):
     """:class:`PerturbDynamics` for a :class:`gymnasium.vector.VectorEnv` whose environments are in this process."""
 
 
-class PerturbDynamics(DynamicsLayer, EnvLayer):
+class PerturbDynamics(ForAnyEnv, DynamicsLayer, EnvLayer):
     """Changes the physics of the environment: masses, friction, gravity, actuators, forces.
 
     Parameters are factors of the environment's own values, 1 where nothing is changed; forces (newtons) and wind
@@ -52,13 +157,5 @@ class PerturbDynamics(DynamicsLayer, EnvLayer):
     >>> obs, info = env.reset(seed=0)
     """
 
-    __signature__ = inspect.signature(EnvLayer)  # that of __new__ would say nothing
-
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return VectorPerturbDynamics(env, *args, **kwargs)
-        if is_vec_env(env):
-            from adv_wrappers.wrappers.sb3_layers import VecPerturbDynamics
-
-            return VecPerturbDynamics(env, *args, **kwargs)
-        return super().__new__(cls)
+    of_vector = VectorPerturbDynamics
+    of_vec_env = "VecPerturbDynamics"

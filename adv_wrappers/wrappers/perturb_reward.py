@@ -3,22 +3,74 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
-from gymnasium.vector import VectorEnv
+import numpy as np
+import torch
 
+from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.types import Info
+from adv_wrappers.utils.checks import number
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import is_vec_env
-from adv_wrappers.wrappers.reward_layer import RewardLayer
+from adv_wrappers.wrappers.layer import ForAnyEnv, Layer
 from adv_wrappers.wrappers.vector_layer import VectorLayer
+
+
+def checked_total(total: object) -> float | None:
+    """A total of changes; raises :class:`ValueRangeError` for a negative one, and for no number."""
+    return None if total is None else number("total", total, 0)
+
+
+class RewardLayer(Layer):
+    """Mixin of the wrappers that perturb rewards, of trainings alone.
+
+    Attributes:
+        total: how much all changes may add up to, over all rows and episodes; None for any.
+        spent: what they have added up to.
+        true_rewards: of the last step, as the environment gave them, one or ``[B]``.
+    """
+
+    on: ClassVar[On] = "reward"
+
+    total: float | None
+    spent: float = 0.0
+    true_rewards: Any = None
+
+    def __init__(self, env: Any, how: Any, *args: Any, total: float | None = None, **kwargs: Any) -> None:
+        self.total = checked_total(total)
+        super().__init__(env, how, *args, **{"keep_true": True, **kwargs})
+
+    def _send(self, action: Any, mask: Any = None) -> Any:
+        return action
+
+    def _pay(self, rewards: Any) -> Any:
+        """The rewards of a step as the agent gets them."""
+        self.true_rewards = rewards
+        single = not self.engine.batched
+        given = np.array([rewards], np.float64) if single else rewards[:, None]
+        paid = self.engine.act(given)
+        self.engine.true = rewards  # without the axis of numbers
+        if self.total is not None:
+            paid = self._within_total(given, paid)
+        return float(paid[0]) if single else paid[:, 0]
+
+    def _within_total(self, given: Any, paid: Any) -> Any:
+        """Changes as far as the total allows; where it does not reach for a step, all of its rows get a share."""
+        asked = float(abs(paid - given).sum())
+        left = max((self.total or 0.0) - self.spent, 0.0)
+        if asked > left:
+            share = left / asked
+            paid = given + (paid - given) * share
+            paid = paid.to(given.dtype) if isinstance(paid, torch.Tensor) else paid.astype(given.dtype)
+        self.spent += min(asked, left)
+        return paid
 
 
 class VectorPerturbReward(RewardLayer, VectorLayer):
     """:class:`PerturbReward` for a :class:`gymnasium.vector.VectorEnv`."""
 
 
-class PerturbReward(RewardLayer, EnvLayer):
+class PerturbReward(ForAnyEnv, RewardLayer, EnvLayer):
     """For trainings alone: changes the rewards that an agent learns from.
 
     The environment's own reward is in ``info["adv_wrappers"][layer]["true"]``. An evaluation counts the environment's
@@ -44,16 +96,10 @@ class PerturbReward(RewardLayer, EnvLayer):
     >>> obs, info = env.reset(seed=0)
     """
 
-    __signature__ = inspect.signature(EnvLayer)  # that of __new__ would say nothing
+    of_vector = VectorPerturbReward
+    of_vec_env = "VecPerturbReward"
 
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return VectorPerturbReward(env, *args, **kwargs)
-        if is_vec_env(env):
-            from adv_wrappers.wrappers.sb3_layers import VecPerturbReward
-
-            return VecPerturbReward(env, *args, **kwargs)
-        return super().__new__(cls)
+    __signature__ = inspect.signature(Layer)  # and ``total``
 
     @property
     def _saved_kwargs(self) -> Info:  # type: ignore[override]

@@ -6,10 +6,10 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorWrapper
 
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers.layer import GATES, LAYERS, AnyEnv, AnyVectorEnv, counts, gate, is_vec_env
+from adv_wrappers.wrappers.layer import GATES, LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, counts, gate
 
 
 class VectorProbabilisticTiming(VectorWrapper):
@@ -22,7 +22,7 @@ class VectorProbabilisticTiming(VectorWrapper):
         self.metadata = {**(env.metadata or {}), LAYERS: below[LAYERS], GATES: below[GATES] + 1}
 
 
-class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class ProbabilisticTiming(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """All layers beneath attack together with probability ``p`` a step, and else none of them does.
 
     The draw for observation t also rules action t. Steps that are gated off cost and spend nothing. Every row has its
@@ -43,14 +43,8 @@ class ProbabilisticTiming(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     >>> env = ProbabilisticTiming(env, 0.25)
     """
 
-    def __new__(cls, env: Any = None, p: float = 1.0) -> Any:
-        if isinstance(env, VectorEnv):
-            return VectorProbabilisticTiming(env, p)
-        if is_vec_env(env):
-            from adv_wrappers.wrappers.sb3_layers import VecProbabilisticTiming
-
-            return VecProbabilisticTiming(env, p)
-        return super().__new__(cls)
+    of_vector = VectorProbabilisticTiming
+    of_vec_env = "VecProbabilisticTiming"
 
     def __init__(self, env: AnyEnv, p: float) -> None:
         if not isinstance(env, gym.Env):

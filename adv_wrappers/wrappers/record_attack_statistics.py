@@ -12,7 +12,6 @@ action.
 from __future__ import annotations
 
 import importlib
-import inspect
 import math
 from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
@@ -22,7 +21,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorWrapper
 from numpy.typing import NDArray
 
 from adv_wrappers.core.engine import Engine
@@ -33,7 +32,7 @@ from adv_wrappers.utils.trees import copy, map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.changed_actions import ActionChanges
-from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, autoreset_mode, counts, layers
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, autoreset_mode, counts, layers
 
 STATS_KEY = "attack"
 _TAGS = {"r": "return", "l": "length"}  # in TensorBoard
@@ -229,7 +228,7 @@ class VectorRecordAttackStatistics(VectorWrapper):
         return obs, rewards, terminated, truncated, info
 
 
-class RecordAttackStatistics(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class RecordAttackStatistics(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Records what an agent earned under the layers beneath, and how they attacked it, at every episode's end.
 
     The last step of an episode has in ``info["attack"]``:
@@ -274,12 +273,7 @@ class RecordAttackStatistics(gym.Wrapper[Any, Any, Any, Any], RecordConstructorA
     {'r': 28.0, 'l': 28, 'attack_rate': 0.5, 'flips': 1.0}
     """
 
-    __signature__ = inspect.signature(VectorRecordAttackStatistics)  # that of __new__ would say nothing
-
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return VectorRecordAttackStatistics(env, *args, **kwargs)
-        return super().__new__(cls)
+    of_vector = VectorRecordAttackStatistics
 
     def __init__(
         self,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, SupportsFloat
 
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorWrapper
 
 from adv_wrappers.core.json_values import decode
 from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError
 from adv_wrappers.utils.checks import integer, is_number
-from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, Layer, counts, inner_layers, layers
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, Layer, counts, inner_layers, layers
 
 LEVELS = 100  # a budget changes in hundredths of the training: a change takes as long as a few attacks
 
@@ -101,7 +100,7 @@ class VectorScheduleBudget(VectorWrapper):
         return found
 
 
-class ScheduleBudget(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class ScheduleBudget(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """All layers beneath use a share of their budgets that follows a schedule: a curriculum over eps.
 
     The share changes in hundredths of the training, within an episode too, and holds from the next observation (or
@@ -132,12 +131,7 @@ class ScheduleBudget(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     (Linf(eps=0.05, scale=None), 0.5)
     """
 
-    __signature__ = inspect.signature(VectorScheduleBudget)  # that of __new__ would say nothing
-
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return VectorScheduleBudget(env, *args, **kwargs)
-        return super().__new__(cls)
+    of_vector = VectorScheduleBudget
 
     def __init__(self, env: AnyEnv, schedule: Number | Info, steps: int) -> None:
         if not isinstance(env, gym.Env):

@@ -7,22 +7,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.engine import Autoreset
-from adv_wrappers.core.perturbation import How, When
-from adv_wrappers.core.spaces import MASK, At, mask_choices, side_by_side_mask, with_mask
-from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.spaces import MASK, side_by_side_mask, with_mask
 from adv_wrappers.core.types import Array, Batch, Flags, Info
 from adv_wrappers.environments.checked import CHECKED_STEPS, check_step_of_vector, checked_reset_of_vector
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.utils import trees
-from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.layer import LAYERS, AnyVectorEnv, Layer, autoreset_mode, floated, layers, understood
+from adv_wrappers.wrappers.layer import (
+    LAYERS,
+    AnyVectorEnv,
+    Beneath,
+    Layer,
+    autoreset_mode,
+    floated,
+    layers,
+    understood,
+)
 
 _AUTORESET: dict[AutoresetMode, Autoreset] = {
     AutoresetMode.DISABLED: "disabled",
@@ -34,21 +38,7 @@ _AUTORESET: dict[AutoresetMode, Autoreset] = {
 class VectorLayer(Layer, VectorWrapper):
     """A layer around a :class:`gymnasium.vector.VectorEnv`."""
 
-    def __init__(
-        self,
-        env: AnyVectorEnv,
-        how: How | ThreatModel | str | Info,
-        within: Budget | None = None,
-        when: When | str | None = None,
-        at: At = None,
-        *,
-        victim: Victim | str | None = None,
-        quantize: bool = True,
-        keep_true: bool = False,
-        eps: float | None = None,
-        norm: str | None = None,
-        scale: object = None,
-    ) -> None:
+    def _wrap(self, env: Any) -> Beneath:
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
         if not hasattr(env, "single_observation_space"):
@@ -61,27 +51,15 @@ class VectorLayer(Layer, VectorWrapper):
         if batch not in (None, env.num_envs):
             raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
         self.mode = autoreset_mode(env)
-        threat = {"within": within, "when": when, "at": at, "eps": eps, "norm": norm, "scale": scale}
-        self._install(
-            env,
-            how,
-            threat,
-            victim,
-            env.num_envs,
-            (env.single_observation_space, env.single_action_space),
-            quantize,
-            keep_true,
-            autoreset=_AUTORESET[self.mode],
-        )
-        if not quantize:
+        autoreset = _AUTORESET[self.mode]
+        return Beneath(env.single_observation_space, env.single_action_space, env.num_envs, autoreset)
+
+    def _installed(self, env: AnyVectorEnv) -> None:
+        if not self.quantize:
             self.single_observation_space = self.perturbed_space
             self.observation_space = batch_space(self.perturbed_space, env.num_envs)
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
-        space = env.single_observation_space
-        self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
         self._unchecked = 0 if layers(env) else CHECKED_STEPS
-        self._choices = mask_choices(env.single_action_space)
-        self._action_mask: torch.Tensor | None = None
         self._every: Flags = np.ones(env.num_envs, bool)
 
     @property

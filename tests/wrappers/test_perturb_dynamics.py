@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.wrappers.perturb_dynamics import VectorPerturbDynamics
+from adv_wrappers.wrappers.perturb_dynamics import VectorPerturbDynamics, dynamics_beneath
 from adv_wrappers.wrappers.sb3_layers import VecPerturbDynamics
 
 
@@ -108,3 +108,25 @@ def test_a_function_that_returns_no_number():
     env.reset(seed=0)
     with pytest.raises(ThreatError, match="not finite: a perturbation must return finite numbers"):
         env.step(0)
+
+
+def test_parameters_beneath_leave_the_environment_as_it_is():
+    venv = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+    before = list(venv.envs)
+    assert "mass.pole" in dynamics_beneath(venv).names
+    assert venv.envs == before
+    assert dynamics_beneath(gym.make("CartPole-v1")) == dynamics_beneath(venv)
+
+
+def test_rows_with_other_parameters_are_refused():
+    class Heavy(gym.Env):
+        physical_parameters = {"mass": "m"}  # noqa: RUF012
+        observation_space = gym.spaces.Box(-1, 1)
+        action_space = gym.spaces.Discrete(2)
+        m = 1.0
+
+    class Light(Heavy):
+        physical_parameters = {"gravity": "m"}  # noqa: RUF012
+
+    with pytest.raises(SpaceError, match="must have the same physical parameters"):
+        adv.PerturbDynamics(SyncVectorEnv([Heavy, Light]), "dynamics-noise:at=mass,eps=0.1")

@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.wrappers.perturb_reward import VectorPerturbReward
+from adv_wrappers.wrappers.perturb_reward import VectorPerturbReward, checked_total
 from adv_wrappers.wrappers.sb3_layers import VecPerturbReward
 from tests.faults.test_rewards import TRUE, Counting
 
@@ -102,3 +102,16 @@ def test_a_training_learns_from_them_and_is_scored_without():
     assert 0 < flipped.record[-1]["clean"] <= 500
     weights = [one.victim.fingerprint() for one in (plain, flipped)]
     assert weights[0] != weights[1]
+
+
+def test_sb3_gets_float32():
+    venv = adv.PerturbReward(DummyVecEnv([Counting] * 2), "reward-flip", total=4.0)
+    venv.reset()
+    rewards = venv.step(np.zeros(2, int))[1]
+    assert rewards.dtype == np.float32 and rewards.tolist() == [0.5, 0.5]  # 4 of the 6 that it asks for, evenly
+
+
+def test_totals():
+    assert checked_total(None) is None and checked_total(2) == 2.0
+    with pytest.raises(ValueRangeError, match="total"):
+        checked_total(float("nan"))

@@ -59,7 +59,7 @@ from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.text import duration
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.dynamics_layer import dynamics_beneath
+from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
 _RESERVE = 3.0  # seconds that are kept for the page, before it is known how long one takes
 _SHORT = 100  # steps of an episode, in the advice where the time is over before one is

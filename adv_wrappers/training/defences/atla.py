@@ -58,7 +58,7 @@ from adv_wrappers.training.settings import Training
 from adv_wrappers.utils.checks import check_number
 from adv_wrappers.victims import Victim, from_sb3
 from adv_wrappers.wrappers.layer import Layer
-from adv_wrappers.wrappers.sb3_adversary_env import VecAdversaryEnv
+from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
 
 _SHARES = (1.0, 0.5, 0.25, 0.125)  # of a budget under which all is lost
 _SOME_LOSS, _ALIKE = 0.1, 0.02  # of the clean return, and the spread of returns as a share of what is lost
