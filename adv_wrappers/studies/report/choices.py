@@ -7,14 +7,15 @@ read only from its own folder.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.reading import read_json
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
 SCHEMA = 1
@@ -70,7 +71,7 @@ class Untried:
 
     threat: str
     why: str
-    seconds: float
+    seconds: float = 0.0
     command: str = ""
 
 
@@ -166,129 +167,54 @@ def read_choices(folder: Path) -> ReportChoices:
     path = folder / CHOICES_FILE
     if not path.exists():
         return ReportChoices()
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueRangeError(f"cannot read {path}: {error}") from error
-    if not isinstance(data, dict) or data.get("schema", SCHEMA) != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    data = read_json(path, error=ValueRangeError)
+    if (found := data.get("schema", SCHEMA)) != SCHEMA:
         raise ValueRangeError(f"{path} has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
-    return _ChoicesReader(path).choices(data)
+    choices: ReportChoices = _value(ReportChoices, {**data, "played": True}, "it", path)
+    if choices.harden_by not in ("", *HARDENED_BY):  # it becomes a word of a command
+        raise ValueRangeError(f"harden_by in {path} must be one of {HARDENED_BY} or empty, got {choices.harden_by!r}")
+    return choices
 
 
-class _ChoicesReader:
-    """Turns the entries of one file into values, and says which of them is not what it should be."""
+def _value(kind: Any, found: Any, name: str, path: Path) -> Any:
+    """A value of a file, as the annotation of its field has it; what a file lacks, and null, is the default.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Raises:
+        ValueRangeError: for a value of another kind, and for a path that leads out of the folder.
+    """
 
-    def choices(self, data: Mapping[str, Any]) -> ReportChoices:
-        scale, features, episodes = data.get("scale"), data.get("features"), self._number(data, "episodes")
-        return ReportChoices(
-            command=self._text(data, "command"),
-            minutes=self._number(data, "minutes"),
-            seconds=self._number(data, "seconds"),
-            finished=data.get("finished", True) is not False,
-            episodes=None if episodes is None else int(episodes),
-            features=None if features is None else tuple(map(self._feature, self._dicts(data, "features"))),
-            scale=None if scale is None else self._numbers(data, "scale"),
-            unit=self._text(data, "unit"),
-            at=self._texts(data, "at"),
-            eps=self._numbers(data, "eps"),
-            halving_eps=self._number(data, "halving_eps"),
-            reasons=self._texts(data, "reasons"),
-            certificates=tuple(map(self._certificate, self._dicts(data, "certificates"))),
-            untried=tuple(map(self._untried, self._dicts(data, "untried"))),
-            frames=tuple(map(self._frame, self._dicts(data, "frames"))),
-            film=self._file(data, "film"),
-            harden_by=self._harden_by(data),
-            harden_seconds=self._number(data, "harden_seconds"),
-            harden_most=self._number(data, "harden_most"),
-            tried=self._texts(data, "tried"),
-            not_tried=self._texts(data, "not_tried"),
-            identity=None if (about := data.get("identity")) is None else self._dict("identity", about),
-            played=True,
-        )
+    def wrong(expected: str) -> ValueRangeError:
+        return ValueRangeError(f"{name} in {path} must be {expected}, got {found!r:.80}")
 
-    def _feature(self, data: Mapping[str, Any]) -> FeatureSpread:
-        return FeatureSpread(self._text(data, "name"), *(self._number(data, key) for key in ("low", "high", "std")))
-
-    def _certificate(self, data: Mapping[str, Any]) -> CertifiedReturn:
-        episodes = self._number(data, "episodes")
-        eps, lower = self._needed(data, "eps"), self._needed(data, "lower")
-        count = None if episodes is None else int(episodes)
-        return CertifiedReturn(eps, lower, self._number(data, "clean"), count, self._text(data, "method"))
-
-    def _untried(self, data: Mapping[str, Any]) -> Untried:
-        return Untried(
-            self._text(data, "threat"),
-            self._text(data, "why"),
-            self._number(data, "seconds") or 0.0,
-            self._text(data, "command"),
-        )
-
-    def _frame(self, data: Mapping[str, Any]) -> AttackedFrame:
-        return AttackedFrame(
-            self._text(data, "title"), *(self._file(data, key) for key in ("true", "shown", "difference"))
-        )
-
-    def _wrong(self, key: str, expected: str, found: object) -> ValueRangeError:
-        return ValueRangeError(f"{key} in {self._path} must be {expected}, got {found!r:.80}")
-
-    def _text(self, data: Mapping[str, Any], key: str) -> str:
-        found = data.get(key)
-        if found is not None and not isinstance(found, str):
-            raise self._wrong(key, "a text", found)
-        return found or ""
-
-    def _harden_by(self, data: Mapping[str, Any]) -> str:
-        found = data.get("harden_by", ReportChoices.harden_by)
-        if found not in ("", *HARDENED_BY):  # it becomes a word of a command
-            raise self._wrong("harden_by", f"one of {HARDENED_BY} or empty", found)
-        return str(found)
-
-    def _number(self, data: Mapping[str, Any], key: str) -> float | None:
-        return None if data.get(key) is None else self._one_number(key, data[key])
-
-    def _needed(self, data: Mapping[str, Any], key: str) -> float:
-        return self._one_number(key, data.get(key))
-
-    def _one_number(self, key: str, found: object) -> float:
-        number = finite_float(found)
-        if number is None:
-            raise self._wrong(key, "a finite number", found)
-        return number
-
-    def _numbers(self, data: Mapping[str, Any], key: str) -> tuple[float, ...]:
-        return tuple(self._one_number(key, item) for item in self._list(data, key))
-
-    def _list(self, data: Mapping[str, Any], key: str) -> Sequence[Any]:
-        found = data.get(key)
-        if found is not None and not isinstance(found, list):
-            raise self._wrong(key, "a list", found)
-        return found or []
-
-    def _texts(self, data: Mapping[str, Any], key: str) -> tuple[str, ...]:
-        found = self._list(data, key)
-        if not all(isinstance(item, str) for item in found):
-            raise self._wrong(key, "a list of texts", found)
-        return tuple(found)
-
-    def _dict(self, key: str, found: object) -> Mapping[str, Any]:
-        if not isinstance(found, dict):
-            raise self._wrong(key, "a dictionary", found)
-        return found
-
-    def _dicts(self, data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-        return [self._dict(f"an item of {key}", item) for item in self._list(data, key)]
-
-    def _file(self, data: Mapping[str, Any], key: str) -> Path | None:
-        """The file of a name; only one that lies inside the folder is ever read."""
-        name = self._text(data, key)
-        if not name:
+    if type(None) in get_args(kind):
+        if found is None:
             return None
-        folder = self._path.parent.resolve()
-        found = (folder / name).resolve()
-        if not found.is_relative_to(folder):
-            raise self._wrong(key, f"the name of a file in {folder}", name)
+        kind = get_args(kind)[0]
+    if isinstance(kind, type) and is_dataclass(kind):
+        if not isinstance(found, dict):
+            raise wrong("a dictionary")
+        kinds, given = get_type_hints(kind), {key: value for key, value in found.items() if value is not None}
+        read = [one.name for one in fields(kind) if one.name in given or one.default is MISSING]
+        return kind(**{one: _value(kinds[one], given.get(one), one, path) for one in read})
+    if get_origin(kind) is tuple:
+        if not isinstance(found, list):
+            raise wrong("a list")
+        return tuple(_value(get_args(kind)[0], item, f"an item of {name}", path) for item in found)
+    if kind in (int, float):
+        if (number := finite_float(found)) is None:
+            raise wrong("a finite number")
+        return kind(number)
+    if kind is bool:
+        return found is not False
+    if get_origin(kind) is not None:  # a mapping
+        if not isinstance(found, dict):
+            raise wrong("a dictionary")
         return found
+    if not isinstance(found, str | None):
+        raise wrong("a text")
+    if kind is str:
+        return found or ""
+    inside = path.parent.resolve()
+    if not (inside / (found or "")).resolve().is_relative_to(inside):  # only what lies there is ever read
+        raise wrong(f"the name of a file in {inside}")
+    return (inside / found).resolve() if found else None

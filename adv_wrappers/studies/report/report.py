@@ -21,15 +21,13 @@ from gymnasium import spaces
 
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.certification.certificate import certify
-from adv_wrappers.core.budgets import L0, Linf, Valid
+from adv_wrappers.core.budgets import L0, Budget, Linf, Valid
 from adv_wrappers.core.spaces import At, keys_in
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.checked import with_place
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import (
     AdvWrappersError,
-    BudgetError,
-    SimulationError,
     SpaceError,
     ValueRangeError,
 )
@@ -298,8 +296,6 @@ class _Sections:
         self._player: TrialPlayer | None = None
         self._swept = list[Trial]()  # trials on all features at all steps
         self.certificates = [*folder.before.certificates]
-        self.features = dict[tuple[int, float], Trial]()  # by the number of the feature, and eps
-        self.moments = dict[tuple[int, int], Trial]()
         self.not_tried = list[str]()
         self.frames, self.film = folder.before.frames, folder.before.film
         self.more = dict[str, Untried]()  # what was left out beside rows, by its attack
@@ -355,8 +351,7 @@ class _Sections:
         self._changes_of_images()
         self._single_features()
         self._sweep_others(_QUICK, _QUICK_POINTS)
-        self._parts_of_episodes()
-        self._few_perturbations()
+        self._some_steps()
         self._actions()
         self._faults()
         self._dynamics()
@@ -457,6 +452,21 @@ class _Sections:
             return trial
 
         return play
+
+    def _try(
+        self, attack: str, budget: Budget | None, why: str, when: str | None = None, at: At = None
+    ) -> Trial | None:
+        """Play a row; None where it does not fit into the time, or does not apply, which is noted."""
+        try:
+            trial = self.rows.play(attack, budget, why, when, at=at)
+        except OutOfTime:
+            return None
+        except AdvWrappersError as error:
+            trial = None
+            if (said := f"{attack} does not apply: {error}") not in self.not_tried:
+                self.not_tried.append(said)
+        self._told_of.add(at)
+        return trial
 
     def _strongest_first(self) -> None:
         """What is strongest for its price, each attack from the eps found so far down to where it takes less than half.
@@ -583,27 +593,15 @@ class _Sections:
         why, clean, count = "other values of the observation", float(self.rows.clean["mean_return"]), len(part.choices)
         counts = [Valid()] if count == 1 else [*(L0(k) for k in (1, 2, 4, 8) if k < count), Valid()]
         attacks = [attack for attack in _CHANGES if self.victim.kind == "q" or not attack.endswith("loss=q")]
-        reasons = {attack: self.rows.fits(attack, Valid(), part.at) for attack in attacks}
-        self.not_tried += [f"{attack} does not apply: {reason}" for attack, reason in reasons.items() if reason]
-        if all(reasons.values()):
-            self._told_of.add(part.at)
         played = dict[str, float]()
-        for attack in (attack for attack, reason in reasons.items() if reason is None):
-            for budget in counts:
-                with contextlib.suppress(OutOfTime):
-                    trial = self.rows.play(attack, budget, why, at=part.at)
-                    played[attack] = min(trial.mean, played.get(attack, clean))
-                    self._told_of.add(part.at)
+        for attack, budget in itertools.product(attacks, counts):
+            if (trial := self._try(attack, budget, why, at=part.at)) is not None:
+                played[attack] = min(trial.mean, played.get(attack, clean))
         worst = min(played, key=lambda attack: played[attack], default="")
         if not worst or clean - played[worst] <= NO_LOSS * abs(clean):
             return
-        length = round(float(self.rows.clean["mean_length"]))
-        edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)] if length >= 2 * _WINDOWS else []
-        times = [f"bernoulli({rate})" for rate in _RATES] + [f"atmost({n})" for n in _FEW if n < length]
-        times += [f"window({start},{end})" for start, end in itertools.pairwise(edges)]
-        for when in times:
-            with contextlib.suppress(OutOfTime):
-                self.rows.play(worst, Valid(), why, when, at=part.at)
+        for when in (*(f"bernoulli({rate})" for rate in _RATES), *self._few_steps(), *self._windows()):
+            self._try(worst, Valid(), why, when, part.at)
 
     def _refine(self, attack: str) -> None:
         while (eps := self.sweep.next_between(self.strongest)) is not None:
@@ -649,7 +647,7 @@ class _Sections:
         """The attack step by step that is the strongest, and an eps at which it takes much of the return."""
         found = strongest_by_eps(trial for trial in self._swept if trial.attack not in (BEAM, *_TRAINED))
         eps, focus = self._focus(found), self.focus
-        if focus in found and self._takes_some(found[focus]):
+        if focus in found and self._takes_some(found[focus].mean):
             eps = focus
         assert eps is not None  # the sweep came first
         return found[eps].attack, eps
@@ -664,61 +662,55 @@ class _Sections:
             self.not_tried.append(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
         attack, _ = self._best_attack()
         sizes = [self.focus, *(eps for eps in _LARGE if eps > self.focus)]
+        least = dict[int, float]()  # by feature, what was left at the least
         for eps in sizes:
             self.tell(f"errors in single features, by {attack}, at eps {eps:.3g}")
             for i in changing[:_MOST_FEATURES]:
-                with contextlib.suppress(OutOfTime):
-                    budget = one_feature(self.budget(eps), i, scale)
-                    self.features[i, eps] = self.rows.play(attack, budget, "errors in single features")
-            if any(map(self._takes_some, self.features.values())):
+                trial = self._try(attack, one_feature(self.budget(eps), i, scale), "errors in single features")
+                if trial is not None:
+                    least[i] = min(trial.mean, least.get(i, trial.mean))
+            if least and self._takes_some(min(least.values())):
                 break
         if self._searchable():
-            self._search_features(sizes, scale)
+            self._search_features(sizes, scale, sorted(least, key=lambda i: least[i]))
 
-    def _search_features(self, sizes: Sequence[float], scale: tuple[float, ...]) -> None:
-        """Search whole episodes under errors in one feature alone, from the largest eps down while some is lost.
-
-        The feature that lost most so far is the first.
-        """
+    def _search_features(self, sizes: Sequence[float], scale: tuple[float, ...], features: Sequence[int]) -> None:
+        """Search whole episodes under errors in one feature alone, from the largest eps down while some is lost."""
         self.tell("errors in single features, by a narrow search over whole episodes")
-        until, least = self._until(_FEATURES_SHARE), dict[int, float]()
-        for (i, _), trial in self.features.items():
-            least[i] = min(trial.mean, least.get(i, trial.mean))
-        for i in sorted(least, key=lambda i: least[i]):
+        until = self._until(_FEATURES_SHARE)
+        for i in features:
             with contextlib.suppress(OutOfTime):
                 for eps in reversed(sizes):
                     budget = one_feature(self.budget(eps), i, scale)
                     trial = self._beam(budget, until.share(_TRY_SHARE), f"-feature{i}")
-                    if not self._takes_some(trial):
+                    if not self._takes_some(trial.mean):
                         break
 
-    def _takes_some(self, trial: Trial) -> bool:
-        """Whether a trial takes a tenth of the return."""
+    def _takes_some(self, mean: float) -> bool:
+        """Whether what is left is a tenth of the return less."""
         clean = float(self.rows.clean["mean_return"])
-        return clean - trial.mean >= SOME_LOSS * abs(clean)
+        return clean - mean >= SOME_LOSS * abs(clean)
 
-    def _parts_of_episodes(self) -> None:
+    def _windows(self) -> list[str]:
+        """Timings of the parts of an episode; none of a short one."""
         length = round(float(self.rows.clean["mean_length"]))
-        if not self._swept or length < 2 * _WINDOWS:
-            return
-        attack, eps = self._best_attack()
-        self.tell("parts of an episode")
-        edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)]
-        for start, end in itertools.pairwise(edges):
-            with contextlib.suppress(OutOfTime):
-                self.moments[start, end] = self.rows.play(
-                    attack, self.budget(eps), "a part of the episode alone", f"window({start},{end})"
-                )
+        edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)] if length >= 2 * _WINDOWS else []
+        return [f"window({start},{end})" for start, end in itertools.pairwise(edges)]
 
-    def _few_perturbations(self) -> None:
+    def _few_steps(self) -> list[str]:
+        """Timings of few steps, fewer than an episode has."""
+        return [f"atmost({count})" for count in _FEW if count < float(self.rows.clean["mean_length"])]
+
+    def _some_steps(self) -> None:
+        """The strongest attack in parts of an episode, and in few of its steps."""
         if not self._swept:
             return
-        length, (attack, eps) = float(self.rows.clean["mean_length"]), self._best_attack()
-        self.tell("few perturbations")
-        for count in _FEW:
-            if count < length:
-                with contextlib.suppress(OutOfTime):
-                    self.rows.play(attack, self.budget(eps), "few perturbations", f"atmost({count})")
+        attack, eps = self._best_attack()
+        self.tell("parts of an episode, and few perturbations")
+        for when in self._windows():
+            self._try(attack, self.budget(eps), "a part of the episode alone", when)
+        for when in self._few_steps():
+            self._try(attack, self.budget(eps), "few perturbations", when)
 
     def _actions(self) -> None:
         self.tell("actions")
@@ -731,11 +723,7 @@ class _Sections:
         else:
             tries = [(name, None, f"bernoulli({p})") for name in ("action-noise", "worst-action") for p in (0.05, 0.2)]
         for attack, budget, when in tries:
-            with contextlib.suppress(OutOfTime):
-                try:
-                    self.rows.play(attack, budget, "errors of actions", when)
-                except AdvWrappersError as error:
-                    self.not_tried.append(f"{attack} does not apply: {error}")
+            self._try(attack, budget, "errors of actions", when)
 
     def _faults(self) -> None:
         """Sensors and channels that fail: off by the size at which half of the return is lost, stuck, late or lost."""
@@ -750,11 +738,7 @@ class _Sections:
         stuck = ["stuck-sensor"] if len(names) == 1 else stuck
         tries += [(text, None) for text in (*stuck, *(_CHANNEL if self.ranges.choices else _FAULTS))]
         for text, within in tries:
-            with contextlib.suppress(OutOfTime):
-                try:
-                    self.rows.play(text, within, "faults of sensors and channels")
-                except (BudgetError, SpaceError) as error:
-                    self.not_tried.append(f"{text} does not apply: {error}")
+            self._try(text, within, "faults of sensors and channels")
 
     def _dynamics(self) -> None:
         """Another body and another world, from the first step on: each kind of parameter smaller and larger."""
@@ -765,16 +749,9 @@ class _Sections:
                 groups = dict.fromkeys(name.partition(".")[0] for name in dynamics_beneath(env).names)
             for group in (group for group in _DYNAMICS if group in groups):
                 for factor in _DYNAMICS[group]:
-                    self._changed_dynamics(f"fixed-dynamics:values={factor:g},at={group}")
+                    self._try(f"fixed-dynamics:values={factor:g},at={group}", None, "changes of body and world")
         except SpaceError as error:
             self.not_tried.append(f"Its body and its world were left as they are: {error}.")
-
-    def _changed_dynamics(self, text: str) -> None:
-        with contextlib.suppress(OutOfTime):
-            try:
-                self.rows.play(text, None, "changes of body and world")
-            except (BudgetError, SimulationError) as error:
-                self.not_tried.append(f"{text} does not apply: {error}.")
 
     def _changes_of_images(self) -> None:
         images = [part for part in (self.ranges, *self.ranges.others) if part.image]
@@ -782,11 +759,7 @@ class _Sections:
             return
         self.tell("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
         for image, threat in itertools.product(images, daylight_threats(self.environment.name)):
-            with contextlib.suppress(OutOfTime):
-                try:
-                    self.rows.play(threat, None, "a change of the image", at=image.at)
-                except AdvWrappersError as error:
-                    self.not_tried.append(f"{threat} does not apply: {error}")
+            self._try(threat, None, "a change of the image", at=image.at)
         self._pictures()
 
     def _certify(self) -> None:
