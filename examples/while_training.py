@@ -27,7 +27,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 import adv_wrappers as adv
 from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK
-from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_png
+from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure
 
 ENV, MAX_DIFF, NOISE = "CartPole-v1", "max-diff:eps=0.1", "noise:eps=0.2"
 ORANGE = "#d97706"
@@ -113,7 +113,7 @@ def draw_robustness(rows: list[dict[str, Any]], path: Path) -> None:
     flips.set_ylabel("flips")
     flips.set_ylim(0, 1)
     returns.legend(frameon=False, loc="upper left")
-    save_png(figure, path)
+    save_figure(figure, path)
 
 
 def draw_episodes(found: list[dict[str, float]], path: Path) -> None:
@@ -128,7 +128,7 @@ def draw_episodes(found: list[dict[str, float]], path: Path) -> None:
             axes.plot(steps[part].mean(), np.nanmean(values[part]), "o", color=colour, markersize=3.5)
         axes.set_ylabel(label)
         axes.set_ylim(0, None if key == "r" else 1)
-    save_png(figure, path)
+    save_figure(figure, path)
 
 
 def draw_curriculum(runs: dict[str, list[list[dict[str, Any]]]], schedule: adv.LinearSchedule, path: Path) -> None:
@@ -146,7 +146,7 @@ def draw_curriculum(runs: dict[str, list[list[dict[str, Any]]]], schedule: adv.L
     returns.set_ylabel("return under noise:eps=0.4")
     shares.set_ylabel("eps")
     returns.legend(frameon=False, loc="upper left")
-    save_png(figure, path)
+    save_figure(figure, path)
 
 
 def main() -> None:

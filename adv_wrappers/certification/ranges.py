@@ -38,7 +38,7 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.evaluation.row_key import versions
-from adv_wrappers.rendering.plots import RangePoint, plot_certified_ranges
+from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.utils.checks import integer, number
@@ -92,18 +92,19 @@ class CertifiedRange:
         lowest = min(means, key=means.__getitem__, default="")
         return lowest if means.get(lowest, np.inf) < _number(self.certificate["clean"], np.inf) else ""
 
-    def point(self) -> RangePoint:
-        """The mean returns, as a figure has them."""
+    @property
+    def means(self) -> tuple[float, float, float, float]:
+        """Mean returns, NaN where there is none: clean, certified, attacked, and the greedy worst case."""
         gwc, clean = (_number(self.certificate[name], np.nan) for name in ("gwc", "clean"))
-        return RangePoint(self.eps, clean, float(self.lower_returns.mean()), float(self.upper_returns.mean()), gwc)
+        return clean, float(self.lower_returns.mean()), float(self.upper_returns.mean()), gwc
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows, the means included."""
-        point = self.point()
+        _, lower, upper, _ = self.means
         return {
             "eps": self.eps,
-            "lower": _known(point.lower),
-            "upper": _known(point.upper),
+            "lower": _known(lower),
+            "upper": _known(upper),
             "strongest": self.strongest,
             "certificate": dict(self.certificate),
             "attacks": dict(self.attacks),
@@ -142,14 +143,13 @@ class CertifiedRanges(Tabular):
         """The table, one row a radius, with :meth:`notes`."""
         rows = list[tuple[str, ...]]()
         for one in self.ranges:
-            about, point = one.certificate, one.point()
-            means = (_known(value) for value in (point.clean, point.lower, point.upper))
+            about, (*means, gwc) = one.certificate, map(_known, one.means)
             rows.append(
                 (
                     f"{one.eps:g}",
                     *map(number_text, means),
                     one.strongest or "-",
-                    number_text(_known(point.gwc)),
+                    number_text(gwc),
                     "-" if about["acr"] is None else f"{about['acr']:.2f}",
                     number_text(about["awc"]),
                     f"{sum(about['finished_searches'])} of {len(about['finished_searches'])}",
@@ -178,11 +178,23 @@ class CertifiedRanges(Tabular):
         ]
 
     def plot(self, path: str | Path) -> None:
-        """Write the figure (:func:`adv_wrappers.rendering.plots.plot_certified_ranges`)."""
+        """Write a figure: a band from the certified return to the attacked one, and the estimate as a line apart.
+
+        The file's name says what it is, ``.png``, ``.svg`` or ``.pdf``; :class:`ValueRangeError` for another.
+        """
         scale = self.settings["scale"]
         unit = "eps" if scale is None else f"eps, in units of {_unit_text(scale)}"
-        points = sorted((one.point() for one in self.ranges), key=lambda point: point.eps)
-        plot_certified_ranges(points, path, self.title, unit)
+        order = sorted(self.ranges, key=lambda one: one.eps)
+        eps, none = [one.eps for one in order], [np.nan] * len(order)
+        clean, lower, upper, gwc = (list(means) for means in zip(*(one.means for one in order), strict=True))
+        lines = [
+            BandedLine("strongest of the attacks in every episode; in the band lies the worst case", eps, upper, lower,
+                       upper),
+            BandedLine("certified: no attack is below", eps, lower, none, none),
+            BandedLine("clean", eps, clean, none, none),
+            BandedLine("GWC, an estimate: no bound", eps, gwc, none, none),
+        ]  # fmt: skip
+        plot_lines([LinesPanel("", lines)], path, self.title, (unit, "mean return"))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""

@@ -162,11 +162,16 @@ def _measure(
 
 def _profile(exact: ResilienceProfile, out: Path) -> list[Path]:
     """The files of the exact regret by budget, over the first episodes of the test."""
-    from adv_wrappers.rendering.plots import plot_profile
+    import numpy as np
+
+    from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 
     data, picture = out / "profile.json", out / "profile.png"
     write(data, (json.dumps(exact.to_dict(), indent=1) + "\n").encode())
     whole = "" if exact.finished.all() else ", not all timings considered"
     title = f"highest regret by budget, {exact.victim} on {exact.env}, {len(exact.seeds)} starts{whole}"
-    plot_profile({exact.victim: exact.regret.T.tolist()}, exact.budgets, picture, title)
+    low, high = np.quantile(exact.regret, (0.1, 0.9), axis=0)
+    line = BandedLine(exact.victim, exact.budgets, exact.regret.mean(0), low, high)
+    labels = "perturbations allowed (line: mean, band: 10% to 90% of the starts)", "highest regret"
+    plot_lines([LinesPanel("", [line])], picture, title, labels)
     return [data, picture]

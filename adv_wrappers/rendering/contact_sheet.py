@@ -40,7 +40,7 @@ from adv_wrappers.rendering.pixels import (
     largest_change,
     to_pixels,
 )
-from adv_wrappers.rendering.plots import PixelFigure, bottom_spine_only, colour_mapped, new_figure, save_png
+from adv_wrappers.rendering.plots import PixelFigure, bottom_spine_only, colour_mapped, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -204,7 +204,7 @@ def decibels(value: float) -> str:
 
 
 def draw_spectra(comparison: ThreatComparison, path: str | Path) -> None:
-    """Write a PNG: the power spectral density of the newest frame under each threat, against the original's.
+    """Write a figure: the power spectral density of the newest frame under each threat, against the original's.
 
     Below each name stands by how many dB the power changed in three bands. Frequency zero is left out.
 
@@ -263,7 +263,7 @@ def draw_spectra(comparison: ThreatComparison, path: str | Path) -> None:
         frameon=False,
         fontsize=9,
     )
-    save_png(figure, path)
+    save_figure(figure, path)
 
 
 def _frequency_axis(axes: Axes) -> None:

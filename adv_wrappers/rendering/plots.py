@@ -1,4 +1,4 @@
-"""Plots with matplotlib: returns, curves over eps, certified ranges, resilience."""
+"""Plots with matplotlib: returns, lines with bands such as curves over eps, resilience."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _DPI = 100
-_RARE = 0.002  # share of pixels whose colour may be exchanged for the nearest one of the palette
 
 
 def new_figure(width: float, height: float, dpi: int, layout: Literal["constrained"] | None = None) -> Figure:
@@ -81,39 +80,6 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     write(Path(path), data.getvalue())
 
 
-def save_png(figure: Figure, path: str | Path) -> None:
-    """Write a figure as a compact PNG; its folder is made.
-
-    It gets a palette where 256 colours are all, or all but the shades on the edges of a few letters.
-
-    Raises:
-        ValueRangeError: for a file of another format.
-    """
-    from PIL import Image
-
-    format_of(path, ("png",))
-    figure.canvas.draw()
-    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined]  # of the Agg canvas
-    codes = pixels.astype(np.int32) @ np.array([65536, 256, 1], np.int32)
-    found, index, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], 1)
-    order = np.argsort(-counts, kind="stable")
-    common, rare = order[:256], order[256:]
-    if counts[rare].sum() < _RARE * codes.size:
-        place = np.zeros(len(found), np.uint8)
-        place[common] = np.arange(len(common))
-        for one in rare:
-            place[one] = int(np.abs(colours[common] - colours[one]).sum(1).argmin())
-        image = Image.fromarray(place[index].reshape(codes.shape))
-        image = image.convert("P")
-        image.putpalette(colours[common].astype(np.uint8).tobytes())
-    else:
-        image = Image.fromarray(np.ascontiguousarray(pixels))
-    data = io.BytesIO()
-    image.save(data, format="PNG", optimize=True)
-    write(Path(path), data.getvalue())
-
-
 class PixelFigure:
     """A white figure measured in pixels, on which images keep their pixels whole; the origin is the upper left corner.
 
@@ -148,8 +114,9 @@ class PixelFigure:
         self.image(x, y, np.repeat(colour_mapped(np.linspace(0, 1, width)[None], 0, 1, colours), height, 0))
 
     def save(self, path: str | Path) -> None:
-        """Write a PNG; its folder is made."""
-        save_png(self.figure, path)
+        """Write a PNG; its folder is made. Raises :class:`ValueRangeError` for a file of another format."""
+        format_of(path, ("png",))
+        save_figure(self.figure, path)
 
 
 def colour_mapped(values: NDArray[np.float64], low: float, high: float, colours: str) -> Pixels:
@@ -221,7 +188,7 @@ def plot_returns(rows: Sequence[ReturnsRow], path: str | Path, title: str, notes
     axes.set_yticks(range(len(rows)), labels, fontsize=9)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("\n".join(notes), color=MUTED, fontsize=9)
-    figure.suptitle(textwrap.fill(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    _headed(figure, title)
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.tick_params(colors=INK, length=0)
     bottom_spine_only(axes)
@@ -294,6 +261,7 @@ def plot_lines(
 
     format_of(path)
     labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
+    whole = all(float(x).is_integer() for panel in panels for line in panel.lines for x in line.x)
     columns = min(len(panels), _IN_A_ROW)
     rows = -(-len(panels) // columns)
     wrapped = {label: _wrapped(label, _WIDEST) for label in labels}
@@ -307,17 +275,15 @@ def plot_lines(
         for line in panel.lines:
             handles[line.label] = _draw(axes, line, labels.index(line.label), steps)
         axes.set_title(_wrapped(panel.title, 40), loc="left", fontsize=9, color=INK)
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.grid(axis="y", color=GRID, linewidth=0.8)
-        axes.tick_params(colors=INK, length=0, labelsize=9)
-        bottom_spine_only(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
+        _plain(axes)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     figure.supxlabel("\n".join(below), color=MUTED, size=9)
     figure.supylabel(axes_labels[1], color=INK, size=9)
     names = [wrapped[label] for label in handles]
     figure.legend([*handles.values()], names, loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
-    figure.suptitle(_wrapped(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    _headed(figure, title)
     save_figure(figure, path)
 
 
@@ -353,85 +319,12 @@ def _draw(axes: Axes, line: BandedLine, place: int, steps: bool) -> Artist:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The figure of certified ranges: what no attack takes and what some attack leaves, over the radius of the budget.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-_CERTIFIED = "#059669"
-_ESTIMATE = "#d97706"
-
-
-@dataclass(frozen=True)
-class RangePoint:
-    """The mean returns at one radius; NaN where there is none.
-
-    Attributes:
-        eps: the radius.
-        clean: without an attack.
-        lower: the certified return.
-        upper: what the strongest of the attacks leaves of every episode.
-        gwc: the greedy worst-case reward, an estimate.
-    """
-
-    eps: float
-    clean: float
-    lower: float
-    upper: float
-    gwc: float
-
-
-def plot_certified_ranges(points: Sequence[RangePoint], path: str | Path, title: str, unit: str = "eps") -> None:
-    """Write a figure: a band from the certified return to the attacked one, and the estimate as a line apart.
-
-    Args:
-        points: the radii, in their order.
-        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
-        title: of the figure.
-        unit: what the radius is counted in, below the axis.
-
-    Raises:
-        ValueRangeError: for a file of another format.
-    """
-    format_of(path)
-    figure = new_figure(8.0, 4.0, 160, "constrained")
-    axes = figure.add_subplot()
-    eps = [point.eps for point in points]
-    lower, upper = [point.lower for point in points], [point.upper for point in points]
-    clean, gwc = [point.clean for point in points], [point.gwc for point in points]
-    axes.fill_between(eps, lower, upper, color=MUTED, alpha=0.18, linewidth=0, label="the worst case lies here")
-    axes.plot(eps, clean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), label="clean")
-    axes.plot(
-        eps, upper, "v-", color=ATTACKED, markersize=6, linewidth=2, label="strongest of the attacks in every episode"
-    )
-    axes.plot(eps, lower, "^-", color=_CERTIFIED, markersize=6, linewidth=2, label="certified: no attack is below")
-    axes.plot(
-        eps,
-        gwc,
-        "x",
-        color=_ESTIMATE,
-        markersize=7,
-        linewidth=1.5,
-        linestyle=(0, (1, 2)),
-        label="GWC, an estimate: no bound",
-    )
-    axes.set_xlabel(unit, color=MUTED, fontsize=9)
-    axes.set_ylabel("mean return", color=INK, fontsize=9)
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.tick_params(colors=INK, length=0, labelsize=9)
-    bottom_spine_only(axes)
-    figure.suptitle(textwrap.fill(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
-    save_figure(figure, path)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Figures of a measured resilience: the training curve, perturbations by time step, and regret by budget.
+# Figures of a measured resilience: the training curve, and perturbations by time step.
 #
 # They draw what the figures of Behzadan and Hsu 2019 draw: Figures 1-3 and 7-12 the training, 4-6 the time steps.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-_OF_VICTIMS = (ATTACKED, CLEAN, "#059669", "#d97706", "#7c3aed", "#0891b2")  # of several victims
 _DOTS = 4000  # episodes that are drawn one by one
 
 
@@ -464,29 +357,18 @@ def moving_mean(values: NDArray[np.float64] | NDArray[np.int64], window: int) ->
     return means
 
 
-def plot_training(curve: TrainingCurve, path: str | Path, title: str, window: int) -> None:
-    """Write the training curve: regret above, perturbations below, every episode and the mean of ``window`` of them.
-
-    Args:
-        curve: the episodes.
-        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
-        title: of the figure.
-        window: episodes of a mean.
-
-    Raises:
-        ValueRangeError: for a file of another format.
-    """
-    plot_trainings({"": curve}, path, title, window)
-
-
 def plot_trainings(
     curves: Mapping[str, TrainingCurve], path: str | Path, title: str, window: int, together: int = 1
 ) -> None:
-    """Write the training curves of several victims beside each other, on the same axes.
+    """Write training curves: regret above, perturbations below, every episode and the mean of ``window`` of them.
+
+    Those of several victims stand beside each other, on the same axes.
 
     Args:
-        curves: the episodes by victim.
-        path, title, window: as for :func:`plot_training`.
+        curves: the episodes by victim; the name of one alone may be "".
+        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
+        title: of the figure.
+        window: episodes of a mean.
         together: how many episodes each element of the curves is the mean of.
 
     Raises:
@@ -512,31 +394,21 @@ def plot_trainings(
     save_figure(figure, path)
 
 
-def plot_histogram(counts: NDArray[np.int64], episodes: int, path: str | Path, title: str) -> None:
-    """Write at which time steps a test was attacked: one bar a step, as high as episodes were attacked at it.
-
-    Args:
-        counts: attacked episodes by time step, ``[T]``.
-        episodes: the number of episodes of the test.
-        path, title: as for :func:`plot_training`.
-
-    Raises:
-        ValueRangeError: for a file of another format.
-    """
-    plot_histograms({"": counts}, episodes, path, title)
-
-
 def plot_histograms(counts: Mapping[str, NDArray[np.int64]], episodes: int, path: str | Path, title: str) -> None:
-    """Write at which time steps tests of several victims were attacked, beside each other, on the same axes.
+    """Write at which time steps tests were attacked: one bar a step, as high as episodes were attacked at it.
+
+    Those of several victims stand beside each other, on the same axes.
 
     Args:
-        counts: by victim, attacked episodes by time step, ``[T]``.
+        counts: by victim, attacked episodes by time step, ``[T]``; the name of one alone may be "".
         episodes: the number of episodes of each test.
-        path, title: as for :func:`plot_training`.
+        path, title: as for :func:`plot_trainings`.
 
     Raises:
         ValueRangeError: for a file of another format.
     """
+    from matplotlib.ticker import MaxNLocator
+
     format_of(path)
     figure = new_figure(8.0, 3.2, 160, "constrained")
     longest = max(max(map(len, counts.values())), 1)
@@ -545,7 +417,7 @@ def plot_histograms(counts: Mapping[str, NDArray[np.int64]], episodes: int, path
         axes.bar(np.arange(len(values)), values, width=0.8, color=ATTACKED)
         axes.set_xlim(-0.7, longest - 0.3)
         axes.set_ylim(0, max(episodes, 1))
-        _whole_numbers(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if i == 0:
             axes.set_ylabel("attacked episodes", color=INK, fontsize=9)
         else:
@@ -557,37 +429,6 @@ def plot_histograms(counts: Mapping[str, NDArray[np.int64]], episodes: int, path
     save_figure(figure, path)
 
 
-def plot_profile(
-    regrets: Mapping[str, Sequence[Sequence[float]]], budgets: Sequence[int], path: str | Path, title: str
-) -> None:
-    """Write the highest regret by the number of perturbations allowed: a line a victim, and the spread of its starts.
-
-    Args:
-        regrets: by victim, for every budget the regret of every start.
-        budgets: the largest number of perturbations.
-        path, title: as for :func:`plot_training`.
-
-    Raises:
-        ValueRangeError: for a file of another format.
-    """
-    format_of(path)
-    figure = new_figure(8.0, 3.6, 160, "constrained")
-    axes = figure.add_subplot()
-    for i, (name, values) in enumerate(regrets.items()):
-        colour = _OF_VICTIMS[i % len(_OF_VICTIMS)]
-        means = [float(np.mean(starts)) for starts in values]
-        low, high = ([float(np.quantile(starts, share)) for starts in values] for share in (0.1, 0.9))
-        axes.fill_between(budgets, low, high, color=colour, alpha=0.12, linewidth=0)
-        axes.plot(budgets, means, "o-", color=colour, markersize=4.5, linewidth=2, label=name)
-    _whole_numbers(axes)
-    axes.set_ylabel("highest regret", color=INK, fontsize=9)
-    axes.set_xlabel("perturbations allowed (line: mean, band: 10% to 90% of the starts)", color=MUTED, fontsize=9)
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
-    _plain(axes)
-    _headed(figure, title)
-    save_figure(figure, path)
-
-
 def _plain(axes: Axes) -> None:
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.tick_params(colors=INK, length=0, labelsize=9)
@@ -595,10 +436,4 @@ def _plain(axes: Axes) -> None:
 
 
 def _headed(figure: Figure, title: str) -> None:
-    figure.suptitle(textwrap.fill(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
-
-
-def _whole_numbers(axes: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.suptitle(_wrapped(title, 80), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)

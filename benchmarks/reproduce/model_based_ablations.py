@@ -20,7 +20,7 @@ from model_based import NAMES, ROWS, attack, cell, model_of
 from page import Data, Page, Results, load
 
 from adv_wrappers.rendering.pixels import GRID, INK, MUTED
-from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_png
+from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure
 
 PARTS = ("lengths", "seldom", "samples")
 STAND, WALK, ACTIONS = (ROWS[NAMES.index(n)] for n in NAMES if n in (NAMES[0], NAMES[1], "cartpole-balance, actions"))
@@ -80,7 +80,7 @@ def draw(data: Data, folder: Path) -> None:
     axes.set_axisbelow(True)
     axes.legend(frameon=False)
     bottom_spine_only(axes)
-    save_png(figure, folder / "model_based_samples.png")
+    save_figure(figure, folder / "model_based_samples.png")
 
 
 def spread(cell: Mapping[str, Any], what: str) -> str:

@@ -18,7 +18,7 @@ from model_based import ROWS, attack, model_of
 import adv_wrappers as adv
 from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.rendering.pixels import INK
-from adv_wrappers.rendering.plots import new_figure, save_png
+from adv_wrappers.rendering.plots import new_figure, save_figure
 from adv_wrappers.victims.runner import PolicyRunner
 
 EPS, SEED, TIMES = 0.2, 7, (0, 25, 50, 100, 200, 300, 400, 499)  # decisions; each is 0.05 seconds
@@ -69,7 +69,7 @@ def main() -> None:
             axes.set_title(f"{above}{height:.2f} m", fontsize=7, color=INK, pad=2)
             if j == 0:
                 axes.set_ylabel(name, fontsize=8, color=INK)
-    save_png(figure, arguments.out / "walker.png")
+    save_figure(figure, arguments.out / "walker.png")
 
 
 if __name__ == "__main__":

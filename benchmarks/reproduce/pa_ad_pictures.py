@@ -19,7 +19,7 @@ from matplotlib.patches import Polygon
 
 import adv_wrappers as adv
 from adv_wrappers.rendering.pixels import ATTACKED, GRID, INK, MUTED
-from adv_wrappers.rendering.plots import new_figure, save_png
+from adv_wrappers.rendering.plots import new_figure, save_figure
 from tests.adversaries import two_states as paper
 
 MARKS = {"MinBest": ("s", "#7c3aed"), "MaxWorst": ("^", "#b45309"), "MAD": ("D", "#0f766e"), "PA-AD": ("*", ATTACKED)}
@@ -139,7 +139,7 @@ def simplex(points: dict[str, Any], path: Path) -> None:
     right.set_xlim(-184, 184)
     right.set_ylim(1.315, 1.79)
     right.set_title("$V(s_1)$ around the rim of the ball", fontsize=19, color=INK, pad=12)
-    save_png(made, path)
+    save_figure(made, path)
 
 
 def angle(p: Any) -> float:

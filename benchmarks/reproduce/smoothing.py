@@ -29,7 +29,7 @@ from adv_wrappers.certification.smoothing import SmoothedCertificate, action_rad
 from adv_wrappers.core.context import Context
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.rendering.pixels import GRID, INK, MUTED
-from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_png
+from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 
@@ -351,7 +351,7 @@ def draw(data: dict[str, Any], path: Path) -> None:
         axes.grid(color=GRID, linewidth=0.8)
         axes.legend(frameon=False, fontsize=8)
         bottom_spine_only(axes)
-    save_png(figure, path)
+    save_figure(figure, path)
 
 
 def measure(results: Results) -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, rgb
+from adv_wrappers.rendering.pixels import ATTACKED, rgb
 from adv_wrappers.rendering.plots import (
     TrainingCurve,
     moving_mean,
-    plot_histogram,
     plot_histograms,
-    plot_profile,
-    plot_training,
     plot_trainings,
 )
 
@@ -26,11 +23,10 @@ STEPS = np.arange(1, 301) * 32
 CURVE = TrainingCurve(STEPS, 490 - 80 / STEPS, np.where(STEPS > 4000, 5, 9))
 COUNTS = np.array([10, 9, 0, 3])
 PLOTS: list[Callable[..., None]] = [
-    lambda path: plot_training(CURVE, path, "resilience of somebody", 100),
-    lambda path: plot_histogram(COUNTS, 10, path, "resilience of somebody"),
+    lambda path: plot_trainings({"": CURVE}, path, "resilience of somebody", 100),
+    lambda path: plot_histograms({"": COUNTS}, 10, path, "resilience of somebody"),
     lambda path: plot_trainings({"a": CURVE, "b": CURVE}, path, "two victims", 100, 20),
     lambda path: plot_histograms({"a": COUNTS, "b": COUNTS[:2]}, 10, path, "two victims"),
-    lambda path: plot_profile({"a": [[0.0, 1.0], [4.0, 6.0]], "b": [[1, 1], [2, 2]]}, [1, 2], path, "two victims"),
 ]
 
 
@@ -61,7 +57,9 @@ def coloured(path: Path, colour: str) -> int:
 
 
 def test_bars_are_as_high_as_their_steps_were_attacked(tmp_path: Path) -> None:
-    draw = partial(plot_histogram, episodes=10, path=tmp_path / "p.png", title="t")
+    def draw(counts: NDArray[np.int64]) -> None:
+        plot_histograms({"": counts}, 10, tmp_path / "p.png", "t")
+
     draw(COUNTS)
     whole = coloured(tmp_path / "p.png", ATTACKED)
     draw(COUNTS // 2 * 2 // 2)  # 5, 4, 0, 1
@@ -97,11 +95,6 @@ def test_a_line_is_the_mean_of_a_window_of_episodes(tmp_path: Path) -> None:
     assert (drawn[0] == drawn[1]).all() and not (drawn[0] == drawn[2]).all()
 
 
-def test_every_victim_has_a_line(tmp_path: Path) -> None:
-    plot_profile({"a": [[1.0]] * 2, "b": [[2.0]] * 2}, [1, 2], tmp_path / "p.png", "t")
-    assert coloured(tmp_path / "p.png", ATTACKED) > 100 and coloured(tmp_path / "p.png", CLEAN) > 100
-
-
 def test_moving_means() -> None:
     values = np.array([2.0, 4.0, 9.0, 1.0])
     assert moving_mean(values, 2).tolist() == [2.0, 3.0, 6.5, 5.0]
@@ -111,5 +104,5 @@ def test_moving_means() -> None:
 
 def test_an_empty_training_is_drawn(tmp_path: Path) -> None:
     empty = np.array([], np.int64)
-    plot_training(TrainingCurve(empty, empty.astype(np.float64), empty), tmp_path / "p.png", "t", 100)
+    plot_trainings({"": TrainingCurve(empty, empty.astype(np.float64), empty)}, tmp_path / "p.png", "t", 100)
     assert coloured(tmp_path / "p.png", ATTACKED) == 0

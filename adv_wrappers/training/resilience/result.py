@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.rendering.plots import TrainingCurve, plot_histogram, plot_training
+from adv_wrappers.rendering.plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.files import write
 
@@ -316,15 +316,13 @@ class Resilience(Tabular):
 
         The file's name says what it is, ``.png``, ``.svg`` or ``.pdf``; :class:`ValueRangeError` for another.
         """
-        plot_training(self._curve(), path, self.title(), LAST)
+        assert self.training.steps is not None
+        curve = TrainingCurve(self.training.steps, self.training.regrets, self.training.perturbations)
+        plot_trainings({"": curve}, path, self.title(), LAST)
 
     def plot_histogram(self, path: str | Path) -> None:
         """Write the perturbations of the test by time step (Figures 4-6); formats as for :meth:`plot_training`."""
-        plot_histogram(self.histogram, len(self.test), path, self.title())
-
-    def _curve(self) -> TrainingCurve:
-        assert self.training.steps is not None
-        return TrainingCurve(self.training.steps, self.training.regrets, self.training.perturbations)
+        plot_histograms({"": self.histogram}, len(self.test), path, self.title())
 
 
 @dataclass(frozen=True)
