@@ -54,7 +54,7 @@ def main() -> None:
         ]
         grid = adv.evaluate(ref, env, threats, adv.Episodes(found.report.episodes, found.report.seed))
         rows = grid.threats[1:]
-        trials = [Trial("", float(points[i % len(points)]), row) for i, row in enumerate(rows)]
+        trials = [Trial("", float(points[i % len(points)]), row, grid.threats[0]) for i, row in enumerate(rows)]
         dense = halving_eps(grid.threats[0]["mean_return"], strongest_by_eps(trials))
         print(f"{ref:26} {half:8.4g} {dense or 0:8.4g} {half / dense if dense else 0:6.2f}", flush=True)
 

@@ -374,7 +374,7 @@ def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
 def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]]) -> AttackRow:
     threat, layers = without_number(_threat_text(row)), row["layers"]
     change = paired_difference(row["returns"], clean["returns"])
-    made = AttackRow(threat, None, row, "other", "", "", "", (), (), None, None, change)
+    made = AttackRow(threat, None, row, clean, "other", "", "", "", (), (), None, None, change)
     if not layers:
         return replace(made, kind="clean")
     if len(layers) > 1 or not isinstance(layers[0], Mapping):

@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
@@ -18,6 +20,7 @@ from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report, Row
+from adv_wrappers.evaluation.statistics import paired_differences
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.studies.report.choices import Untried
@@ -37,16 +40,24 @@ class Trial:
         attack: the text of the attack, without budget and timing.
         eps: the radius of its budget; None for one without.
         row: its row.
+        clean: the row without an attack.
     """
 
     attack: str
     eps: float | None
     row: Row
+    clean: Row
 
     @property
     def mean(self) -> float:
-        """The mean return."""
-        return float(self.row["mean_return"])
+        """The mean return; of a row of fewer episodes than the clean one, that less what was lost in its episodes.
+
+        Else a row of a few episodes that return little without an attack would seem to have lost much.
+        """
+        left, without = self.row["returns"], self.clean["returns"]
+        if len(left) >= len(without):
+            return float(self.row["mean_return"])
+        return float(self.clean["mean_return"] - np.mean(paired_differences(without[: len(left)], left)))
 
 
 class TrialPlayer:
@@ -167,7 +178,7 @@ class TrialPlayer:
         steps = sum(row["lengths"])
         if steps >= self._steps.get(text, 0):  # short rows cost more a step than others
             self._steps[text], self._seconds[text] = steps, row["ms_per_step"] / 1000
-        trial = Trial(text, getattr(budget, "eps", None), row)
+        trial = Trial(text, getattr(budget, "eps", None), row, self._rows.get(0, row))
         self.trials.append(trial)
         return trial
 

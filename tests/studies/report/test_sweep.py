@@ -11,8 +11,8 @@ from adv_wrappers.studies.report.trials import Trial
 
 
 def trial(eps: float, mean: float) -> Trial:
-    row: Any = {"mean_return": mean, "action_change": 1.0}
-    return Trial("noise", eps, row)
+    row: Any = {"mean_return": mean, "returns": [mean], "action_change": 1.0}
+    return Trial("noise", eps, row, row)
 
 
 @pytest.mark.parametrize("clean", [0.0, -200.0])

@@ -10,7 +10,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.studies.report.trials import TrialPlayer
+from adv_wrappers.studies.report.trials import Trial, TrialPlayer
 from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from tests.studies.report.planted import Guess, Plain, victim
@@ -84,3 +84,11 @@ def test_the_row_without_an_attack_is_played_whole_unless_it_has_a_limit(tmp_pat
     with pytest.raises(OutOfTime):
         limited.play_clean()
     limited.close()
+
+
+def test_a_row_of_few_episodes_has_lost_what_was_lost_in_them() -> None:
+    """Two episodes that return little without an attack too are no loss of half."""
+    clean: Any = {"mean_return": 100.0, "returns": [10.0, 10.0, 190.0, 190.0]}
+    row: Any = {"mean_return": 9.0, "returns": [9.0, 9.0]}
+    assert Trial("beam", 0.1, row, clean).mean == 99.0
+    assert Trial("beam", 0.1, clean, clean).mean == 100.0
