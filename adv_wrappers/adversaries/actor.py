@@ -28,6 +28,7 @@ from adv_wrappers.core.perturbation import (
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import ThreatError, ValueRangeError
+from adv_wrappers.utils.checks import check_choice
 
 ActorSpace = spaces.Box | spaces.Discrete
 
@@ -133,8 +134,7 @@ class ActionActor(Actor):
 
 def check_form(form: Any) -> None:
     """Raise :class:`ValueRangeError` unless this is ``direction``, ``target``, or None for an actor's default."""
-    if form not in (None, "direction", "target"):
-        raise ValueRangeError(f"form must be 'direction' or 'target', got {form!r}")
+    check_choice("form", form, ("direction", "target", None))
 
 
 def check_bounded(name: str, space: Space) -> None:

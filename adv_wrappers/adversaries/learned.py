@@ -25,6 +25,7 @@ from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 from adv_wrappers.registry import OBSERVE
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.references import load_referenced
 
@@ -98,8 +99,7 @@ class Learned(DecliningPerturbation):
                 f"learned needs a folder, card=FOLDER, or a director (a function from observations to actions) and an "
                 f"actor; got {self.director!r:.40} and {self.actor!r:.40}"
             )
-        if self.observe not in OBSERVE:
-            raise ThreatError(f"observe must be {' or '.join(map(repr, OBSERVE))}, got {self.observe!r}")
+        check_choice("observe", self.observe, OBSERVE, error=ThreatError)
         expect_victim(self.name, self.victim)
         if self.victim is not None:
             set_fields(self, actor=self.actor.open().against(self.victim))

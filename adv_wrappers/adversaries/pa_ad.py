@@ -61,7 +61,7 @@ from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.checks import check_choice, check_number
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import need_gradient
 
@@ -210,8 +210,7 @@ class PAAD(Actor):
             )
         expect_victim(self.name, self.victim)
         check_form(self.form)
-        if self.variant not in VARIANTS:
-            raise ValueRangeError(f"variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}")
+        check_choice("variant", self.variant, VARIANTS)
         for word, value, least in (("weight", self.weight, 0.0), ("stretch", self.stretch, 1e-6)):
             check_number(word, value, least, 1e9)
         if self.victim is None:

@@ -18,7 +18,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.daylight.games import PROBABILITIES, SETTINGS, Daylight
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.threats.presets import threat
-from adv_wrappers.utils.checks import is_number
+from adv_wrappers.utils.checks import check_choice, is_number
 from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer
 
 ROMS = {"JamesBond": "Jamesbond", "RiverRaid": "Riverraid"}  # where ALE spells a game otherwise
@@ -63,8 +63,7 @@ def make_daylight(
         ThreatError: for an unknown argument or a value out of range, before the emulator starts.
     """
     given: dict[str, Any] = {place: _threat(game, transform, place, p, newest, env_kwargs, (*_ENV, *_SINGLE))}
-    if render_mode not in _RENDER:
-        raise ThreatError(f"render_mode must be one of {', '.join(map(str, _RENDER))}, got {render_mode!r}")
+    check_choice("render_mode", render_mode, _RENDER, error=ThreatError)
     extra: dict[str, str] = {} if render_mode is None else {"render_mode": render_mode}
     env = atari(f"{ROMS.get(game, game)}NoFrameskip-v4", **given, **extra, **env_kwargs)
     if not isinstance(env, Layer):
@@ -116,10 +115,8 @@ def _threat(
     game = Daylight(game, transform).game
     if others := set(env_kwargs) - set(accepted):
         raise unknown_arguments(f"this id takes {', '.join((*_OWN, *sorted(accepted)))}", others)
-    if place not in PLACES:
-        raise ThreatError(f"place must be one of {', '.join(PLACES)}, got {place!r}")
-    if newest not in (True, False):
-        raise ThreatError(f"newest must be true or false, got {newest!r}")
+    check_choice("place", place, PLACES, error=ThreatError)
+    check_choice("newest", newest, (True, False), error=ThreatError)
     if newest and place != "stack":
         raise ThreatError(f"newest=True goes with place='stack'; at {place!r} there are new frames only")
     if p == "paper":

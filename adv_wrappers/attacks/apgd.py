@@ -30,6 +30,7 @@ from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.gradients import Gradient, Loss
 
 LOSSES = ("cross-entropy", "margin", "dlr", "divergence")
@@ -64,8 +65,7 @@ class APGD(GradientAttack):
         super().__post_init__()
         expect_victim(self.name, self.victim)
         check_weights(self.weights)
-        if self.loss not in (None, *LOSSES):
-            raise ValueRangeError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        check_choice("loss", self.loss, (*LOSSES, None))
         if self.keep != "best" or self.schedule != "constant":
             raise ValueRangeError("apgd keeps the best point and adapts its step: leave keep and schedule as they are")
         if self.victim is None:

@@ -28,8 +28,8 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import CHOICES, Field
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.errors import BudgetError, SpaceError, VictimError
+from adv_wrappers.utils.checks import check_choice, check_integer
 from adv_wrappers.victims.gradients import Loss
 
 LOSSES = ("margin", "cross-entropy", "divergence", "q")
@@ -67,8 +67,7 @@ class DiscreteSearch(VictimAttack):
     def __post_init__(self) -> None:
         expect_victim(self.name, self.victim)
         check_integer("queries", self.queries, 1, _MOST_QUERIES)
-        if self.loss not in (None, *LOSSES):
-            raise ValueRangeError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}")
+        check_choice("loss", self.loss, (*LOSSES, None))
         if self.loss in ("margin", "cross-entropy"):
             need_discrete(self.name, self.victim, "use loss='divergence'")
         if self.loss == "q" and self.victim is not None and self.victim.kind != "q":

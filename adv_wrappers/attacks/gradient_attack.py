@@ -22,7 +22,7 @@ from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.checks import check_choice, check_integer, check_number
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.victim import Victim
 
@@ -68,8 +68,7 @@ class GradientAttack(VictimAttack):
                 raise ValueRangeError(f"{each.name} must be true or false, got {value!r:.80}")
         need_gradient(getattr(self, "name", "this attack"), self.victim)
         check_restarts(self.restarts, self.keep)
-        if self.schedule not in ("constant", "linear"):
-            raise ValueRangeError(f"schedule must be 'constant' or 'linear', got {self.schedule!r}")
+        check_choice("schedule", self.schedule, ("constant", "linear"))
 
     @property
     def network_passes(self) -> int:
@@ -285,8 +284,7 @@ def _mark_nonfinite(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
 def check_restarts(restarts: int, keep: str) -> None:
     """Raise :class:`ValueRangeError` for less than one ascent, and other words than ``"last"`` and ``"best"``."""
     check_integer("restarts", restarts, 1, MOST_STEPS)
-    if keep not in ("last", "best"):
-        raise ValueRangeError(f"keep must be 'last' or 'best', got {keep!r}")
+    check_choice("keep", keep, ("last", "best"))
 
 
 def check_steps(steps: int, step: float) -> None:

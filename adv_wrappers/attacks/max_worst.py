@@ -14,7 +14,8 @@ from torch import Tensor
 from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import classifier, need_discrete
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -43,8 +44,7 @@ class MaxWorst(GradientAttack):
     def __post_init__(self) -> None:
         super().__post_init__()
         classifier(self.loss, "")
-        if self.by not in (None, "q", "policy"):
-            raise ValueRangeError(f"by must be 'q' or 'policy', got {self.by!r}")
+        check_choice("by", self.by, ("q", "policy", None))
         need_discrete(self.name, self.victim, "use min-q or max-diff")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")

@@ -18,7 +18,8 @@ from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -53,8 +54,7 @@ class MinQ(GradientAttack):
         super().__post_init__()
         expect_victim(self.name, self.victim)
         check_temperature(self.temperature)
-        if self.loss not in (None, "expected", "margin"):
-            raise ValueRangeError(f"loss must be 'expected' or 'margin', got {self.loss!r}")
+        check_choice("loss", self.loss, ("expected", "margin", None))
         if self.victim is not None and not self.victim.has_q:
             instead = "min-best or max-diff" if self.victim.discrete else "max-diff, or robust-sarsa with a critic"
             value = ", or min-value" if self.victim.has_value else ""

@@ -30,8 +30,8 @@ from adv_wrappers.core.perturbation import ActionPerturbation, On, SimulatingPer
 from adv_wrappers.core.simulator_protocol import SimulatorLike
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.errors import ThreatError, VictimError
+from adv_wrappers.utils.checks import check_choice, check_integer, check_number
 from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
@@ -476,8 +476,7 @@ class Planned(SimulatingPerturbation, VictimAttack):
         check_integer("restarts", self.restarts, 1, MOST_PLANNED_STEPS)
         check_integer("every", self.every, 1, MOST_PLANNED_STEPS)
         check_integer("samples", self.samples, 2, MOST_PLANNED_STEPS)
-        if self.planner not in (None, *PLANNERS):
-            raise ValueRangeError(f"planner must be one of {', '.join(PLANNERS)}, got {self.planner!r}")
+        check_choice("planner", self.planner, (*PLANNERS, None))
         check_number("lr", self.lr, 0, 1e3, above=True)
         expect_victim(self.name, self.victim)
         if self.dynamics is None:

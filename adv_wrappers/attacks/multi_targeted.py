@@ -23,8 +23,8 @@ from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
-from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.checks import check_choice, check_integer
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -58,8 +58,7 @@ class MultiTargeted(GradientAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.by not in ("margin", "q"):
-            raise ValueRangeError(f"by must be 'margin' or 'q', got {self.by!r}")
+        check_choice("by", self.by, ("margin", "q"))
         check_integer("targets", self.targets, 1)
         need_discrete(self.name, self.victim, "use max-diff")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:

@@ -14,6 +14,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.checks import check_choice
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class Noise(BoundedPerturbation):
     kind: str = "uniform"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("uniform", "sign", "gaussian"):
-            raise ValueRangeError(f"kind of noise must be uniform, sign or gaussian, got {self.kind!r}")
+        check_choice("kind of noise", self.kind, ("uniform", "sign", "gaussian"))
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)

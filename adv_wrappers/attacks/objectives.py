@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.checks import check_choice, check_number
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import Loss, output_gradient
 from adv_wrappers.victims.victim import Victim
@@ -283,8 +283,7 @@ class FirstObjective:
 
 def classifier(loss: str | None, kind: str) -> type[CrossEntropy] | type[Margin]:
     """The class that ``"cross-entropy"`` or ``"margin"`` names; None takes the margin for Q-values (large gaps)."""
-    if loss not in (None, "cross-entropy", "margin"):
-        raise ValueRangeError(f"loss must be 'cross-entropy' or 'margin', got {loss!r}")
+    check_choice("loss", loss, ("cross-entropy", "margin", None))
     return Margin if loss == "margin" or (loss is None and kind == "q") else CrossEntropy
 
 
@@ -327,8 +326,7 @@ def divergence_of(
 
 def check_weights(weights: object) -> None:
     """Raise :class:`ValueRangeError` unless this is ``"one"``, ``"std"`` or None."""
-    if weights not in (None, "one", "std"):
-        raise ValueRangeError(f"weights must be 'one' or 'std', got {weights!r}")
+    check_choice("weights", weights, ("one", "std", None))
 
 
 def need_discrete(attack: str, victim: Victim | None, instead: str) -> None:

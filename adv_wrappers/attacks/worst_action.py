@@ -25,7 +25,7 @@ from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturb
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.checks import check_choice, check_integer, check_number
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
 
     def __post_init__(self) -> None:
         expect_victim(self.name, self.victim)
-        if self.by not in (None, "q", "policy", "successor"):
-            raise ValueRangeError(f"by must be 'q', 'policy' or 'successor', got {self.by!r}")
+        check_choice("by", self.by, ("q", "policy", "successor", None))
         check_integer("steps", self.steps, 1)
         check_number("gamma", self.gamma, 0, 1)
         if not isinstance(self.other, bool):

@@ -33,7 +33,8 @@ from adv_wrappers.bounds.crown_bounds import (
 from adv_wrappers.bounds.interval_bounds import as_rows, check_box, check_spec, nodes_in
 from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.bounds.relaxations import Choice, first_choice, lines
-from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.checks import check_choice, check_integer
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Lower bounds by splitting on the neurons that may be on or off: beta-CROWN (Wang et al. 2021).
@@ -148,8 +149,7 @@ def split_neurons(
     check_box(low, high)
     check_spec(spec, low)
     for name, value in (("most_cases", most_cases), ("steps", steps), ("at_once", at_once)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueRangeError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_integer(name, value, 1)
     with torch.inference_mode(False), torch.no_grad():
         low, high, spec = low.clone(), high.clone(), spec.clone()
         network = RelaxedNetwork(nodes_in(module, low), low, high, None if intermediate == "interval" else 0)
@@ -366,10 +366,8 @@ def decide(
     """
     check_box(low, high)
     for name, value in (("most_boxes", most_boxes), ("at_once", at_once)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueRangeError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if split not in get_args(Split):
-        raise ValueRangeError(f"split must be 'inputs' or 'neurons', got {split!r}")
+        check_integer(name, value, 1)
+    check_choice("split", split, get_args(Split))
     decided = _decide if split == "inputs" else _decide_by_neurons
     with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode have no gradient
         return decided(module, low.clone(), high.clone(), most_boxes, torch.as_tensor(margin).clone(), at_once)

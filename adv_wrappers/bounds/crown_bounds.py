@@ -51,6 +51,7 @@ from adv_wrappers.bounds.relaxations import Choice, Lines, first_choice, is_rela
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import Arithmetic, Join, Node, NodeLayer
 from adv_wrappers.networks.layers import ActionValue, Clip, Normalize
+from adv_wrappers.utils.checks import check_choice, check_integer
 
 Intermediate = Literal["interval", "crown"]
 MOST_AT_ONCE = 2**20  # coefficients of the rows that are propagated together, so that they stay in a cache
@@ -97,12 +98,10 @@ def crown(
     >>> [bound.item() for bound in interval(net, *box)], [bound.item() for bound in crown(net, *box)]
     ([-1.0, 1.0], [0.0, 0.0])
     """
-    if intermediate not in get_args(Intermediate):
-        raise ValueRangeError(f"intermediate must be 'interval' or 'crown', got {intermediate!r}")
+    check_choice("intermediate", intermediate, get_args(Intermediate))
     hidden = refine if refine_hidden is None else refine_hidden
     for name, value in (("refine", refine), ("refine_hidden", hidden)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ValueRangeError(f"{name} must be a number of steps of at least 0, got {value!r}")
+        check_integer(name, value, 0)
     if not isinstance(low, Tensor) or not isinstance(high, Tensor):
         raise ValueRangeError(f"a box has two float tensors as ends, got {type(low).__name__}")
     check_box(low, high)

@@ -40,7 +40,7 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
-from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.utils.checks import check_choice, check_number, integer
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
@@ -363,8 +363,7 @@ class SearchLimits:
             max_boxes = max(10 * nodes, 1)
         boxes = integer("max_boxes", max_boxes, 1)
         sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
-        if order not in (None, "depth-first", "best-first"):
-            raise ValueRangeError(f"order must be 'depth-first', 'best-first' or None, got {order!r}")
+        check_choice("order", order, ("depth-first", "best-first", None))
         return cls(order, sequences, nodes, boxes, budget_s)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.registry import load_entry_points
+from adv_wrappers.utils.checks import check_names
 
 T = TypeVar("T")
 Victims = Mapping[str, Any] | Callable[[str], Any]  # by reference or by hash
@@ -110,9 +111,7 @@ def construct(kind: Callable[..., T], /, **arguments: Any) -> T:
     label = getattr(kind, "name", getattr(kind, "__name__", str(kind)))
     if dataclasses.is_dataclass(kind):
         known = {field.name for field in dataclasses.fields(kind) if field.init}
-        unknown = sorted(set(arguments) - known)
-        if unknown:
-            raise ThreatError(f"{label} takes {', '.join(sorted(known)) or 'no arguments'}, not {', '.join(unknown)}")
+        check_names(label, arguments, known)
         missing = [
             field.name
             for field in dataclasses.fields(kind)

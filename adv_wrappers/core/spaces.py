@@ -25,6 +25,7 @@ from torch import Tensor
 from adv_wrappers.core.arrays import at_least, at_most
 from adv_wrappers.core.types import Array, Batch, DType, Info, Space
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.trees import is_text
 
 LAYOUTS = ("HW", "HWC", "CHW", "FHW", "HWF", "FHWC", "FCHW")
@@ -49,8 +50,7 @@ def layout_of(shape: tuple[int, ...], given: str | None = None) -> str:
     ('HW', 'FHW', 'HWC', 'FHWC')
     """
     if given is not None:
-        if given not in LAYOUTS:
-            raise SpaceError(f"layout must be one of {', '.join(LAYOUTS)}, got {given!r}")
+        check_choice("layout", given, LAYOUTS, error=SpaceError)
         if len(given) != len(shape):
             raise SpaceError(f"layout {given} names {len(given)} axes, the observation has {len(shape)}: {shape}")
         if "C" in given and shape[given.index("C")] not in (1, 3):

@@ -41,6 +41,7 @@ from adv_wrappers.errors import (
     ValueRangeError,
     VictimError,
 )
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.frozen import set_fields
 
 REWARDS = spaces.Box(-np.inf, np.inf, (1,), np.float64)
@@ -289,8 +290,7 @@ class ThreatModel(Value):
     at: At = None
 
     def __post_init__(self) -> None:
-        if self.on not in get_args(On):
-            raise ThreatError(f"on must be {' or '.join(map(repr, get_args(On)))}, got {self.on!r}")
+        check_choice("on", self.on, get_args(On), error=ThreatError)
         check_how(self.how)
         if isinstance(self.how, Perturbation) and self.how.on != self.on:
             raise ThreatError(f"{self.how.name} perturbs the {self.how.on}, not the {self.on}")

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, check_images, choice, limits_of, on_host
+from adv_wrappers.daylight.images import Limits, check_images, limits_of, on_host
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.transform import Range, Transform
-from adv_wrappers.utils.checks import number
+from adv_wrappers.utils.checks import check_choice, number
 
 _RULES = ("clip", "abs")
 _MOST = 1e30  # far from where float32 ends
@@ -92,7 +92,7 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limi
     tensor([[[  0,   5, 255]]], dtype=torch.uint8)
     """
     alpha, beta = number("alpha", alpha, -_MOST, _MOST), number("beta", beta, -_MOST, _MOST)
-    choice("rule", rule, _RULES)
+    check_choice("rule", rule, _RULES)
     check_images(x)
     low, high = limits_of(x, limits)
     if x.dtype != torch.uint8:
@@ -141,7 +141,7 @@ class Brightness(Transform):
     rule: str = "clip"
 
     def __post_init__(self) -> None:
-        choice("rule", self.rule, _RULES)
+        check_choice("rule", self.rule, _RULES)
         super().__post_init__()
 
     def validate(self, **parameter: object) -> None:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.blur import MedianBlur
 from adv_wrappers.daylight.brightness import Brightness
-from adv_wrappers.daylight.images import choice
 from adv_wrappers.daylight.jpeg import JPEG
 from adv_wrappers.daylight.perspective import Perspective
 from adv_wrappers.daylight.rotation import Rotation
 from adv_wrappers.daylight.shift import Shift
 from adv_wrappers.daylight.transform import Transform
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.frozen import set_fields
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -129,8 +129,9 @@ TRANSFORM_CLASSES: dict[str, type[Transform]] = {
 
 def game_of(text: object) -> str:
     """The paper's name of a game, whatever the case of its letters; raises for a game that the paper does not have."""
-    known = {game.lower(): game for game in SETTINGS}
-    return choice("game", known.get(str(text).lower(), text), tuple(SETTINGS))
+    name = {game.lower(): game for game in SETTINGS}.get(str(text).lower(), str(text))
+    check_choice("game", name, SETTINGS)
+    return name
 
 
 @functools.lru_cache(maxsize=64)
@@ -159,7 +160,7 @@ class Daylight(Transform):
 
     def __post_init__(self) -> None:
         set_fields(self, game=game_of(self.game))
-        choice("transform", self.transform, tuple(TRANSFORM_CLASSES))
+        check_choice("transform", self.transform, TRANSFORM_CLASSES)
         super().__post_init__()
 
     def __call__(self, x: Any, context: Context) -> Any:

@@ -124,10 +124,3 @@ def as_images(x: object) -> Tensor:
     if x.is_floating_point() and not finite(x):
         raise ValueRangeError("images must be finite")
     return x.detach()
-
-
-def choice(name: str, value: object, known: tuple[str, ...]) -> str:
-    """``value``; :class:`ValueRangeError` unless it is one of ``known``."""
-    if not isinstance(value, str) or value not in known:
-        raise ValueRangeError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    return value

@@ -20,10 +20,10 @@ from torch.nn import functional
 
 from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.types import Array
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
+from adv_wrappers.daylight.images import Limits, batched, limits_of, on_host, split
 from adv_wrappers.daylight.opencv import Call, HostImages, each
 from adv_wrappers.daylight.transform import Transform, WholeRange
-from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.checks import check_choice, integer
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What JPEG loses: 8 x 8 blocks through the cosine transform, the quantiser and back, exactly as libjpeg-turbo does it.
@@ -273,8 +273,8 @@ def jpeg(
     tensor([[ 3, 17, 39, 59]], dtype=torch.uint8)
     """
     quality = integer("quality", quality, 1, 100, floats=True)
-    choice("subsampling", subsampling, tuple(SUBSAMPLINGS))
-    choice("order", order, _ORDERS)
+    check_choice("subsampling", subsampling, SUBSAMPLINGS)
+    check_choice("order", order, _ORDERS)
     x, layout, single = batched(x, layout)
     low, high = limits_of(x, limits)
     levels = x
@@ -341,8 +341,8 @@ class JPEG(Transform):
     order: str = "RGB"
 
     def __post_init__(self) -> None:
-        choice("subsampling", self.subsampling, tuple(SUBSAMPLINGS))
-        choice("order", self.order, _ORDERS)
+        check_choice("subsampling", self.subsampling, SUBSAMPLINGS)
+        check_choice("order", self.order, _ORDERS)
         super().__post_init__()
 
     def validate(self, **parameter: object) -> None:

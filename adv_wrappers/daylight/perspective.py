@@ -25,12 +25,12 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
+from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of, split
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.transform import Parameters, Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import number
+from adv_wrappers.utils.checks import check_choice, number
 from adv_wrappers.utils.frozen import set_fields
 
 Corners = tuple[tuple[float, float], ...]  # moves of top left, top right, bottom right, bottom left: (right, down)
@@ -170,8 +170,8 @@ def perspective(
     >>> bool((perspective(x, 0.0) == x).all())
     True
     """
-    choice("border", border, BORDERS)
-    choice("interpolation", interpolation, INTERPOLATIONS)
+    check_choice("border", border, BORDERS)
+    check_choice("interpolation", interpolation, INTERPOLATIONS)
     corners = _moves(norm, pattern, corners)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
@@ -191,7 +191,8 @@ def _map(corners: Corners, height: int, width: int, interpolation: str) -> Map:
 def _moves(norm: float, pattern: str, corners: Corners | None) -> Corners:
     if corners is not None:
         return check_corners(corners)
-    return _pattern(number("norm", norm, 0.0, 1e9), choice("pattern", pattern, tuple(PATTERNS)))
+    check_choice("pattern", pattern, PATTERNS)
+    return _pattern(number("norm", norm, 0.0, 1e9), pattern)
 
 
 @functools.lru_cache(maxsize=256)
@@ -233,9 +234,9 @@ class Perspective(Transform):
     interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
-        choice("border", self.border, BORDERS)
-        choice("interpolation", self.interpolation, INTERPOLATIONS)
-        choice("pattern", self.pattern, (*PATTERNS, "random"))
+        check_choice("border", self.border, BORDERS)
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice("pattern", self.pattern, (*PATTERNS, "random"))
         if self.corners is not None:
             set_fields(self, corners=check_corners(self.corners))
         super().__post_init__()

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, size_of, split
+from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of, split
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp, warp_of
-from adv_wrappers.utils.checks import number
+from adv_wrappers.utils.checks import check_choice, number
 
 
 @functools.lru_cache(maxsize=256)
@@ -66,8 +66,8 @@ def rotate(
              [1, 3]]], dtype=torch.uint8)
     """
     degrees = number("degrees", degrees, -1e9, 1e9)
-    choice("border", border, BORDERS)
-    choice("interpolation", interpolation, INTERPOLATIONS)
+    check_choice("border", border, BORDERS)
+    check_choice("interpolation", interpolation, INTERPOLATIONS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
     if center is not None:
@@ -105,8 +105,8 @@ class Rotation(Transform):
     interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
-        choice("border", self.border, BORDERS)
-        choice("interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice("border", self.border, BORDERS)
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         super().__post_init__()
 
     def validate(self, **parameter: object) -> None:

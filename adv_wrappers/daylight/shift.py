@@ -17,11 +17,11 @@ from torch import Tensor
 from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.types import Array
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of, on_host, split
+from adv_wrappers.daylight.images import Limits, batched, limits_of, on_host, split
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.daylight.warp import BORDERS, border_index
-from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.checks import check_choice, integer
 
 _FAR = 32767  # of OpenCV's maps
 _FEW = 1 << 14  # pixels that enter: above this the loops of torch are faster than those of numpy, line by line
@@ -55,7 +55,7 @@ def shift(
     tensor([[[1, 1, 2]]], dtype=torch.uint8)
     """
     dx, dy = integer("dx", dx, -_FAR, _FAR, floats=True), integer("dy", dy, -_FAR, _FAR, floats=True)
-    choice("border", border, BORDERS)
+    check_choice("border", border, BORDERS)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
     fast = triton_kernels.twin("daylight.kernels.shift", x) if x.dtype == torch.uint8 else None
@@ -189,7 +189,7 @@ class Shift(Transform):
     border: str = "replicate"
 
     def __post_init__(self) -> None:
-        choice("border", self.border, BORDERS)
+        check_choice("border", self.border, BORDERS)
         super().__post_init__()
 
     def validate(self, **parameter: object) -> None:

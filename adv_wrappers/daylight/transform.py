@@ -23,9 +23,10 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.daylight.images import Limits, batched, choice, limits_of
+from adv_wrappers.daylight.images import Limits, batched, limits_of
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.frozen import set_fields
 
 Range = float | tuple[float, float]
@@ -53,7 +54,7 @@ class Transform(NativePerturbation):
     per: str = field(default="episode", kw_only=True)
 
     def __post_init__(self) -> None:
-        choice("per", self.per, ("episode", "step"))
+        check_choice("per", self.per, ("episode", "step"))
         if not isinstance(self.layout, (str, type(None))):
             raise ValueRangeError(f"layout is a word such as 'HWC', or None, got {self.layout!r:.80}")
         for name in self.ranged:

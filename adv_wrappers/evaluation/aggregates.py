@@ -30,7 +30,7 @@ from adv_wrappers.evaluation.return_range import described_lowest_return
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
-from adv_wrappers.utils.checks import check_integer, check_number, finite_float
+from adv_wrappers.utils.checks import check_choice, check_integer, check_number, finite_float
 
 Scores = Mapping[str, NDArray[np.float64]]  # by environment, those of its runs
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -303,8 +303,7 @@ def aggregate(
     check_number("level", level, 0.01, 0.999)
     check_integer("repetitions", repetitions, 100, 1_000_000)
     check_integer("seed", seed, 0)
-    if runs not in (None, "victim", "seed"):
-        raise ValueRangeError(f"runs must be 'victim', 'seed' or None, got {runs!r:.80}")
+    check_choice("runs", runs, ("victim", "seed", None))
     rows = read_rows(source)
     chosen = [row for row in rows if all(_is_one_of(row, name, wanted) for name, wanted in (where or {}).items())]
     if not chosen:

@@ -13,7 +13,7 @@ from adv_wrappers.evaluation.distances import Distance
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import BY
-from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.checks import check_choice, integer
 from adv_wrappers.victims.victim import Victim
 
 MOST_EPISODES = 10**6
@@ -78,8 +78,7 @@ class Episodes:
                 integer(f"best_of of {name}", count, 1, MOST_DRAWS)
         else:
             integer("best_of", self.best_of, 1, MOST_DRAWS)
-        if self.by not in BY:
-            raise ValueRangeError(f"by must be one of {', '.join(map(repr, BY))}, got {self.by!r}")
+        check_choice("by", self.by, BY)
         if self.by == "loss" and (self.measure is None or self.measure is False):
             raise ValueRangeError("by='loss' needs the loss of states: give measure=")
 

@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.statistics import mean_interval, paired_differences
 from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.threats.presets import presets
 from adv_wrappers.threats.text import name_of
-from adv_wrappers.utils.checks import finite_float, is_integer
+from adv_wrappers.utils.checks import either, finite_float, is_integer
 from adv_wrappers.victims.saved_networks import Critic
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
@@ -181,7 +181,7 @@ def only_single_runs(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str
     single = [name for name, threat in threats.items() if isinstance(threat.how, (MinBest, MaxDiff))]
     if not single:
         return []
-    forms = " or ".join([", ".join(strong[:-1]), strong[-1]] if len(strong) > 1 else strong)
+    forms = either(strong)
     verb = "is a single run" if len(single) == 1 else "are single runs"
     return [f"{', '.join(single)} {verb} with published settings: {forms} would search the same budget harder"]
 

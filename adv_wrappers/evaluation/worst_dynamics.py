@@ -33,7 +33,7 @@ from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.threats.presets import parse_when
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.checks import check_choice, check_integer
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim
@@ -135,8 +135,7 @@ def worst_dynamics(
     (5, ('mass.cart', 'mass.pole'))
     """
     check_integer("evaluations", evaluations, 2)
-    if method not in METHODS:
-        raise ValueRangeError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r:.80}")
+    check_choice("method", method, METHODS)
     if method == "cma":
         _check_cma()
     check_workers(workers)

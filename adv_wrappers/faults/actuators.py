@@ -14,6 +14,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, BoundedPerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.checks import check_choice
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class ActionNoise(ActionPerturbation, BoundedPerturbation):
     kind: str = "uniform"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("uniform", "bernoulli", "gaussian"):
-            raise ValueRangeError(f"kind of action noise must be uniform, bernoulli or gaussian, got {self.kind!r}")
+        check_choice("kind of action noise", self.kind, ("uniform", "bernoulli", "gaussian"))
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)

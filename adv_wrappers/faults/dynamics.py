@@ -15,7 +15,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation, DynamicsPerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.utils.checks import check_integer, finite_float
+from adv_wrappers.utils.checks import check_choice, check_integer, finite_float
 from adv_wrappers.utils.frozen import set_fields
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -51,8 +51,7 @@ class DynamicsNoise(DynamicsPerturbation, BoundedPerturbation):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueRangeError(f"kind of dynamics noise must be {', '.join(KINDS)}, got {self.kind!r}")
+        check_choice("kind of dynamics noise", self.kind, KINDS)
         if self.every not in EVERY:
             raise ValueRangeError(f"dynamics noise is drawn every {', '.join(EVERY)}, got {self.every!r}")
         check_integer("seed", self.seed, 0)

@@ -12,7 +12,7 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, RewardPerturbation
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.checks import check_choice, check_integer, check_number
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Noise on rewards, within a budget around the true one.
@@ -39,8 +39,7 @@ class RewardNoise(RewardPerturbation, BoundedPerturbation):
     kind: str = "uniform"
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueRangeError(f"kind of reward noise must be {', '.join(KINDS)}, got {self.kind!r}")
+        check_choice("kind of reward noise", self.kind, KINDS)
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         return context.noise(self.kind)

@@ -18,7 +18,7 @@ from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbati
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.faults.delays import last_value, no_last_value, remember_value
-from adv_wrappers.utils.checks import check_integer, check_number, is_number
+from adv_wrappers.utils.checks import check_choice, check_integer, check_number, is_number
 from adv_wrappers.utils.frozen import set_fields
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -355,8 +355,7 @@ class Occlusion(NativePerturbation):
         check_integer("height", self.height, 1)
         check_integer("width", self.width, 1)
         check_number("value", self.value)
-        if self.per not in ("episode", "step"):
-            raise ValueRangeError(f"per must be episode or step, got {self.per!r:.80}")
+        check_choice("per", self.per, ("episode", "step"))
 
     def _sides(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The axes of height and width in an observation of this shape."""

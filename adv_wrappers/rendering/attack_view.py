@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from adv_wrappers.atari.raw_screen import shrinking_of
 from adv_wrappers.core.spaces import Path, leaf_at
 from adv_wrappers.core.types import Array, Info, Space
-from adv_wrappers.errors import OrderError, SpaceError, ValueRangeError
+from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.rendering.pixels import (
     ATTACKED,
     CLEAN,
@@ -42,7 +42,7 @@ from adv_wrappers.rendering.pixels import (
 )
 from adv_wrappers.threats.text import caption
 from adv_wrappers.utils import trees
-from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.utils.checks import check_choice, check_number, integer
 from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
 from adv_wrappers.wrappers.record_actions import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 
@@ -223,8 +223,7 @@ class RowRenderer:
         gain: float | None,
         layout: str | None,
     ) -> None:
-        if frames not in ("newest", "all"):
-            raise ValueRangeError(f"frames must be newest or all, got {frames!r}")
+        check_choice("frames", frames, ("newest", "all"))
         if gain is not None:
             check_number("gain", gain, 0, 1e9, above=True)
         self._wrappers, self._all_frames, self._gain = wrappers, frames == "all", gain

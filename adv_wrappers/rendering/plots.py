@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED, Pixels, enlarge
+from adv_wrappers.utils.checks import either
 from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ def format_of(path: str | Path, formats: Sequence[str] = FORMATS) -> str:
     """The format of a picture by the name of its file; raises :class:`ValueRangeError` for one that is not written."""
     suffix = Path(path).suffix.lower().removeprefix(".")
     if suffix not in formats:
-        *most, last = (f".{one}" for one in formats)
-        known = f"{', '.join(most)} or {last}" if most else last
-        raise ValueRangeError(f"a picture is written as {known}, got {str(path)!r}")
+        raise ValueRangeError(f"a picture is written as {either(f'.{one}' for one in formats)}, got {str(path)!r}")
     return suffix
 
 

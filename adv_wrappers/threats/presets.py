@@ -41,6 +41,7 @@ from adv_wrappers.core.timing import And, Bernoulli, Not, Or, Pair, Strategic, T
 from adv_wrappers.errors import BudgetError, ThreatError, threat_in_errors
 from adv_wrappers.registry import after_load, load_entry_points, package_of, warn_left_out
 from adv_wrappers.threats import all_attacks
+from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.text import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.references import load_referenced
@@ -321,9 +322,7 @@ def threat(
         takes = {f.name for f in dataclasses.fields(preset.kind) if f.init}  # type: ignore[arg-type]
         given = {"victim": victim} if "victim" in takes and victim is not None else {}
         own = {**preset.arguments, **arguments, **given}
-        unknown = sorted(set(own) - takes)
-        if unknown:
-            raise ThreatError(f"{name} takes {', '.join(sorted({*_COMMON, *takes}))}, not {', '.join(unknown)}")
+        check_names(name, own, {*_COMMON, *takes})
         if newest not in (None, True, False):
             raise BudgetError(
                 f"newest must be true or false, got {newest!r}; within=Newest(..., axis=...) has the rest"

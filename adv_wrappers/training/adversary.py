@@ -46,7 +46,6 @@ from adv_wrappers.errors import (
     CardError,
     SpaceError,
     ThreatError,
-    ValueRangeError,
 )
 from adv_wrappers.evaluation.distances import RunMeasurements
 from adv_wrappers.registry import BOTH, FORMS
@@ -67,6 +66,7 @@ from adv_wrappers.training.sb3_vec_env import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup, log_point
 from adv_wrappers.training.settings import ALGORITHMS, Training, made_model
 from adv_wrappers.training.vector_env import make_vector
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
 from adv_wrappers.utils.threads import one_thread
@@ -288,8 +288,7 @@ def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
         ThreatError: for an actor without forms, or with another form of its own.
         ValueRangeError: for an unknown form, or one that the victim's actions do not allow.
     """
-    if form not in (*FORMS, BOTH):
-        raise ValueRangeError(f"form must be 'direction', 'target' or 'both', got {form!r}")
+    check_choice("form", form, (*FORMS, BOTH))
     if not hasattr(actor, "form"):
         raise ThreatError(f"form= goes with pa-ad and pa-ad-action, {actor.name} has none")
     if actor.form not in (None, form):

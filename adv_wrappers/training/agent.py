@@ -64,7 +64,6 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, M
 from adv_wrappers.errors import (
     SpaceError,
     ThreatError,
-    ValueRangeError,
     VictimError,
 )
 from adv_wrappers.evaluation.report import number_text
@@ -119,6 +118,7 @@ from adv_wrappers.training.sb3_vec_env import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
 from adv_wrappers.training.settings import Training, algorithm_class, made_model
 from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
+from adv_wrappers.utils.checks import check_choice, either
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_processes, pickled
 from adv_wrappers.utils.threads import one_thread
@@ -276,7 +276,7 @@ def parse_robust(robust: object, budget: Budget | None, algorithm: AgentAlgorith
     named = algorithm.methods
     found = named[robust]() if isinstance(robust, str) and robust in named else robust
     if not isinstance(found, algorithm.method):
-        known, example = " or ".join(map(repr, named)), next(iter(named.values())).__name__
+        known, example = either(map(repr, named)), next(iter(named.values())).__name__
         others = [one.name for one in AGENT_ALGORITHMS.values() if isinstance(robust, str) and robust in one.methods]
         of = f", of {' and '.join(others)}" if others else ""
         raise ThreatError(
@@ -300,9 +300,7 @@ def victim_and_algorithm(victim: Any, algorithm: str | None) -> tuple[Victim | N
         VictimError: for a victim that is no agent of the algorithm: without Q-values for DQN, with them for the others;
             recurrent for other algorithms than RecurrentPPO, and feed-forward for that one; and any for TD3 and DDPG.
     """
-    if algorithm is not None and algorithm not in AGENT_ALGORITHMS:
-        known = " or ".join(map(repr, AGENT_ALGORITHMS))
-        raise ThreatError(f"algorithm must be {known}, got {algorithm!r}")
+    check_choice("algorithm", algorithm, (*AGENT_ALGORITHMS, None), error=ThreatError)
     if victim is None:
         return None, AGENT_ALGORITHMS[algorithm or "ppo"]
     is_model = not isinstance(victim, (Victim, str)) and hasattr(victim, "policy")
@@ -662,13 +660,9 @@ def train_agent(
     own_seed = later_seed(training.seed, ADVERSARY_SEED)
     own_settings = {} if adversary_settings is None else adversary_settings
     opposing = replace(training, algorithm="ppo", seed=own_seed, settings=own_settings)
-    if select not in ("mode", "sample"):
-        raise ValueRangeError(f"select must be 'mode' or 'sample', got {select!r}")
-    if rewards not in REWARDS:
-        known = " or ".join(map(repr, REWARDS))
-        raise ValueRangeError(f"rewards must be {known}, got {rewards!r:.80}")
-    if observations not in ("normalized", "raw"):
-        raise ValueRangeError(f"observations must be 'normalized' or 'raw', got {observations!r:.80}")
+    check_choice("select", select, ("mode", "sample"))
+    check_choice("rewards", rewards, REWARDS)
+    check_choice("observations", observations, ("normalized", "raw"))
     schedule = Schedule(training, phase, ratio)
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None

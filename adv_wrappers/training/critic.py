@@ -49,7 +49,7 @@ from adv_wrappers.training.folder import (
     warn_of_unknown,
     write_tensors,
 )
-from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.checks import check_choice, check_names, integer, number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
@@ -663,13 +663,10 @@ def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:
     """
     signature = inspect.signature(train_one_critic).parameters
     known = {name: parameter.default for name, parameter in signature.items() if name not in _NOT_SETTINGS}
-    unknown = sorted(map(str, {*setting} - {*known})) if isinstance(setting, Mapping) else [repr(setting)]
-    if unknown:
-        raise ThreatError(f"a critic's setting takes {', '.join(sorted(known))}, not {', '.join(unknown)}")
+    check_names("a critic's setting", setting if isinstance(setting, Mapping) else [repr(setting)], known)
     how = {**known, **setting}
     for name, allowed in _CHOICES.items():
-        if how[name] not in allowed:
-            raise ValueRangeError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {how[name]!r}")
+        check_choice(name, how[name], allowed)
     for name, top in _NUMBERS.items():
         how[name] = number(name, how[name], 0, top)
     for name, (least, most) in _WHOLE.items():

@@ -47,7 +47,7 @@ from adv_wrappers.training.folder import (
     warn_of_unknown,
 )
 from adv_wrappers.training.trajectories import Trajectories, collect
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.checks import check_choice, check_integer, check_number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
@@ -132,9 +132,7 @@ def train_denoiser(
     >>> Purified(load_victim("zoo:cartpole-dqn"), denoiser).recurrent
     True
     """
-    if kind not in get_args(DenoiserKind):
-        known = " or ".join(get_args(DenoiserKind))
-        raise ValueRangeError(f"kind must be {known}, got {kind!r}")
+    check_choice("kind", kind, get_args(DenoiserKind))
     history = (4 if kind == "diffusion" else 0) if history is None else history
     check_integer("history", history, 0, MOST_HISTORY)
     check_integer("levels", levels, 1, MOST_LEVELS)

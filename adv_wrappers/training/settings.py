@@ -17,7 +17,7 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.folder import check_counts
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.checks import check_integer, check_names, check_number
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Algorithms of Stable-Baselines3 and sb3-contrib with settings of a user's: what they take, and errors that say so.
@@ -62,20 +62,16 @@ def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
     """
     if not isinstance(settings, Mapping):
         raise ThreatError(f"settings are a dictionary, got {settings!r:.80}")
-    kind, known = algorithm_class(algorithm), setting_names(algorithm)
     if taken := sorted({*settings} & _OWN):
         raise ThreatError(f"{', '.join(taken)} cannot be set here; AdversaryEnv is for other games and trainings")
-    if unknown := sorted({*settings} - known):
-        raise ThreatError(f"{kind.__name__}: no setting is called {', '.join(unknown)}: {', '.join(sorted(known))}")
+    check_names(algorithm_class(algorithm).__name__, settings, setting_names(algorithm))
     if not isinstance(settings.get("policy_kwargs", {}), Mapping):
         raise ThreatError(f"policy_kwargs are a dictionary, got {settings['policy_kwargs']!r:.80}")
     for name in _SHARES:
         if name in settings:
             check_number(name, settings[name], 0, 1)
     for name in ("n_steps", "batch_size", "n_epochs"):
-        value = settings.get(name, 1)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ThreatError(f"{name} must be a whole number of at least 1, got {value!r:.80}")
+        check_integer(name, settings.get(name, 1), 1, error=ThreatError)
 
 
 def made_model(kind: type[Model], arguments: Mapping[str, object], settings: Mapping[str, object]) -> Model:

@@ -1,4 +1,4 @@
-"""Checks of numbers that users give: every message names what was expected and what came.
+"""Checks of numbers and choices that users give: every message names what was expected and what came.
 
 :func:`integer` and :func:`number` also take NumPy's numbers and return plain ones. :func:`check_integer` and
 :func:`check_number` are for values that are stored as they were given, and later written as JSON: they take only
@@ -8,11 +8,12 @@ Python's own numbers. True and False are no numbers anywhere.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Hashable, Iterable
 from typing import TypeGuard
 
 import numpy as np
 
-from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.errors import AdvWrappersError, ThreatError, ValueRangeError
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -27,7 +28,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def finite_float(value: object) -> float | None:
     """A number of Python's own as a float; None for anything else, infinity and integers that no float can hold."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         return None
     try:
         found = float(value)
@@ -52,9 +53,8 @@ def check_integer(
         low, high: limits, both included; None for none.
         error: class of the error.
     """
-    plain = isinstance(value, int) and not isinstance(value, bool)
-    if not plain or not (low is None or low <= value) or not (high is None or value <= high):  # type: ignore[operator]
-        raise error(f"{name} must be an integer{_integers(low, high)}, got {value!r:.80}")
+    if not is_integer(value) or not (low is None or low <= value) or not (high is None or value <= high):
+        raise error(f"{name} must be an integer{_limits(low, high)}, got {value!r:.80}")
 
 
 def integer(
@@ -97,7 +97,7 @@ def check_number(
     """
     found = finite_float(value)
     if found is None or not low <= found <= high or (above and found == low):
-        raise error(f"{name} must be a finite number{_numbers(low, high, above)}, got {value!r:.80}")
+        raise error(f"{name} must be a finite number{_limits(low, high, above)}, got {value!r:.80}")
 
 
 def number(
@@ -115,15 +115,34 @@ def number(
     return float(plain)  # type: ignore[arg-type]  # it has just been checked
 
 
-def _integers(low: int | None, high: int | None) -> str:
-    if high is not None:
-        return f" of at most {high}" if low is None else f" from {low} to {high}"
-    return "" if low is None else f" of at least {low}"
+def check_choice(
+    name: str, value: object, known: Collection[object], *, error: type[AdvWrappersError] = ValueRangeError
+) -> None:
+    """Raise unless ``value`` is one of ``known``."""
+    if not isinstance(value, Hashable) or value not in known:
+        raise error(f"{name} must be {either(map(repr, known))}, got {value!r:.80}")
 
 
-def _numbers(low: float, high: float, above: bool) -> str:
-    if math.isinf(low):
-        return "" if math.isinf(high) else f" of at most {high:g}"
+def check_names(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise :class:`ThreatError` unless ``what`` takes arguments of all the names that are given."""
+    if unknown := sorted({*map(str, given)} - {*known}):
+        raise ThreatError(f"{what} takes {', '.join(sorted(known)) or 'no arguments'}, not {', '.join(unknown)}")
+
+
+def either(texts: Iterable[str]) -> str:
+    """``a, b or c``."""
+    *others, last = texts
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _limits(low: float | None, high: float | None, above: bool = False) -> str:
+    """Two limits in words; None and infinity are none."""
+    ends = (
+        None if end is None or math.isinf(end) else f"{end}" if is_integer(end) else f"{end:g}" for end in (low, high)
+    )
+    least, most = ends
+    if least is None:
+        return "" if most is None else f" of at most {most}"
     if above:
-        return f" above {low:g}" + ("" if math.isinf(high) else f" and at most {high:g}")
-    return f" of at least {low:g}" if math.isinf(high) else f" from {low:g} to {high:g}"
+        return f" above {least}" + ("" if most is None else f" and at most {most}")
+    return f" of at least {least}" if most is None else f" from {least} to {most}"

@@ -26,7 +26,7 @@ from adv_wrappers.networks.recurrent import (
     zero_state,
 )
 from adv_wrappers.networks.serialization import build, output_shape
-from adv_wrappers.utils.checks import is_integer
+from adv_wrappers.utils.checks import check_choice, is_integer
 from adv_wrappers.victims.victim import OutputKind
 
 _MOST_CRITICS = 16
@@ -123,8 +123,7 @@ def mlp(
 ) -> nn.Sequential:
     """``Linear, activation, Linear, ...`` whose weights are named ``prefix.0, prefix.2, ...``."""
     activation = network.get("activation")
-    if activation not in ACTIVATIONS:
-        raise CardError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r:.80}")
+    check_choice("activation", activation, ACTIVATIONS, error=CardError)
     count = sum(name.startswith(prefix + ".") and name.endswith(".weight") for name in weights.tensors)
     written = [{"kind": kind} for _ in range(max(count, 1)) for kind in ("linear", activation)][:-1]
     net = build(written, weights, prefix, inputs, outputs)
@@ -221,8 +220,7 @@ def _layers(
 ) -> VictimNetworks:
     """Every network as a list of layers (see :mod:`adv_wrappers.networks.serialization`)."""
     output = network.get("output")
-    if output not in get_args(OutputKind):
-        raise CardError(f"output must be one of {', '.join(get_args(OutputKind))}, got {output!r:.80}")
+    check_choice("output", output, get_args(OutputKind), error=CardError)
     several = cast(list[object], network.get("critics", []))[:_MOST_CRITICS]
     lists = {f"critics.{i}": written for i, written in enumerate(several)}
     lists |= {name: network[name] for name in _NETWORKS if network.get(name) is not None}

@@ -27,6 +27,7 @@ from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.possible_actions import params_network
 from adv_wrappers.victims.victim import Victim, VictimAround
 
@@ -68,9 +69,7 @@ class LowerBound(VictimAround):
             raise VictimError(f"lower bounds are of Q-values, this victim has {victim.kind}: {victim!r}")
         if not isinstance(within, Linf):
             raise ValueRangeError(f"within must be an Linf, how far the truth may be from what is seen, got {within!r}")
-        if method not in get_args(BoundMethod):
-            known = ", ".join(get_args(BoundMethod))
-            raise ValueRangeError(f"method must be one of {known}, got {method!r}")
+        check_choice("method", method, get_args(BoundMethod))
         net = params_network(victim)
         super().__init__(
             victim.observation_space,

@@ -26,6 +26,7 @@ from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork
 from adv_wrappers.registry import Method as Method
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.victim import Victim
 
@@ -155,9 +156,7 @@ def params_network(victim: Victim) -> GraphNetwork:
 
 def _exactly(victim: Victim, low: Tensor, high: Tensor, method: str) -> tuple[nn.Module, Tensor, Tensor]:
     """The victim's network and a box in float64, after checking them."""
-    if method not in get_args(Method):
-        known = ", ".join(get_args(Method))
-        raise ValueRangeError(f"method must be one of {known}, got {method!r}")
+    check_choice("method", method, get_args(Method))
     net = _FROZEN.get(victim)
     if net is None:
         net = copy.deepcopy(params_network(victim)).double().requires_grad_(False)

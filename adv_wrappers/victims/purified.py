@@ -38,8 +38,8 @@ from torch import Tensor
 
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import integer
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.checks import check_choice, integer
 from adv_wrappers.victims.saved_networks import Denoiser, Past, action_features, load_denoiser
 from adv_wrappers.victims.victim import Victim, VictimAround
 
@@ -85,9 +85,7 @@ class Purified(VictimAround):
             raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
         if victim.recurrent:
             raise VictimError(f"a denoiser stands before victims without a hidden state, got {victim!r}")
-        if gradient not in get_args(SeenGradient):
-            known = ", ".join(get_args(SeenGradient))
-            raise ValueRangeError(f"gradient must be one of {known}, got {gradient!r}")
+        check_choice("gradient", gradient, get_args(SeenGradient))
         self.draws, self.seed = integer("draws", draws, 0), integer("seed", seed, 0)
         if not isinstance(victim.observation_space, spaces.Box) or len(victim.observation_space.shape) != 1:
             raise VictimError(f"a denoiser takes a Box of one dimension, this victim sees {victim.observation_space}")

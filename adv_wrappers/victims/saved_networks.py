@@ -32,7 +32,7 @@ from adv_wrappers.networks.card_format import (
     write_card,
 )
 from adv_wrappers.networks.layers import ActionValue, Normalize
-from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.checks import check_choice, integer
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.victims.card_networks import mlp
 from adv_wrappers.victims.victim import Victim
@@ -516,8 +516,7 @@ class Dynamics(SavedNetwork[TransitionModel]):
             ValueRangeError: for another share, and one for which too few transitions were held out.
             CardError: for a model whose card does not say how large its errors are.
         """
-        if share not in ERROR_QUANTILES:
-            raise ValueRangeError(f"share must be one of {ERROR_QUANTILES}, got {share!r}")
+        check_choice("share", share, ERROR_QUANTILES)
         found = self._errors("quantiles")
         if not isinstance(found, dict) or str(share) not in found:
             raise CardError("the card of this model has no quantiles of errors: train it again, by train_dynamics")

@@ -18,6 +18,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.card_format import digest
 from adv_wrappers.networks.input_gradient import LayerGraph
 from adv_wrappers.registry import Select as Select
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.trees import is_text, leaves
 from adv_wrappers.victims.distributions import (
     CategoricalFamily,
@@ -95,10 +96,9 @@ class Victim:
         scale: Tensor | None = None,
         family: DistributionFamily | None = None,
     ) -> None:
-        if kind not in ("q", "logits", "mean", "gaussian") and family is None:
-            raise VictimError(f"kind must be 'q', 'logits', 'mean' or 'gaussian', got {kind!r}")
-        if select not in ("mode", "sample"):
-            raise VictimError(f"select must be 'mode' or 'sample', got {select!r}")
+        if family is None:
+            check_choice("kind", kind, ("q", "logits", "mean", "gaussian"), error=VictimError)
+        check_choice("select", select, ("mode", "sample"), error=VictimError)
         if dtype not in (torch.float32, torch.float64):
             raise VictimError(f"a victim computes in float32 or float64, got {dtype}")
         discrete = isinstance(action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))

@@ -25,6 +25,7 @@ from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.threats.presets import parse_perturbation, parse_when
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.references import load_referenced
 from adv_wrappers.victims.runner import PolicyRunner
@@ -109,9 +110,7 @@ class AdversaryConfig:
         victim = load_victim(victim)
         fits(victim, observation_space, action_space)
         actor = as_actor(actor, victim)
-        if observe not in OBSERVE:
-            known = " or ".join(map(repr, OBSERVE))
-            raise ThreatError(f"observe must be {known}, got {observe!r}")
+        check_choice("observe", observe, OBSERVE, error=ThreatError)
         if not callable(reward):
             raise ThreatError(f"reward must be a function, got {reward!r:.80}")
         takes_induced_action(reward)

@@ -105,15 +105,15 @@ def test_rewards_of_daylight_vectors_are_the_games_own():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"place": "screen"}, "place must be one of raw, frame, stack, got 'screen'"),
+        ({"place": "screen"}, "place must be 'raw', 'frame' or 'stack', got 'screen'"),
         ({"p": 1.5}, r"p must be a number from 0 to 1, or 'paper' \(0.06 for Pong\), got 1.5"),
         ({"p": "often"}, "p must be a number"),
         ({"p": True}, "p must be a number"),
-        ({"newest": 3}, "newest must be true or false"),
+        ({"newest": 3}, "newest must be True or False"),
         ({"newest": True, "place": "raw"}, "newest=True goes with place='stack'"),
         ({"nonsense": 1}, "this id takes place, p, newest, .*, not nonsense"),
         ({"frameskip": 2, "obs_type": "ram"}, "not frameskip, obs_type"),
-        ({"game": "Tetris"}, "BankHeist, JamesBond"),
+        ({"game": "Tetris"}, "'BankHeist', 'JamesBond'"),
         ({"transform": "sepia"}, "median-blur"),
         ({"render_mode": "ansi"}, "render_mode"),
     ],

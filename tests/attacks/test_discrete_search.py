@@ -198,7 +198,7 @@ def test_discrete_observations_of_a_recurrent_victim_within_a_dict(mode):
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: DiscreteSearch(victim(), "wrong"), ValueRangeError, "loss must be one of"),
+        (lambda: DiscreteSearch(victim(), "wrong"), ValueRangeError, "loss must be"),
         (lambda: DiscreteSearch(victim(), queries=0), ValueRangeError, "queries"),
         (lambda: DiscreteSearch(victim(), "q"), VictimError, "Q-values"),
         (lambda: DiscreteSearch(victim("mean"), "margin"), VictimError, "loss='divergence'"),

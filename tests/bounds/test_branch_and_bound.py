@@ -96,7 +96,7 @@ def test_refusals():
     x = torch.zeros(1, 2)
     for name in ("most_boxes", "at_once"):
         for value in (0, 1.5, True):
-            with pytest.raises(ValueRangeError, match=f"{name} must be a whole number of at least 1"):
+            with pytest.raises(ValueRangeError, match=f"{name} must be an integer of at least 1"):
                 decide(nn.Linear(2, 2), x, x, **{name: value})
     with pytest.raises(ValueRangeError, match="low <= high"):
         decide(nn.Linear(2, 2), x + 1, x)

@@ -325,7 +325,7 @@ def test_an_environment_that_draws_and_is_replayed():
         ({"eps": 0.1, "scale": "victim"}, BudgetError, "scale='victim' needs a victim with a unit of its own"),
         ({"episodes": 0}, ValueRangeError, "episodes must be an integer"),
         ({"seed": -1}, ValueRangeError, "seed must be an integer"),
-        ({"method": "crow"}, ValueRangeError, "method must be one of interval, crown"),
+        ({"method": "crow"}, ValueRangeError, "method must be 'interval', 'crown'"),
         ({"budget_s": -1.0}, ValueRangeError, "budget_s must be a finite number"),
         ({"budget_s": 0}, ValueRangeError, "budget_s must be above 0.*max_nodes=0 searches nothing"),
         ({"max_nodes": -1}, ValueRangeError, "max_nodes must be an integer from 0 to"),

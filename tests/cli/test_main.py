@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -60,7 +61,7 @@ def invoke(*words: str):
         ([*AGENT, "--robust", "sa"], "--robust sa needs a budget: give --eps"),
         (
             [*AGENT, "--eps", "1", "--algorithm", "trpo"],
-            "--algorithm must be 'ppo' or 'a2c' or 'dqn' or 'td3' or 'ddpg' or 'recurrent-ppo', got",
+            "--algorithm must be 'ppo', 'a2c', 'dqn', 'td3', 'ddpg', 'recurrent-ppo' or None, got",
         ),
         ([*AGENT, "--eps", "1", "--adversary", "nobody"], "unknown adversary 'nobody': expected 'pa-ad', 'sa-rl', an"),
         ([*AGENT, "--adversary", "nobody"], "shift) or none"),
@@ -155,4 +156,4 @@ def test_no_arguments_show_commands_to_begin_with() -> None:
     assert [words[0] for words in given] == ["demo", "evaluate", "report"]
     for name, *words in given:
         if name in main.commands:
-            main.commands[name].make_context(name, words)  # raises for wrong usage
+            main.commands[name].make_context(name, words, click.Context(main, **main.context_settings))  # or raises

@@ -29,7 +29,7 @@ def test_ambiguous_shapes_ask_for_a_layout(shape):
 def test_a_given_layout_is_checked():
     assert layout_of((84, 84, 84), "HWF") == "HWF"
     assert layout_of((3, 84, 84), "FHW") == "FHW"
-    with pytest.raises(SpaceError, match="layout must be one of HW, HWC"):
+    with pytest.raises(SpaceError, match="layout must be 'HW', 'HWC'"):
         layout_of((4, 4), "WH")
     with pytest.raises(SpaceError, match="names 2 axes"):
         layout_of((4, 84, 84), "HW")

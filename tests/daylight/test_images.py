@@ -7,7 +7,7 @@ import torch
 
 from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight import brightness, jpeg, median_blur, perspective, rotate, shift
-from adv_wrappers.daylight.images import batched, choice, limits_of, split
+from adv_wrappers.daylight.images import batched, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import pictures
 
@@ -116,10 +116,3 @@ def test_limits():
     for wrong in ((1, 0), (0, 0), (0, float("inf")), (float("nan"), 1)):
         with pytest.raises(ValueRangeError, match="limits"):
             limits_of(torch.zeros(1), wrong)
-
-
-def test_words():
-    assert choice("word", "b", ("a", "b")) == "b"
-    for wrong in ("c", 1, None, ["a"]):
-        with pytest.raises(ValueRangeError, match="word must be one of a, b"):
-            choice("word", wrong, ("a", "b"))

@@ -122,7 +122,7 @@ def test_what_was_played_is_kept_and_not_played_again(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("more", "error", "words"),
     [
-        ({"method": "newton"}, ValueRangeError, "method must be one of 'cma', 'random', 'grid', got 'newton'"),
+        ({"method": "newton"}, ValueRangeError, "method must be 'cma', 'random' or 'grid', got 'newton'"),
         (
             {"method": "grid", "evaluations": 7},
             ValueRangeError,

@@ -70,7 +70,7 @@ def test_rows_of_a_vector_draw_what_single_environments_do(every):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"kind": "cauchy"}, "kind of dynamics noise must be uniform, bernoulli, gaussian, got 'cauchy'"),
+        ({"kind": "cauchy"}, "kind of dynamics noise must be 'uniform', 'bernoulli' or 'gaussian', got 'cauchy'"),
         ({"every": "day"}, "drawn every run, episode, step, got 'day'"),
         ({"seed": -1}, "seed must be"),
     ],

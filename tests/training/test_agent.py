@@ -498,9 +498,9 @@ def test_a2c_learns_cartpole_under_attack():
         ({"phase": True}, ValueRangeError, "phase must be an integer from 1 to 1000000000000"),
         ({"ratio": 0}, ValueRangeError, "ratio must be a finite number above 0"),
         ({"select": "best"}, ValueRangeError, "select must be"),
-        ({"settings": {"n_stepps": 3}}, ThreatError, "PPO: .*n_stepps"),
-        ({"adversary_settings": {"n_stepps": 3}}, ThreatError, "PPO: .*n_stepps"),
-        ({"algorithm": "sac"}, ThreatError, "algorithm must be 'ppo' or 'a2c'"),
+        ({"settings": {"n_stepps": 3}}, ThreatError, "PPO takes .*, not n_stepps"),
+        ({"adversary_settings": {"n_stepps": 3}}, ThreatError, "PPO takes .*, not n_stepps"),
+        ({"algorithm": "sac"}, ThreatError, "algorithm must be 'ppo', 'a2c', 'dqn'"),
         ({"env": "Nowhere-v0"}, SpaceError, "Nowhere"),
         ({"env": "FrozenLake-v1"}, SpaceError, "observations of float"),
         ({"env": "PongNoFrameskip-v4", "make": gym.make}, SpaceError, r"images of uint8 \[C, H, W\]"),
@@ -514,7 +514,7 @@ def test_a2c_learns_cartpole_under_attack():
         ({**RECURRENT, "robust": "smoothed"}, ThreatError, "smoothing is for agents without a hidden state"),
         ({**RECURRENT, "victim": "zoo:cartpole-ppo"}, VictimError, "from a recurrent victim, got a feed-forward one"),
         ({**RECURRENT, "env": "tests/Frames-v0", "eps": 1}, SpaceError, "use ppo on stacks of frames"),
-        ({**RECURRENT, "settings": {"n_stepps": 3}}, ThreatError, "RecurrentPPO: .*n_stepps"),
+        ({**RECURRENT, "settings": {"n_stepps": 3}}, ThreatError, "RecurrentPPO takes .*, not n_stepps"),
     ],
 )
 def test_what_cannot_work(arguments, error, match, tmp_path):

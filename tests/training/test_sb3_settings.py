@@ -17,11 +17,11 @@ from adv_wrappers.training.resilience.resilience import resilience
 from adv_wrappers.training.settings import ALGORITHMS, algorithm_class, check_settings, made_model
 
 WRONG = [
-    ({"n_steps": 0}, ThreatError, "n_steps must be a whole number of at least 1, got 0"),
+    ({"n_steps": 0}, ThreatError, "n_steps must be an integer of at least 1, got 0"),
     ({"n_steps": "a"}, ThreatError, "n_steps must be"), ({"batch_size": None}, ThreatError, "batch_size must be"),
     ({"n_epochs": True}, ThreatError, "n_epochs must be"), ({"policy_kwargs": None}, ThreatError, "policy_kwargs are"),
     ({"gamma": 5.0}, ValueRangeError, "gamma must be a finite number from 0 to 1"),
-    ({"gae_lambda": None}, ValueRangeError, "gae_lambda must be"), ({"n_step": 32}, ThreatError, "called n_step"),
+    ({"gae_lambda": None}, ValueRangeError, "gae_lambda must be"), ({"n_step": 32}, ThreatError, "not n_step"),
     ({"policy": 1}, ThreatError, "policy cannot be set here"),
 ]  # fmt: skip
 

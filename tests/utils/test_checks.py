@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 
 import numpy as np
 import pytest
 
-from adv_wrappers.errors import BudgetError, ValueRangeError
-from adv_wrappers.utils.checks import check_integer, check_number, finite_float, integer, is_integer, is_number, number
+from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError
+from adv_wrappers.utils.checks import (
+    check_choice,
+    check_integer,
+    check_names,
+    check_number,
+    finite_float,
+    integer,
+    is_integer,
+    is_number,
+    number,
+)
 
 NO_NUMBERS = [True, False, None, "1", b"1", [1], (1,), {}, 1j, math.nan, np.array([1, 2])]
 
@@ -80,3 +91,20 @@ def test_questions():
         finite_float(3) == 3.0
         and finite_float(math.nan) is finite_float(-math.inf) is finite_float(10**400) is finite_float(True) is None
     )
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [(("a",), "'a'"), (("a", "b"), "'a' or 'b'"), ({"a": 1, "b": 2, None: 3}, "'a', 'b' or None")],
+)
+def test_choices(known: Collection[object], said: str) -> None:
+    check_choice("word", "a", known)
+    for wrong in ("c", 1, ["a"]):
+        with pytest.raises(SpaceError, match=re.escape(f"word must be {said}, got {wrong!r}")):
+            check_choice("word", wrong, known, error=SpaceError)
+
+
+def test_names() -> None:
+    check_names("noise", {"eps": 1}, ("p", "eps"))
+    with pytest.raises(ThreatError, match=r"^noise takes eps, p, not a, q$"):
+        check_names("noise", ["q", "p", "a"], ("p", "eps"))

@@ -324,7 +324,7 @@ def drop(section):
         ("gaussian-mlp", lambda c: c | {"observation": RULE | {"std": [1e-60] * 5, "epsilon": 0}}, "must answer with"),
         ("gaussian-mlp", put("action", "squash", "sin"), "action.squash is 'scale' or 'tanh', .* got 'sin'"),
         ("gaussian-mlp", lambda card: [card], "expected a JSON object"),
-        ("layers", put("network", "output", "actions"), "output must be one of q, logits, mean, gaussian"),
+        ("layers", put("network", "output", "actions"), "output must be 'q', 'logits', 'mean', 'gaussian' or"),
         ("layers", put("network", "policy", LAYERS["policy"][:-1]), "cannot read"),
         ("layers", put("network", "value", None), "does not have: value.0"),
         ("layers", put("network", "value", [*LAYERS["value"], {"kind": "two_logits"}]), "with one number"),

@@ -251,7 +251,7 @@ def test_zoo_agents_with_continuous_actions(name):
 def test_refusals():
     x = randn(2, 4)
     victim = chooser(mlp(4, 3))
-    with pytest.raises(ValueRangeError, match="method must be one of interval, crown"):
+    with pytest.raises(ValueRangeError, match="method must be 'interval', 'crown'"):
         possible_actions(victim, x, x, "best")
     with pytest.raises(ValueRangeError, match=r"torch.float64 \('B', 4\), got torch.float32"):
         possible_actions(victim, x.float(), x.float(), "interval")

@@ -207,7 +207,7 @@ def test_what_is_refused(tmp_path):
         with pytest.raises(VictimError, match=match):
             wrong()
     for wrong, match in [
-        (lambda: Purified(inner, found, "none"), "gradient must be one of exact, bpda, agent"),
+        (lambda: Purified(inner, found, "none"), "gradient must be 'exact', 'bpda' or 'agent'"),
         (lambda: Purified(inner, found, draws=-1), "draws must be"),
         (lambda: Purified(inner, found, seed=-1), "seed must be"),
     ]:

@@ -21,7 +21,7 @@ from adv_wrappers.threats.presets import threat
 from adv_wrappers.training.critic import check_critic_settings, exploring_victim, scan_critics
 from adv_wrappers.training.folder import read_record
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.checks import check_choice, check_integer, check_names
 from adv_wrappers.wrappers.adversary_config import as_actor
 
 SARSA = "robust-sarsa"
@@ -146,13 +146,10 @@ def check_training(training: Mapping[str, object]) -> None:
     from adv_wrappers.training.settings import ALGORITHMS, check_settings, setting_names
 
     algorithm = training.get("algorithm", "ppo")
-    if algorithm not in ALGORITHMS:
-        raise ThreatError(f"algorithm must be one of {', '.join(map(repr, ALGORITHMS))}, got {algorithm!r}")
+    check_choice("algorithm", algorithm, ALGORITHMS, error=ThreatError)
     known = {*inspect.signature(train).parameters} | setting_names(str(algorithm))
     known -= {*_SUITE_ARGUMENTS, "settings", "device"}
-    unknown = sorted({*training} - known)
-    if unknown:
-        raise ThreatError(f"training takes {', '.join(sorted(known))}, not {', '.join(unknown)}")
+    check_names("training", training, known)
     settings = setting_names(str(algorithm)) & {*training}
     check_settings(str(algorithm), {name: training[name] for name in settings})
     for name in ("checks", "episodes", "workers", "env_workers"):

@@ -34,12 +34,11 @@ from torch.nn.functional import one_hot
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share, check_weight
-from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.defences.losses import InnerMaximization
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.method import TrainingMethod
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN, QBatch, error
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.checks import check_choice, check_number
 
 
 class RobustQMethod(TrainingMethod):
@@ -76,8 +75,7 @@ class RadialDQN(RobustQMethod):
     def __post_init__(self) -> None:
         check_share("kappa", self.kappa)
         check_share("eps", self.eps)
-        if self.form not in ("overlap", "equation-5"):
-            raise ValueRangeError(f"form must be 'overlap' or 'equation-5', got {self.form!r:.80}")
+        check_choice("form", self.form, ("overlap", "equation-5"))
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         standard = error(batch.value, batch.target)

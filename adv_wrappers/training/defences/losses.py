@@ -56,7 +56,7 @@ from adv_wrappers.core.schedules import LinearSchedule, Number, SmoothSchedule, 
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.method import TrainingMethod
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.checks import check_choice, check_integer, check_number
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The largest value of an objective in a box around an observation, as losses of robust training take it.
@@ -84,8 +84,7 @@ class InnerMaximization:
     def __post_init__(self) -> None:
         check_integer("steps", self.steps, 1)
         check_number("noise", self.noise, 0)
-        if self.form not in ("interval", "sgld"):
-            raise ValueRangeError(f"form must be 'interval' or 'sgld', got {self.form!r:.80}")
+        check_choice("form", self.form, ("interval", "sgld"))
 
     def ascend(self, objective: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
         """Points of boxes at which an objective is large, as :func:`langevin_ascent` finds them."""
@@ -201,8 +200,7 @@ class Radial(RobustMethod):
         check_weight("imitate", self.imitate)
         check_number("sharpness", self.sharpness, 0, above=True)
         check_share("eps", self.eps)
-        if self.form not in ("ratio", "log", "overlap"):
-            raise ValueRangeError(f"form must be 'ratio', 'log' or 'overlap', got {self.form!r:.80}")
+        check_choice("form", self.form, ("ratio", "log", "overlap"))
         if self.form == "overlap" and self.imitate != 0.0:
             raise ValueRangeError(f"imitate goes with form='ratio' or 'log', got {self.imitate!r:.80} with 'overlap'")
 

@@ -70,7 +70,7 @@ from adv_wrappers.training.folder import (
 from adv_wrappers.training.hyperparameters import timing_settings
 from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.training.settings import Training
-from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.checks import check_choice, integer, number
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -275,8 +275,7 @@ def actors_of(
     Raises:
         AdvWrappersError: one of its kinds, for arguments that do not go together.
     """
-    if induce not in INDUCE:
-        raise ValueRangeError(f"induce must be {' or '.join(map(repr, INDUCE))}, got {induce!r:.80}")
+    check_choice("induce", induce, INDUCE)
     for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
         if how is not None and value is not None:
             raise ThreatError(f"{name}= chooses what is induced, and so does how=: give one of them")
@@ -437,9 +436,7 @@ class Measurement:
         observe = options.observe
         if observe is None:
             observe = "state" if not flat else "state+action" if options.budget is None else "state+action+spent"
-        if observe not in OBSERVE:
-            known = ", ".join(map(repr, OBSERVE))
-            raise ValueRangeError(f"observe must be one of {known}, got {observe!r:.80}")
+        check_choice("observe", observe, OBSERVE)
         refused = sorted({*options.settings} & _TAKEN)
         if refused:
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")

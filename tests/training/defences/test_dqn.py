@@ -351,7 +351,7 @@ def test_dqn_learns_from_images(tmp_path):
         (
             {"robust": "equation-5"},
             ThreatError,
-            "robust must be 'radial' or 'sa' or 'car' or 'smoothed', or a value such as RadialDQN",
+            "robust must be 'radial', 'sa', 'car' or 'smoothed', or a value such as RadialDQN",
         ),
         ({"robust": Radial()}, ThreatError, r"a value such as RadialDQN\(\) for dqn, got Radial"),
         (
@@ -362,7 +362,7 @@ def test_dqn_learns_from_images(tmp_path):
         ({"eps": None}, ThreatError, "needs a budget"),
         ({"settings": {"policy_kwargs": {"activation_fn": nn.Mish}}}, VictimError, "Mish"),
         ({"settings": {"alpha": 2.0}}, ValueRangeError, "alpha"),
-        ({"settings": {"n_stepps": 2}}, ThreatError, "DQN: .*n_stepps"),
+        ({"settings": {"n_stepps": 2}}, ThreatError, "DQN takes .*, not n_stepps"),
     ],
 )
 def test_what_cannot_work(arguments, error, match, tmp_path):

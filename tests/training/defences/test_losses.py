@@ -412,9 +412,7 @@ def _train(env="CartPole-v1", **arguments):
 
 
 def test_what_cannot_work_is_refused_before_anything_is_trained():
-    with pytest.raises(
-        ThreatError, match="robust must be 'radial' or 'sa' or 'wocar' or 'smoothed', or a value such as"
-    ):
+    with pytest.raises(ThreatError, match="robust must be 'radial', 'sa', 'wocar' or 'smoothed', or a value such as"):
         _train(robust="trades")
     with pytest.raises(ThreatError, match="robust='radial' needs a budget"):
         _train(eps=None)
@@ -431,7 +429,7 @@ def test_what_cannot_work_is_refused_before_anything_is_trained():
             robust="radial",
             **{**SMALL, "settings": {"n_steps": 16, "policy_kwargs": {"activation_fn": nn.Mish}}},
         )
-    with pytest.raises(ValueRangeError, match="rewards must be 'normalized' or 'clipped' or 'raw'"):
+    with pytest.raises(ValueRangeError, match="rewards must be 'normalized', 'clipped' or 'raw'"):
         _train(rewards="big")
     with pytest.raises(ValueRangeError, match="observations must be 'normalized' or 'raw'"):
         _train(observations="scaled")

@@ -149,7 +149,7 @@ def test_it_trains_and_goes_on_with_its_critic(env, tmp_path):
 def test_what_cannot_work_is_refused():
     with pytest.raises(SpaceError, match=r"robust='wocar' takes observations of float \[n\]"):
         train_agent(Pictures, eps=1, robust="wocar", **SMALL)
-    with pytest.raises(ThreatError, match="robust must be 'radial' or 'sa' or 'car' or 'smoothed'"):
+    with pytest.raises(ThreatError, match="robust must be 'radial', 'sa', 'car' or 'smoothed'"):
         train_agent("CartPole-v1", eps=0.05, robust="wocar", algorithm="dqn", steps=64)
     for wrong in ({"critic_weight": -1.0}, {"epochs": 0}, {"rate": 0.0}, {"steps": 0}):
         with pytest.raises(ValueRangeError, match=next(iter(wrong))):
