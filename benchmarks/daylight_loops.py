@@ -1,4 +1,4 @@
-"""The daylight transforms as loops over OpenCV's calls and by this library, for ``benchmarks/daylight.py``."""
+"""The daylight transforms as loops over OpenCV's calls and by this library, for ``benchmarks/daylight_speed.py``."""
 
 from __future__ import annotations
 

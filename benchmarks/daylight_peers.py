@@ -1,4 +1,4 @@
-"""The daylight transforms by other libraries, as functions of uint8 batches, for ``benchmarks/daylight.py``."""
+"""The daylight transforms by other libraries, as functions of uint8 batches, for ``benchmarks/daylight_speed.py``."""
 
 from __future__ import annotations
 

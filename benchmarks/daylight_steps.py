@@ -1,4 +1,4 @@
-"""Whole steps of one environment under a daylight transform, beside OpenCV by hand, for ``benchmarks/daylight.py``."""
+"""Whole steps of an environment under a daylight transform, beside OpenCV: for ``benchmarks/daylight_speed.py``."""
 
 from __future__ import annotations
 

@@ -50,6 +50,7 @@ from adv_wrappers.errors import (
 from adv_wrappers.evaluation.distances import RunMeasurements
 from adv_wrappers.registry import BOTH, FORMS
 from adv_wrappers.threats.presets import parse_when
+from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model
 from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import director_of, policy_kwargs, rollout_of
 from adv_wrappers.training.folder import (
@@ -64,7 +65,6 @@ from adv_wrappers.training.folder import (
 from adv_wrappers.training.hyperparameters import adversary_settings
 from adv_wrappers.training.sb3_vec_env import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup, log_point
-from adv_wrappers.training.settings import ALGORITHMS, Training, made_model
 from adv_wrappers.training.vector_env import make_vector
 from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.files import holding, write

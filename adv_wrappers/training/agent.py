@@ -70,6 +70,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.registry import REWARDS, Rewards
 from adv_wrappers.threats.presets import as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
+from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
 from adv_wrappers.training.checkpoints import AgentCheckpoints, AgentProgress, restore_model
 from adv_wrappers.training.defences.atla import (
     AdversaryTrainer,
@@ -116,7 +117,6 @@ from adv_wrappers.training.sb3_conversion import (
 )
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv, Sb3Adapter
 from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
-from adv_wrappers.training.settings import Training, algorithm_class, made_model
 from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.checks import check_choice, either
 from adv_wrappers.utils.files import holding

@@ -1,9 +1,9 @@
 """The default settings of the algorithms of Stable-Baselines3, by what they train; whatever a user gives comes first.
 
-- Adversaries (:func:`adversary_settings`): see the head of :mod:`adv_wrappers.training.train_adversary`.
+- Adversaries (:func:`adversary_settings`): see the head of :mod:`adv_wrappers.training.adversary`.
 - Adversaries that learn when to attack (:func:`timing_settings`): see
   :mod:`adv_wrappers.training.resilience.resilience`.
-- Agents (:func:`agent_settings`): see the head of :mod:`adv_wrappers.training.train_agent`.
+- Agents (:func:`agent_settings`): see the head of :mod:`adv_wrappers.training.agent`.
 - DQN of Behzadan and Hsu 2019, table 5 (``DQN``): see :mod:`adv_wrappers.training.resilience.dqn`.
 
 Networks are not among them (``policy_kwargs``): they follow from what is observed.

@@ -3,8 +3,8 @@
 Where the victim's network is a graph of known layers, its gradient is written out
 (:mod:`adv_wrappers.networks.input_gradient`); anything else is differentiated by autograd. A victim
 that was made with ``compile=True`` is differentiated by ``torch.compile``: what is compiled is the gradient, not the
-network, since that a forward and a backward pass become one piece of code is where small networks gain
-(``benchmarks/options.py``). It takes a C++ compiler on a processor, Triton on a GPU; without one, or where tracing
+network, since that a forward and a backward pass become one piece of code is where small networks gain.
+It takes a C++ compiler on a processor, Triton on a GPU; without one, or where tracing
 fails, a warning is given once and the gradient is computed as usual.
 
 Inside ``torch.autocast`` networks are differentiated by autograd, in the dtype that autocast chooses; losses, steps and

@@ -143,7 +143,7 @@ def imports_of_sb3(what: str) -> Iterator[None]:
 def check_training(training: Mapping[str, object]) -> None:
     """Raise :class:`ThreatError` for arguments that :func:`train_adversary` does not take, or that a suite sets."""
     train = import_train_adversary()
-    from adv_wrappers.training.settings import ALGORITHMS, check_settings, setting_names
+    from adv_wrappers.training.algorithms import ALGORITHMS, check_settings, setting_names
 
     algorithm = training.get("algorithm", "ppo")
     check_choice("algorithm", algorithm, ALGORITHMS, error=ThreatError)

@@ -46,6 +46,7 @@ from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import BudgetError
+from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.director_networks import director_of
@@ -54,7 +55,6 @@ from adv_wrappers.training.method import RobustTraining
 from adv_wrappers.training.sb3_conversion import update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
-from adv_wrappers.training.settings import Training
 from adv_wrappers.utils.checks import check_number
 from adv_wrappers.victims import Victim, from_sb3
 from adv_wrappers.wrappers.layer import Layer

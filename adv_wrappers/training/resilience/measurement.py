@@ -58,6 +58,7 @@ from adv_wrappers.training.adversary import (
     train_adversary,
     train_director,
 )
+from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.folder import (
     STATE,
     TrainingFolder,
@@ -69,7 +70,6 @@ from adv_wrappers.training.folder import (
 )
 from adv_wrappers.training.hyperparameters import timing_settings
 from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
-from adv_wrappers.training.settings import Training
 from adv_wrappers.utils.checks import check_choice, integer, number
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.threads import one_thread

@@ -27,12 +27,12 @@ from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, algorithm_settings, make_agent, train_agent
+from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.defences.losses import PAPER, PolicyBatch, Radial, SARegularizer, langevin_ascent
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy, image_bounds
 from adv_wrappers.training.defences.ppo import make_robust
 from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
-from adv_wrappers.training.settings import Training
 
 SMALL: dict[str, Any] = {
     "steps": 256, "num_envs": 4, "checks": 2, "episodes": 2,

@@ -1,4 +1,4 @@
-"""How a policy is trained: one value, made where a user's arguments come in, and handed on whole."""
+"""The algorithms that train policies, what they take, and how a policy is trained: one value, handed on whole."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,11 +14,12 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, train_agent
+from adv_wrappers.training.algorithms import ALGORITHMS, Training, algorithm_class, check_settings, made_model
 from adv_wrappers.training.dynamics import train_dynamics
 from adv_wrappers.training.folder import MOST_SEED, later_seed
 from adv_wrappers.training.resilience.resilience import resilience
-from adv_wrappers.training.settings import ALGORITHMS, algorithm_class, check_settings, made_model
 
+QUICK = Training(steps=100, algorithm="ppo", num_envs=None, checks=3, episodes=2, seed=0)
 WRONG = [
     ({"n_steps": 0}, ThreatError, "n_steps must be an integer of at least 1, got 0"),
     ({"n_steps": "a"}, ThreatError, "n_steps must be"), ({"batch_size": None}, ThreatError, "batch_size must be"),
@@ -96,3 +100,23 @@ def test_seeds_of_numpy_are_seeds(tmp_path):
         for i, seed in enumerate((3, np.int64(3)))
     ]
     assert made[0].sha256 == made[1].sha256
+
+
+def test_checkpoints_are_evenly_apart_and_at_least_one_step():
+    assert QUICK.checkpoint_every == 33 and replace(QUICK, checks=1000).checkpoint_every == 1
+
+
+def test_logs_are_a_text_as_stable_baselines3_takes_it():
+    assert QUICK.logs is None and replace(QUICK, tensorboard=Path("logs")).logs == "logs"
+
+
+@pytest.mark.parametrize("name", ["steps", "num_envs", "checks", "episodes"])
+def test_counts_are_checked(name):
+    with pytest.raises(ValueRangeError, match=f"{name} must be an integer from 1"):
+        replace(QUICK, **{name: 0})
+
+
+def test_settings_are_those_of_the_algorithm():
+    assert replace(QUICK, settings={"n_epochs": 3}).settings == {"n_epochs": 3}
+    with pytest.raises(ThreatError, match=r"A2C takes .*, not n_epochs"):
+        replace(QUICK, algorithm="a2c", settings={"n_epochs": 3})
