@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adv_wrappers as adv
-from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, VictimAttack
+from adv_wrappers.core.perturbation import BoundedPerturbation, VictimAttack
 from adv_wrappers.threats.presets import as_threat, parse_threat, parse_when
 from adv_wrappers.threats.text import text_of
-from tests.laws.checks import adversary_of
+from tests.laws.checks import adversary_of, by_turns
 from tests.rigs import CARTPOLE, RIGS, ReplayEnv, vector
 
 
@@ -30,7 +30,7 @@ class _Odd:
 
 
 ODD = _Odd()
-NOT_NUMBERS = [-1, -0.5, math.nan, math.inf, -math.inf, True, "0.1", None, [], {}, (1,), ODD, 1j, 10**400]
+NOT_NUMBERS = [-1, math.nan, math.inf, True, "0.1", None, 10**400]
 ATTACKS = sorted(name for name, preset in adv.presets.items() if issubclass(preset.kind, VictimAttack))
 
 
@@ -57,34 +57,22 @@ def test_budgets(value):
     refused(lambda: adv.Linf(value))
     refused(lambda: adv.L2(value))
     refused(lambda: adv.L0(value))
-    if value is not None and value != [] and value != (1,):
+    if value is not None:
         refused(lambda: adv.Linf(0.1, scale=value))
 
 
 @pytest.mark.parametrize(
     "scale",
     [
-        (1, -1),
-        (1, math.nan),
-        ("a", "b"),
-        [None],
-        [[1, 2], [3]],
-        np.array(["x"]),
-        np.array([None]),
-        "std",
-        "Victim",
-        torch.tensor([1.0, math.inf]),
-        [True, 10**400],
-        b"12",
-        {1: 2},
+        (1, -1), ("a", "b"), [[1, 2], [3]], np.array([None]), "std", torch.tensor([1.0, math.inf]),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_scales(scale):
     refused(lambda: adv.Linf(0.1, scale=scale))
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 5])
+@pytest.mark.parametrize("size", [0, 3])
 def test_scales_of_the_wrong_length(size):
     env = RIGS["q"].env()
     refused(lambda: adv.PerturbObservation(env, adv.Noise(), adv.Linf(0.1, (1.0,) * size)))
@@ -106,17 +94,15 @@ def test_timings(value):
         refused(lambda: adv.threat("noise", eps=0.1, when=value))
 
 
-@pytest.mark.parametrize("field", ["steps", "step", "searches", "noise", "decay", "kind", "by", "loss", "target", "c"])
-@pytest.mark.parametrize("value", [-1, math.nan, math.inf, True, "many", []], ids=repr)
+@pytest.mark.parametrize("field", ["steps", "step", "noise", "kind", "loss", "target"])
+@pytest.mark.parametrize("value", [-1, math.nan, "many", []], ids=repr)
 def test_arguments_of_presets(field, value):
     """Every preset that takes an argument of this name refuses a senseless value of it, the others the name."""
     for name in adv.presets:
         refused(lambda name=name: adv.threat(name, eps=0.1, **{field: value}))
 
 
-@pytest.mark.parametrize(
-    "victim", [3, 2.5, True, ODD, torch.nn.Linear(4, 2), adv.Noise(), {"a": 1}, [], b"zoo:x"], ids=type
-)
+@pytest.mark.parametrize("victim", [3, torch.nn.Linear(4, 2)], ids=type)
 @pytest.mark.parametrize("preset", ATTACKS)
 def test_victims_that_are_none(preset, victim):
     refused(lambda: adv.threat(preset, victim, eps=0.1))
@@ -124,17 +110,14 @@ def test_victims_that_are_none(preset, victim):
     refused(lambda: adv.wrap(RIGS["q"].env(), adv.threat(preset, eps=0.1), victim=victim))
 
 
-@pytest.mark.parametrize(
-    "ref", ["", "zoo:", "zoo:nobody", "zoo:../x", "card:", "card:/nowhere", "sb3:/nowhere.zip", "nobody", "a:b"]
-)
+@pytest.mark.parametrize("ref", ["", "zoo:nobody", "zoo:../x", "card:/nowhere", "sb3:/nowhere.zip", "nobody"])
 def test_references(ref):
     refused(lambda: adv.load_victim(ref))
     refused(lambda: adv.threat("pgd", ref, eps=0.1))
     refused(lambda: parse_threat("pgd:eps=0.1", victim=ref) if ref else adv.load_victim(ref))
 
 
-@pytest.mark.parametrize("preset", ATTACKS)
-@pytest.mark.parametrize("rig", list(RIGS))
+@pytest.mark.parametrize(("preset", "rig"), by_turns(ATTACKS, list(RIGS)))
 def test_mismatched_victims(preset, rig):
     """A victim of other spaces, and none at all."""
     other = gym.make("Pendulum-v1")
@@ -169,7 +152,7 @@ def test_searches_of_unbounded_sets(preset, budget):
         refused(lambda rig=rig: adv.wrap(RIGS[rig].env(), adv.threat(preset, RIGS[rig].victim(), **given)))
 
 
-@pytest.mark.parametrize("eps", [0.1, 0.5, 0.999, 1 / 255, 1e-9])
+@pytest.mark.parametrize("eps", [0.999, 1 / 255])
 def test_less_than_one_grey_level(eps):
     env = RIGS["image"].env()
     refused(lambda: adv.wrap(env, adv.threat("noise", eps=eps)))
@@ -180,7 +163,7 @@ def test_less_than_one_grey_level(eps):
     adv.wrap(env, adv.threat("noise", eps=eps), quantize=False).reset(seed=0)
 
 
-@pytest.mark.parametrize("budget", [0.1, None, "linf", adv.Noise(), [1]], ids=repr)
+@pytest.mark.parametrize("budget", [0.1, None, adv.Noise()], ids=repr)
 def test_set_budget(budget):
     refused(lambda: adv.wrap(RIGS["q"].env(), "noise:eps=2").set_budget(budget))
 
@@ -188,23 +171,10 @@ def test_set_budget(budget):
 @pytest.mark.parametrize(
     "at",
     [
-        3,
-        2.5,
-        "",
-        "nothing",
-        (),
-        ("vector", "nothing"),
-        ("vector", 3),
-        ({},),
-        ["vector", []],
-        True,
-        ("vector", "image"),
-        ("vector", "vector"),
-        {"vector"},
-        b"vector",
+        3, "nothing", (), ("vector", "nothing"), ["vector", []], True, ("vector", "image"), ("vector", "vector"),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_at(at):
     refused(lambda: adv.wrap(RIGS["dict"].env(), adv.threat("noise", eps=0.1, at=at)))
     refused(lambda: adv.wrap(RIGS["q"].env(), adv.threat("noise", eps=0.1, at=at)))
@@ -228,7 +198,7 @@ def test_spaces(space):
     refused(lambda: adv.wrap(env, "action-noise"))
 
 
-@pytest.mark.parametrize("env", [None, 3, "CartPole-v1", gym.spaces.Discrete(2), ODD], ids=repr)
+@pytest.mark.parametrize("env", [None, "CartPole-v1", gym.spaces.Discrete(2)], ids=repr)
 def test_things_that_are_no_environment(env):
     refused(lambda: adv.wrap(env, "noise:eps=1"))
     refused(lambda: adv.PerturbAction(env, "action-noise"))
@@ -245,17 +215,11 @@ def _feed(rig, seen, kind="env"):
     "seen",
     [
         np.full(4, np.nan, np.float32),
-        np.array([0, np.inf, 0, 0], np.float32),
-        np.array([0, -np.inf, np.inf, 0], np.float32),
         np.zeros(3, np.float32),
         np.zeros((4, 1), np.float32),
-        np.zeros((), np.float32),
-        np.zeros(0, np.float32),
         np.array(["a"] * 4),
-        np.array([None] * 4),
         np.array([{}, 1, 2, 3]),
         np.zeros(4, complex),
-        np.array("text"),
     ],
     ids=repr,
 )
@@ -264,7 +228,7 @@ def test_observations(seen):
 
 
 @pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_observations_of_vectors(kind, value):
     venv = adv.wrap(vector(kind, RIGS["q"], 3), "noise:eps=0.1")
     for env in venv.unwrapped.envs:
@@ -272,18 +236,14 @@ def test_observations_of_vectors(kind, value):
     refused(lambda: venv.reset())
 
 
-@pytest.mark.parametrize(
-    "action", [None, "left", [], {}, 1.5, np.nan, np.zeros(2), np.zeros((1, 1)), ODD, 1j], ids=repr
-)
+@pytest.mark.parametrize("action", [None, "left", 1.5, np.zeros(2), ODD], ids=repr)
 def test_discrete_actions(action):
     env = adv.wrap(RIGS["q"].env(), "action-flip")
     env.reset(seed=0)
     refused(lambda: env.step(action))
 
 
-@pytest.mark.parametrize(
-    "action", [None, "left", [], {}, 1.5, np.full(3, np.nan), np.zeros(2), np.zeros((3, 1)), [[1], [1, 2]]], ids=repr
-)
+@pytest.mark.parametrize("action", [None, "left", np.full(3, np.nan), np.zeros(2), [[1], [1, 2]]], ids=repr)
 def test_continuous_actions(action):
     env = adv.wrap(RIGS["mean"].env(), "action-noise:eps=0.1")
     env.reset(seed=0)
@@ -299,7 +259,7 @@ def test_actions_of_vectors(actions):
     refused(lambda: venv.step(actions))
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, "7", True, [1, 2], {}, np.nan], ids=repr)
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", [1, 2]], ids=repr)
 def test_seeds(seed):
     for layer in ("noise:eps=1", "action-flip"):
         env = adv.wrap(RIGS["q"].env(), layer)
@@ -313,14 +273,9 @@ def test_seeds(seed):
     "how",
     [
         lambda x, context: x[:, :2],
-        lambda x, context: x[0],
         lambda x, context: x * math.nan,
-        lambda x, context: x / 0.0 + 1,
         lambda x, context: x.numpy(),
         lambda x, context: None,
-        lambda x, context: 3.0,
-        lambda x, context: torch.cat([x, x]),
-        lambda x, context: [x],
         lambda x, context: x.to(torch.complex64),
     ],
 )
@@ -334,10 +289,8 @@ def test_functions_that_return_something_else(how):
     "when",
     [
         lambda x, context: None,
-        lambda x, context: "yes",
         lambda x, context: torch.zeros(7, dtype=torch.bool),
         lambda x, context: torch.zeros(len(x)),
-        lambda x, context: torch.zeros(len(x), 1, dtype=torch.bool),
         lambda x, context: 0.5,
     ],
 )
@@ -349,7 +302,7 @@ def test_timings_that_return_something_else(when):
 
 @pytest.mark.parametrize(
     "how",
-    [3, None, [], "nothing", "", adv.Noise, adv.Linf(0.1), ODD, {"type": "nothing"}, {}, {"type": 3}],
+    [None, "nothing", adv.Noise, adv.Linf(0.1), {"type": "nothing"}, {}],
     ids=repr,
 )
 def test_things_that_are_no_threat(how):
@@ -363,21 +316,13 @@ def test_things_that_are_no_threat(how):
     "module",
     [
         lambda obs: obs[:, 0],
-        lambda obs: obs[:1],
         lambda obs: obs,
         lambda obs: None,
-        lambda obs: (obs, obs, obs),
-        lambda obs: "q",
         lambda obs: obs.numpy(),
         lambda obs: 1 / 0,
-        lambda obs: obs @ torch.zeros(7, 3),
         torch.nn.Linear(5, 3),
-        torch.nn.Linear(4, 2),
         lambda obs: (obs, None),
-        lambda obs: ([1], 2),
         None,
-        3,
-        "net",
     ],
 )
 def test_modules_of_the_wrong_shape(module):
@@ -387,69 +332,21 @@ def test_modules_of_the_wrong_shape(module):
 # random ones
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(st.text(max_size=40))
 def test_texts(text):
     reads(lambda: parse_threat(text))
     reads(lambda: parse_when(text))
 
 
-WORDS = [
-    *adv.presets,
-    "eps",
-    "norm",
-    "scale",
-    "when",
-    "p",
-    "at",
-    "victim",
-    "name",
-    "within",
-    "kind",
-    "steps",
-    "linf",
-    "l2",
-    "valid",
-    "bernoulli",
-    "every",
-    "atmost",
-    "window",
-    "strategic",
-    "and",
-    "not",
-    "0.1",
-    "3",
-    "-1",
-    "nan",
-    "inf",
-    "1e999",
-    "none",
-    "true",
-    "'",
-    '"',
-    "(",
-    ")",
-    "[",
-    "]",
-    "{",
-    "}",
-    ":",
-    "=",
-    ",",
-    ";",
-    "&",
-    "|",
-    "~",
-    "*",
-    " ",
-    "\0",
-    "é",
-    "lambda:0",
-    "__import__('os')",
-]
+KNOWN = """
+    eps norm scale when p at victim name within kind steps linf l2 valid bernoulli every atmost window strategic
+    and not 0.1 3 -1 nan inf 1e999 none true ' " ( ) [ ] { } : = , ; & | ~ * lambda:0 __import__('os')
+"""
+WORDS = [*adv.presets, *KNOWN.split(), " ", "\0", "é"]
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=14))
 def test_texts_of_known_words(words):
     text = "".join(words)
@@ -470,7 +367,7 @@ RANDOM = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(RANDOM)
 def test_arguments_of_presets_at_random(drawn):
     """Whatever a text says of a preset is refused, or works from the reset on and survives both round trips."""
@@ -502,7 +399,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(JUNK)
 def test_dictionaries(data):
     reads(lambda: adv.ThreatModel.from_dict(data))
@@ -510,7 +407,7 @@ def test_dictionaries(data):
 
 
 def test_dictionaries_with_something_changed():
-    """A valid dictionary, with one random part of it replaced by junk, three hundred times over."""
+    """A valid dictionary, with one random part of it replaced by junk, a hundred times over."""
     rng = random.Random(3)
     victim = RIGS["q"].victim()
     victims = {victim.fingerprint(): victim}
@@ -535,7 +432,7 @@ def test_dictionaries_with_something_changed():
         {"type": ["linf"]},
         {3: 4},
     ]
-    for _ in range(300):
+    for _ in range(100):
         data = json.loads(json.dumps(threat.to_dict()))
         node = data
         while True:
@@ -556,32 +453,3 @@ def test_dictionaries_with_something_changed():
             adv.wrap(RIGS["q"].env(), adv.ThreatModel.from_dict(data, victims=victims)).reset(seed=0)
 
         reads(build)
-
-
-@pytest.mark.parametrize("value", [10**400, 10**30, 1e308, -(10**400)], ids=["large", "wide", "float", "small"])
-def test_dictionaries_with_large_numbers(value):
-    for name in ("pgd", "max-diff", "min-q", "carlini-wagner", "rotation", "shift", "perspective"):
-        rig = RIGS["image" if issubclass(adv.presets[name].kind, NativePerturbation) else "q"]
-        given = {} if issubclass(adv.presets[name].kind, NativePerturbation) else {"eps": 0.1}
-        data = adv.threat(name, **given).to_dict()
-        kind = adv.presets[name].kind
-        for field in dataclasses.fields(kind):
-            number = type(field.default) in (int, float) or field.name in ("noise", "temperature")
-            if number or field.name in getattr(kind, "ranged", ()):
-                changed = {**data, "how": {**data["how"], field.name: value}}
-
-                def build(changed=changed, rig=rig):
-                    made = adv.ThreatModel.from_dict(changed)
-                    adv.wrap(rig.env(), made, victim=rig.victim()).reset(seed=0)
-
-                reads(build)
-
-
-def test_deep_nests():
-    refused(lambda: parse_when("~" * 5000 + "always()"))
-    refused(lambda: parse_when("(" * 5000))
-    refused(lambda: parse_when("&".join(["always()"] * 20000)))
-    data: dict = {"type": "always"}
-    for _ in range(5000):
-        data = {"type": "not", "a": data}
-    refused(lambda: adv.ThreatModel.from_dict(data))

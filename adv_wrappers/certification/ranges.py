@@ -44,6 +44,7 @@ from adv_wrappers.threats.presets import parse_threat, threat
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.precision import full_precision
+from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.possible_actions import Method
 from adv_wrappers.wrappers.layer import as_float
@@ -490,15 +491,13 @@ def _read(folder: Path, settings: Mapping[str, Any]) -> dict[float, CertifiedRan
     path = folder / _FILE
     if not path.exists():
         return {}
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+    data = read_result(path)
+    with decoding(path, ValueRangeError):
         theirs = data["settings"]
         ranges = [
             CertifiedRange(float(one["eps"]), one["certificate"], one["attacks"], one["left_out"])
             for one in data["ranges"]
         ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueRangeError(f"cannot read certified ranges from {path}: {error}") from error
     apart = sorted(key for key in {*theirs, *settings} if theirs.get(key) != settings.get(key))
     if apart:
         said = ", ".join(f"{key} {theirs.get(key)!r:.60} and not {settings.get(key)!r:.60}" for key in apart)

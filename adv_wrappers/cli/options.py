@@ -6,7 +6,6 @@ where the victim comes from. :func:`repeated` gives them back as words, for the 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from adv_wrappers.cli.completion import complete_env, complete_victim
 from adv_wrappers.environments.make_function import MakeFunction
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.registry import Select as Select
+from adv_wrappers.utils.reading import parse_json
 from adv_wrappers.utils.text import parse_value, split_arguments
 
 if TYPE_CHECKING:
@@ -136,11 +136,7 @@ def parse_scale(text: str | None) -> float | str | tuple[float, ...] | None:
 
 
 def _json(text: str) -> dict[str, object]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ThreatError(f"cannot read the dictionary {text!r:.80}: {error}") from error
-    return {str(key): value for key, value in found.items()}
+    return parse_json(text.encode(), f"the dictionary {text!r:.80}", error=ThreatError)
 
 
 def _pairs(text: str) -> dict[str, object]:

@@ -371,10 +371,7 @@ class ThreatModel(Value):
             ThreatError: for a dictionary that is not a threat's.
             VictimError: for a victim that ``victims`` does not give, or that has changed.
         """
-        try:
-            threat = decode(data, victims)
-        except RecursionError as error:
-            raise ThreatError("the dictionary of a threat is nested too deeply to be one") from error
+        threat = decode(data, victims)
         if not isinstance(threat, ThreatModel):
             raise ThreatError(f"expected the dictionary of a threat, got {type(threat).__name__} from {data!r:.80}")
         return threat

@@ -34,6 +34,7 @@ that was played, an upper bound on what the victim keeps in the worst case: no l
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -66,7 +67,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array, Batch
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
-from adv_wrappers.errors import BudgetError, ThreatError, VictimError
+from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
@@ -74,6 +75,7 @@ from adv_wrappers.utils.checks import check_integer, integer
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
@@ -419,15 +421,13 @@ def _hash(steps: Sequence[RecordedStep]) -> str:
 
 
 def _read(path: Path) -> tuple[RecordedStep, ...]:
-    try:
+    with decoding(path, ThreatError):
         with np.load(path, allow_pickle=False) as data:
             columns = [data[name] for name in ("seed", "t", "digest", "shown")]
         return tuple(
             RecordedStep(int(seed), int(t), digest.tobytes(), shown)
             for seed, t, digest, shown in zip(*columns, strict=True)
         )
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise ThreatError(f"cannot read a record of perturbations from {path}: {error}") from error
 
 
 WIDTH = BEAM_WIDTH  # states that are kept of every episode
@@ -901,12 +901,10 @@ def beam_search(
 
 def _known(folder: Path, settings: dict[str, Any], within: Budget) -> FoundPerturbations | None:
     """What a folder holds of the same search, or None."""
-    try:
-        about = json.loads((folder / BEAM_FILE).read_text(encoding="utf-8"))
-        if about["settings"] != json.loads(json.dumps(settings)):
-            return None
-        how = RecordedPerturbations(file=str(folder / _RECORD))
-        figures = (np.array(about[name]) for name in ("returns", "perturbed", "nodes"))
-        return FoundPerturbations(ThreatModel("observation", how, within), tuple(about["seeds"]), *figures)
-    except (OSError, ValueError, KeyError, TypeError, ThreatError):
-        return None
+    with contextlib.suppress(AdvWrappersError), decoding(folder):
+        about = read_result(folder / BEAM_FILE)
+        if about["settings"] == json.loads(json.dumps(settings)):
+            how = RecordedPerturbations(file=str(folder / _RECORD))
+            figures = (np.array(about[name]) for name in ("returns", "perturbed", "nodes"))
+            return FoundPerturbations(ThreatModel("observation", how, within), tuple(about["seeds"]), *figures)
+    return None

@@ -34,6 +34,7 @@ from adv_wrappers.rendering.plots import ReturnsRow, plot_returns
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.victims.victim import Victim
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -408,10 +409,9 @@ class Report(Tabular):
     @staticmethod
     def from_json(path: str | Path) -> Report:
         """Read what :meth:`to_json` wrote; raises :class:`ValueRangeError` for a file that is no report."""
-        try:
-            return Report.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise ValueRangeError(f"cannot read a report from {path}: {error}") from error
+        data = read_result(path)
+        with decoding(path, ValueRangeError):
+            return Report.from_dict(data)
 
     @staticmethod
     def json_schema() -> dict[str, Any]:

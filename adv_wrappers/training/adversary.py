@@ -43,7 +43,6 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import (
-    CardError,
     SpaceError,
     ThreatError,
 )
@@ -69,6 +68,7 @@ from adv_wrappers.training.vector_env import make_vector
 from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
+from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -179,12 +179,10 @@ class AdversaryCheckpoints(BaseCallback):
         self.task, self.scoring, self.every, self.folder, self.progress = task, scoring, every, folder, progress
         self.found: Learned | None = None  # the best so far
         last = folder.record[-1] if folder.record else {"steps": 0, "seconds": 0.0}
-        try:
+        with decoding(f"{folder.out} as a training of an adversary"):
             self.taken = int(last["steps"])  # of the last checkpoint, whose score may not be known yet
             self.next = int(folder.result.get("next", every))  # follows from steps, which may be more by now
             self.seconds = float(last["seconds"])  # of the processor, without the evaluations
-        except (KeyError, TypeError, ValueError) as error:
-            raise CardError(f"{folder.out} holds no training of an adversary ({error!r}): give another out=") from error
         self.since = time.process_time()
 
     def resume(self, model: BaseAlgorithm) -> bool:
@@ -308,7 +306,7 @@ def strongest_form(found: Mapping[str, Learned], out: Path | None) -> Learned:
     """
     if out is None:
         return min(found.values(), key=lambda learned: _best_score(learned.director.record))
-    cards = {form: json.loads((out / form / "card.json").read_text(encoding="utf-8")) for form in found}
+    cards = {form: read_json(out / form / "card.json") for form in found}
     lowest = {form: _best_score(card["training"]) for form, card in cards.items()}
     best = min(lowest, key=lambda form: lowest[form])
     card = cards[best]

@@ -32,6 +32,7 @@ from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.reading import read_json
 from adv_wrappers.victims import from_sb3
 from adv_wrappers.victims.victim import Select
 from adv_wrappers.wrappers.layer import LAYERS, Layer, counts, inner_layers, layers, wrappers_of
@@ -195,8 +196,7 @@ class RobustnessCallback(BaseCallback):
         path = None if self.out is None else self.out / f"{BEST_MODEL}.json"
         if path is None or not self.save_best or not path.exists():
             return None
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+        return read_json(path)
 
 
 def _row(steps: int, row: dict[str, Any]) -> dict[str, Any]:

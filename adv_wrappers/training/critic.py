@@ -51,6 +51,7 @@ from adv_wrappers.training.folder import (
 )
 from adv_wrappers.utils.checks import check_choice, check_names, integer, number
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.distributions import DeterministicFamily
@@ -423,13 +424,15 @@ class CriticTrainingState:
         if folder.checkpoint is not None:
             state = read_tensors(folder.checkpoint)
             try:
-                self.learner.load_state_dict(state["learner"])
-                self.returns = ReturnStatistics(settings.gamma, state["moments"])
-                if self.normalise is None:
-                    self.normalise = Normalize(state["mean"].to(victim.device), state["std"].to(victim.device), CLIP)
-            except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+                with decoding(f"{folder.checkpoint} as the state of this critic"):
+                    self.learner.load_state_dict(state["learner"])
+                    self.returns = ReturnStatistics(settings.gamma, state["moments"])
+                    if self.normalise is None:
+                        mean, std = (state[name].to(victim.device) for name in ("mean", "std"))
+                        self.normalise = Normalize(mean, std, CLIP)
+            except CardError:
                 self.collector.venv.close()
-                raise CardError(f"{folder.checkpoint} holds the state of another critic: {error}") from error
+                raise
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.as_tensor(array, dtype=self.victim.dtype, device=self.victim.device).flatten(0, 1)

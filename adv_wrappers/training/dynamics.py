@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.errors import CardError, ValueRangeError, VictimError
+from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card_format import Section
@@ -43,6 +43,7 @@ from adv_wrappers.training.folder import (
 from adv_wrappers.training.trajectories import Trajectories, collect, recorded_trajectories
 from adv_wrappers.utils.checks import check_integer, check_number
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import ERROR_QUANTILES, LEAST_SHARE, Dynamics, MeanStd, TransitionModel
@@ -362,12 +363,10 @@ class _Training:
         if checkpoint is None:
             return
         state = read_tensors(checkpoint)
-        try:
+        with decoding(f"{checkpoint} as the state of this model"):
             model.nets.load_state_dict(state["networks"])
             for optimizer, own in zip(optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(own)
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise CardError(f"{checkpoint} holds the state of another model: {error}") from error
 
 
 def relu_mlp(sizes: Sequence[int]) -> nn.Sequential:

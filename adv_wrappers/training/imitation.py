@@ -24,7 +24,7 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 from gymnasium import spaces
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
@@ -48,6 +48,7 @@ from adv_wrappers.training.folder import (
 )
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
 from adv_wrappers.victims.module import from_module
@@ -663,11 +664,8 @@ class _Imitating:
         Raises:
             CardError: for a file that cannot be read, or holds less.
         """
-        try:
-            with safe_open(out / QUERIES, "pt") as file:
-                found = Labels(*(file.get_tensor(each.name).clone().numpy() for each in fields(Labels)))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise CardError(f"cannot read {out / QUERIES}: {error}") from error
+        with decoding(out / QUERIES), safe_open(out / QUERIES, "pt") as file:
+            found = Labels(*(file.get_tensor(each.name).clone().numpy() for each in fields(Labels)))
         count = self.folder.record[-1]["queries"]
         if len(found) < count:
             raise CardError(f"{out / QUERIES} holds {len(found)} labels, and {out / STATE} speaks of {count}")

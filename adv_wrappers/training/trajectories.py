@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save
 
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.types import Array, Space
-from adv_wrappers.errors import CardError, ValueRangeError
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils.reading import decoding
 from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv
@@ -64,11 +65,8 @@ class Trajectories:
     @classmethod
     def read(cls, path: Path) -> Trajectories:
         """The trajectories of a file; :class:`CardError` for a file of something else."""
-        try:
-            with safe_open(path, "np") as file:
-                return cls(**{each.name: file.get_tensor(each.name) for each in fields(cls)})
-        except (OSError, SafetensorError, KeyError, TypeError) as error:
-            raise CardError(f"{path} holds no trajectories: {error}") from error
+        with decoding(f"{path} as trajectories"), safe_open(path, "np") as file:
+            return cls(**{each.name: file.get_tensor(each.name) for each in fields(cls)})
 
 
 def recorded_trajectories(episodes: Iterable[Any], n: int, k: int) -> Trajectories:

@@ -13,15 +13,17 @@ import json
 import os
 import stat
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from safetensors.torch import load
 from torch import Tensor
 
-from adv_wrappers.errors import AdvWrappersError, CardError, TrustError
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, ValueRangeError
+from adv_wrappers.utils.checks import check_integer, finite_float
 
 MAX_BYTES = 256 * 2**20
 
@@ -111,6 +113,49 @@ def read_json(
 ) -> dict[str, Any]:
     """The JSON object in a file; raises as :func:`read_bytes` and :func:`parse_json`."""
     return parse_json(read_bytes(path, max_bytes, error), path, max_bytes, error)
+
+
+_RESULT = 2**36  # bytes: 4 GiB of JSON
+
+
+def read_result(path: str | Path) -> dict[str, Any]:
+    """The JSON object in a file of results, which may be long; :class:`ValueRangeError` for anything else."""
+    return read_json(path, _RESULT, ValueRangeError)
+
+
+def value_of(kind: Any, data: Any, name: str = "it") -> Any:
+    """What JSON holds as a value of an annotation: a dataclass, or tuples, lists, dictionaries and plain values.
+
+    Args:
+        kind: the annotation.
+        data: what JSON holds.
+        name: of the value, for the message.
+
+    Raises:
+        ValueRangeError: for data of another form.
+        TypeError, KeyError: for a dataclass with a field missing, or one that it does not have.
+
+    >>> value_of(tuple[float, ...], [1, 2.5])
+    (1.0, 2.5)
+    """
+    origin, args = get_origin(kind), [one for one in get_args(kind) if one is not NoneType]
+    if origin in (Union, UnionType):
+        return None if data is None else value_of(args[0], data, name)
+    if is_dataclass(kind) and isinstance(data, Mapping):
+        kinds = get_type_hints(kind)
+        return cast(Any, kind)(**{key: value_of(kinds[key], part, key) for key, part in data.items()})
+    if origin in (tuple, list, Sequence) and isinstance(data, list):
+        parts = [value_of(args[0], part, name) for part in data]
+        return tuple(parts) if origin is tuple else parts
+    if origin in (dict, Mapping) and isinstance(data, Mapping):
+        return {key: value_of(args[1], part, name) for key, part in data.items()}
+    if kind is float and (number := finite_float(data)) is not None:
+        return number
+    if kind is Path and isinstance(data, str):
+        return Path(data)
+    if kind is Any or (kind in (str, int, bool) and type(data) is kind):
+        return data
+    raise ValueRangeError(f"{name} must be {getattr(kind, '__name__', kind)}, got {data!r:.80}")
 
 
 def parse_tensors(data: bytes, where: object) -> dict[str, Tensor]:

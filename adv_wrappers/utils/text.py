@@ -77,7 +77,7 @@ def parse_value(text: str) -> Any:
         if slash:  # 8/255
             return float(above) / float(below)
         value = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, ZeroDivisionError):
+    except (ValueError, TypeError, SyntaxError, ZeroDivisionError):
         return text
     return value if isinstance(value, (int, float, str)) else text
 

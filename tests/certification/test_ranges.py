@@ -101,7 +101,7 @@ def test_it_goes_on_where_it_stopped(tmp_path, monkeypatch):
     with pytest.raises(ValueRangeError, match="holds certified ranges with episodes 2 and not 3"):
         cartpole((0.02,), out=tmp_path, episodes=3)
     (tmp_path / "ranges.json").write_text("{}")
-    with pytest.raises(ValueRangeError, match="cannot read certified ranges from"):
+    with pytest.raises(ValueRangeError, match="cannot read"):
         cartpole((0.02,), out=tmp_path)
 
 

@@ -68,7 +68,7 @@ def test_files(tmp_path):
     empty = RecordedPerturbations(()).save(tmp_path / "empty.npz")
     assert RecordedPerturbations(file=empty.file).steps == ()
     (tmp_path / "record.npz").write_bytes(b"nothing of the kind")
-    with pytest.raises(ThreatError, match="cannot read a record of perturbations from"):
+    with pytest.raises(ThreatError, match="cannot read"):
         ThreatModel.from_dict(data)
     with pytest.raises(ThreatError, match="needs steps=, or file="):
         RecordedPerturbations()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.reading import read_json
+from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
 SCHEMA = 1
@@ -167,54 +167,25 @@ def read_choices(folder: Path) -> ReportChoices:
     path = folder / CHOICES_FILE
     if not path.exists():
         return ReportChoices()
-    data = read_json(path, error=ValueRangeError)
-    if (found := data.get("schema", SCHEMA)) != SCHEMA:
-        raise ValueRangeError(f"{path} has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
-    choices: ReportChoices = _value(ReportChoices, {**data, "played": True}, "it", path)
-    if choices.harden_by not in ("", *HARDENED_BY):  # it becomes a word of a command
-        raise ValueRangeError(f"harden_by in {path} must be one of {HARDENED_BY} or empty, got {choices.harden_by!r}")
-    return choices
+    data = read_result(path)
+    with decoding(path, ValueRangeError):
+        if (found := data.pop("schema", SCHEMA)) != SCHEMA:
+            raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
+        choices: ReportChoices = value_of(ReportChoices, data)
+        if choices.harden_by not in ("", *HARDENED_BY):  # it becomes a word of a command
+            raise ValueRangeError(f"harden_by must be one of {HARDENED_BY} or empty, got {choices.harden_by!r:.80}")
+        _place(choices, "film", folder.resolve())
+        for frame in choices.frames:
+            for name in ("true", "shown", "difference"):
+                _place(frame, name, folder.resolve())
+        return replace(choices, played=True)
 
 
-def _value(kind: Any, found: Any, name: str, path: Path) -> Any:
-    """A value of a file, as the annotation of its field has it; what a file lacks, and null, is the default.
-
-    Raises:
-        ValueRangeError: for a value of another kind, and for a path that leads out of the folder.
-    """
-
-    def wrong(expected: str) -> ValueRangeError:
-        return ValueRangeError(f"{name} in {path} must be {expected}, got {found!r:.80}")
-
-    if type(None) in get_args(kind):
-        if found is None:
-            return None
-        kind = get_args(kind)[0]
-    if isinstance(kind, type) and is_dataclass(kind):
-        if not isinstance(found, dict):
-            raise wrong("a dictionary")
-        kinds, given = get_type_hints(kind), {key: value for key, value in found.items() if value is not None}
-        read = [one.name for one in fields(kind) if one.name in given or one.default is MISSING]
-        return kind(**{one: _value(kinds[one], given.get(one), one, path) for one in read})
-    if get_origin(kind) is tuple:
-        if not isinstance(found, list):
-            raise wrong("a list")
-        return tuple(_value(get_args(kind)[0], item, f"an item of {name}", path) for item in found)
-    if kind in (int, float):
-        if (number := finite_float(found)) is None:
-            raise wrong("a finite number")
-        return kind(number)
-    if kind is bool:
-        return found is not False
-    if get_origin(kind) is not None:  # a mapping
-        if not isinstance(found, dict):
-            raise wrong("a dictionary")
-        return found
-    if not isinstance(found, str | None):
-        raise wrong("a text")
-    if kind is str:
-        return found or ""
-    inside = path.parent.resolve()
-    if not (inside / (found or "")).resolve().is_relative_to(inside):  # only what lies there is ever read
-        raise wrong(f"the name of a file in {inside}")
-    return (inside / found).resolve() if found else None
+def _place(of: ReportChoices | AttackedFrame, name: str, folder: Path) -> None:
+    """Make the name of a file a path; only one that lies inside the folder is ever read."""
+    if (given := getattr(of, name)) is None:
+        return
+    path = (folder / given).resolve()
+    if not path.is_relative_to(folder):
+        raise ValueRangeError(f"{name} must be the name of a file in {folder}, got {given!r:.80}")
+    set_fields(of, **{name: path})

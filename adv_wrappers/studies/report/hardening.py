@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,10 +11,11 @@ from typing import Any
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.errors import AdvWrappersError
+from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.studies.report.choices import ADVERSARIES, HARDENED_BY
 from adv_wrappers.training.method import Tried, hardened_before, tried_in
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.utils.reading import read_json
 from adv_wrappers.victims.victim import Victim
 
 _RECURRENT = ("max-diff", "pa-ad")  # no loss has bounds through an LSTM
@@ -130,9 +130,9 @@ def _tried_beside(folder: Path, victim: Victim) -> list[Tried]:
     """The trainings in the folders of a folder that began with an agent."""
     found = list[Tried]()
     for path in sorted(folder.glob("*/state.json"))[:_MOST_FOLDERS]:
-        with suppress(OSError, ValueError):
-            state = json.loads(path.read_text(encoding="utf-8"))
-            about = state.get("about") if isinstance(state, dict) and state.get("kind") == "agent" else None
+        with suppress(CardError):
+            state = read_json(path)
+            about = state.get("about") if state.get("kind") == "agent" else None
             if isinstance(about, Mapping) and about.get("victim") == victim.fingerprint():
                 found += tried_in(about, state.get("record"))
     return found

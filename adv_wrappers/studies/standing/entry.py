@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.statistics import MeanWithInterval
-from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 ENTRY_FILE = "entry.json"  # in the folder of an agent, beside its rows
 SCHEMA = 1
-# what the fields of a file are, beside means and certificates
-_TEXT_OR_NONE, _NUMBER_OR_NONE = (str, type(None)), (int, float, type(None))
-_FORMS: dict[str, type | tuple[type, ...]] = {
-    "name": str, "licence": str, "claim": str, "environment": dict, "budget": str, "given_budget": list, "victim": dict,
-    "trained_with": _TEXT_OR_NONE, "training_seconds": _NUMBER_OR_NONE, "episodes": int, "seed": int, "left_out": dict,
-    "left_out_seconds": dict, "no_certificate": _TEXT_OR_NONE, "warnings": list, "versions": dict,
-}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,79}")
 
 
@@ -46,11 +39,6 @@ class AttackedMean(MeanWithInterval):
     added: bool = False
     episodes: int | None = None
 
-    def __post_init__(self) -> None:
-        numbers = (self.mean, self.low, self.high, self.seconds)
-        if any(finite_float(number) is None for number in numbers) or not isinstance(self.threat, str):
-            raise ValueRangeError(f"expected a threat and finite numbers, got {self.threat!r:.80} and {numbers}")
-
 
 @dataclass(frozen=True)
 class CertifiedMean:
@@ -58,10 +46,6 @@ class CertifiedMean:
 
     lower: float
     method: str
-
-    def __post_init__(self) -> None:
-        if finite_float(self.lower) is None or not isinstance(self.method, str):
-            raise ValueRangeError(f"expected a finite number and a method, got {self.lower!r} and {self.method!r:.80}")
 
 
 @dataclass
@@ -156,37 +140,14 @@ class StandingEntry:
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "an entry of a standing") -> StandingEntry:
-        """The entry of :meth:`to_dict`; :class:`ValueRangeError` for what is none, which names ``where`` it was read.
-
-        >>> from adv_wrappers.studies.standing.entry import StandingEntry
-        >>> StandingEntry.from_dict({"schema": 1, "name": "a"})
-        Traceback (most recent call last):
-        adv_wrappers.errors.ValueRangeError: cannot read an entry of a standing: 'attacks' is missing or of another form
-        """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise ValueRangeError(f"cannot read {where}: it has form {found!r:.80} and not {SCHEMA}")
-        values: dict[str, Callable[[Any], Any]] = {
-            "attacks": lambda rows: {str(attack): AttackedMean(**row) for attack, row in rows.items()},
-            "clean": lambda row: AttackedMean(**row),
-            "certificate": lambda found: None if found is None else CertifiedMean(**found),
-        }
-        name = ""
-        try:
-            given = {key: value for key, value in data.items() if key != "schema"}
-            for name, value_of in values.items():
-                given[name] = value_of(given[name])
-            for name, form in _FORMS.items():
-                if not isinstance(given[name], form):
-                    raise TypeError
-            for name, needed in (("environment", "id"), ("victim", "fingerprint")):
-                given[name][needed]
-            name = "a field"
-            if given.keys() - {*_FORMS, *values}:
-                raise TypeError
-            return cls(**given)
-        except (KeyError, TypeError, AttributeError, ValueRangeError) as error:
-            raise ValueRangeError(f"cannot read {where}: {name!r} is missing or of another form") from error
+        """The entry of :meth:`to_dict`; :class:`ValueRangeError` for what is none, naming ``where`` it was read."""
+        with decoding(where, ValueRangeError):
+            given = dict(data)
+            if (form := given.pop("schema")) != SCHEMA:
+                raise ValueRangeError(f"it has form {form!r:.80} and not {SCHEMA}")
+            entry: StandingEntry = value_of(StandingEntry, given)
+            _ = entry.environment["id"], entry.victim["fingerprint"]
+            return entry
 
     def write(self, folder: Path) -> None:
         """Write the entry into the folder of its agent, whole or not at all."""
@@ -207,11 +168,7 @@ def read_entry(folder: Path) -> StandingEntry | None:
     path = folder / ENTRY_FILE
     if not path.exists():
         return None
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueRangeError(f"cannot read {path}: {error}") from error
-    return StandingEntry.from_dict(data, str(path))
+    return StandingEntry.from_dict(read_result(path), str(path))
 
 
 def read_entries(store: str | Path) -> list[StandingEntry]:

@@ -18,6 +18,7 @@ from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval,
 from adv_wrappers.evaluation.tables import victim_name
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.reading import decoding, read_result
 
 _BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
 _OTHER_BUDGET = "‡"
@@ -152,10 +153,9 @@ class SuiteReport(Tabular):
     @staticmethod
     def from_json(path: str | Path) -> SuiteReport:
         """Read what :meth:`to_json` wrote; raises :class:`ValueRangeError` for a file that is no suite's report."""
-        try:
-            return SuiteReport.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise ValueRangeError(f"cannot read a suite's report from {path}: {error}") from error
+        data = read_result(path)
+        with decoding(path, ValueRangeError):
+            return SuiteReport.from_dict(data)
 
     def table(self) -> TextTable:
         """The table, one row an attack, the strongest marked, and two rows of the worst case; with :meth:`notes`."""

@@ -50,6 +50,7 @@ from adv_wrappers.training.folder import (
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import held, holding, write
 from adv_wrappers.utils.processes import check_workers
+from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
@@ -467,21 +468,19 @@ def _finished_suite(folder: Path, settings: dict[str, Any]) -> SuiteReport | Non
         ValueRangeError: for a folder of another suite, or of a finished one of more than is asked for.
     """
     about, done = folder / "suite.json", folder / "report.json"
-    try:
-        found = json.loads(about.read_text(encoding="utf-8")) if about.exists() else settings
+    found = read_result(about) if about.exists() else settings
+    with decoding(about, ValueRangeError):
         theirs, mine = ({key: suite[key] for key in _IDENTITY} for suite in (found, settings))
-        check_same(folder, theirs, mine, "suite")
-        if done.exists():
-            known = json.loads(done.read_text(encoding="utf-8"))
-            if known["settings"] != settings:
-                _check_no_less(folder, known["settings"], settings)
-            elif "fresh" in known:  # one of an older release had no fresh episodes: they are played now
-                return SuiteReport.from_json(done)
-        write(about, (json.dumps(settings, indent=1) + "\n").encode())
-    except OutputError:
-        raise
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueRangeError(f"cannot use the folder {folder}: {error}") from error
+    check_same(folder, theirs, mine, "suite")
+    if done.exists():
+        known = read_result(done)
+        with decoding(done, ValueRangeError):
+            theirs = known["settings"]
+        if theirs != settings:
+            _check_no_less(folder, theirs, settings)
+        elif "fresh" in known:  # one of an older release had no fresh episodes: they are played now
+            return SuiteReport.from_json(done)
+    write(about, (json.dumps(settings, indent=1) + "\n").encode())
     return None
 
 

@@ -7,8 +7,6 @@ not done again.
 from __future__ import annotations
 
 import inspect
-import json
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -72,6 +70,7 @@ from adv_wrappers.training.hyperparameters import timing_settings
 from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
 from adv_wrappers.utils.checks import check_choice, integer, number
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
@@ -146,24 +145,16 @@ class EpisodeLog:
 
 def _read(path: Path) -> list[TrainingEpisode]:
     """The rows of a file; a last line that was being written when its process ended is dropped."""
-    try:
+    with decoding(path):
         text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise CardError(f"cannot read {path}: {error}") from error
-    header, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
-    if header != HEADER:
-        raise CardError(f"{path} is no log of a training: expected the columns {HEADER}, got {header!r:.80}")
-    rows = []
-    for place, line in enumerate(lines, 2):
-        try:
+        header, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
+        if header != HEADER:
+            raise CardError(f"expected the columns {HEADER}, got {header!r:.80}")
+        rows = []
+        for line in lines:
             steps, victim_return, perturbations, length = line.split(",")
-            row = TrainingEpisode(int(steps), float(victim_return), int(perturbations), int(length))
-        except ValueError as error:
-            raise CardError(f"{path}, line {place}: {error}") from error
-        if not math.isfinite(row.victim_return):
-            raise CardError(f"{path}, line {place}: the return must be finite, got {line!r:.80}")
-        rows.append(row)
-    return rows
+            rows.append(TrainingEpisode(int(steps), float(victim_return), int(perturbations), int(length)))
+        return rows
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -567,7 +558,7 @@ class Measurement:
         if self.options.hard:
             adversary = replace(adversary, when=self.timing)
             if folder is not None:
-                card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+                card = read_json(folder / "card.json")
                 adversary = adversary.save(folder, self.within, card["training"])
         seconds = before["seconds"] + time.process_time() - started
         return adversary, {

@@ -22,6 +22,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.rendering.plots import TrainingCurve, plot_histograms, plot_trainings
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.reading import decoding, read_result
 
 LAST = 100  # episodes that the training columns of Table 6 are taken over
 TABLE_COLUMNS = (
@@ -265,10 +266,9 @@ class Resilience(Tabular):
     @classmethod
     def from_json(cls, path: str | Path, adversary: Learned | None = None) -> Resilience:
         """Read what :meth:`to_json` wrote; raises :class:`ValueRangeError` for a file that is no such result."""
-        try:
-            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")), adversary)
-        except (OSError, ValueError) as error:
-            raise ValueRangeError(f"cannot read a result from {path}: {error}") from error
+        data = read_result(path)
+        with decoding(path, ValueRangeError):
+            return cls.from_dict(data, adversary)
 
     def figures(self) -> list[dict[str, Any]]:
         """What :meth:`table` says, one dictionary for each victim; figures of the training are None for the others."""

@@ -244,7 +244,7 @@ def test_a_folder_takes_more_attacks_but_no_other_suite(tmp_path):
     with pytest.raises(ValueRangeError, match="holds another suite, with victim"):
         standard("zoo:cartpole-ppo", "CartPole-v1", 0.05, attacks=("noise",), **how)
     (tmp_path / "suite.json").write_text("[")
-    with pytest.raises(ValueRangeError, match="cannot use the folder"):
+    with pytest.raises(ValueRangeError, match="cannot read"):
         standard("zoo:cartpole-dqn", "CartPole-v1", 0.05, attacks=("noise",), **how)
 
 
