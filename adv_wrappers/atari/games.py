@@ -1,23 +1,19 @@
-"""Ids of environments, above all of Atari games, and the button that some games wait for."""
+"""Games of the Arcade Learning Environment by their ids, and the button that some games wait for."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
 import ale_py  # noqa: F401  # registers its ids
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Info
-from adv_wrappers.environments.dmc import register_dmc
+from adv_wrappers.environments.registration import make_environment, spec_of
 from adv_wrappers.errors import AdvWrappersError, SpaceError
-from adv_wrappers.wrappers.layer import AnyEnv
 
 Frame = NDArray[np.uint8]
 Action = int | np.integer[Any]
@@ -61,38 +57,6 @@ class PressFire(AtariWrapper, RecordConstructorArgs):
             obs, second, terminated, truncated, info = self.env.step(self._fire)
             reward, self._lives = float(reward) + float(second), self._remaining_lives()
         return obs, reward, terminated, truncated, info
-
-
-def ensure_registered(id: str) -> str:
-    """``id``, after the environments of the DeepMind Control Suite are registered if it is one of them.
-
-    Raises:
-        SpaceError: for one of them without Shimmy, which registers them.
-    """
-    register_dmc(id)
-    return id
-
-
-def make_environment(id: str, kwargs: Mapping[str, object]) -> AnyEnv:
-    """``gymnasium.make(id, **kwargs)``; :class:`SpaceError` for whatever it raises."""
-    try:
-        return gym.make(ensure_registered(id), **kwargs)  # type: ignore[arg-type]
-    except AdvWrappersError:
-        raise
-    except Exception as error:  # whatever an environment's own constructor may raise
-        raise SpaceError(f"cannot make the environment {id!r} with {dict(kwargs)}: {error}") from error
-
-
-def spec_of(id: str) -> EnvSpec:
-    """The registered specification of an id, those of ALE included; :class:`SpaceError` for one that is unknown."""
-    module, _, name = id.rpartition(":")
-    if module:
-        with contextlib.suppress(ImportError, TypeError, ValueError):
-            importlib.import_module(module)  # registers its ids
-    try:
-        return gym.spec(ensure_registered(name))
-    except gym.error.Error as error:
-        raise SpaceError(f"unknown environment {id!r}: {error}") from error
 
 
 def is_atari(id: str) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium as gym
 
 from adv_wrappers.atari.env import ThreatLike, unknown_arguments
-from adv_wrappers.atari.games import ensure_registered
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.environments.registration import ensure_registered
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.registry import register_threats
 from adv_wrappers.threats.presets import as_threat, threat
