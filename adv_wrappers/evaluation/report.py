@@ -9,7 +9,7 @@ import copy
 import importlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from adv_wrappers.rendering.plots import ReturnsRow, plot_returns
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.reading import decoding, read_result
+from adv_wrappers.utils.reading import decoding, read_result, value_of
 from adv_wrappers.victims.victim import Victim
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -188,12 +188,7 @@ REPORT_SCHEMA: JsonSchema = {
 
 
 Row = dict[str, Any]  # columns of one run, values that JSON knows
-COLUMNS = (
-    "threat", "mean_return", "low", "high", "caveat", "std", "median", "min", "max", "regret", "impact",
-    "general_impact", "attacked_fraction", "e_adv", "e_adv_std", "action_change", "l2", "linf",
-    "distances", "distance_images", "ms_per_step", "episodes", "mean_length", "transfer", "layers", "returns",
-    "lengths", "attacked_fractions", "loss", "loss_std", "losses", "best_of", "draws", "checks",
-)  # fmt: skip
+COLUMNS = (*_ROW,)
 # headers of the table, from what matters most; sampled distances matter less
 BY_IMPORTANCE = (
     "threat", "return", "95% interval", "loss", "impact", "changed", "attacked", "regret", "median", "linf", "ms/step",
@@ -390,17 +385,11 @@ class Report(Tabular):
 
         Entries that have a default may be missing.
         """
-        names = {f.name: f.default is f.default_factory is MISSING for f in fields(Report)}
-        needed = {name for name, must in names.items() if must}
-        if not isinstance(data, Mapping) or not needed <= {*data} <= {*names}:
-            raise ValueRangeError(f"expected a report with {', '.join(names)}, got {data!r:.200}")
-        least, rows = data.get("minimum", {"kind": "unknown", "value": None}), data["threats"]
-        if not isinstance(least, Mapping) or {*least} != {"kind", "value"}:
-            raise ValueRangeError(f"the minimum of a report is a dictionary with kind and value, got {least!r:.200}")
-        if not isinstance(rows, (list, tuple)) or not all(isinstance(r, Mapping) and "mean_return" in r for r in rows):
-            raise ValueRangeError(f"the threats of a report are a list of rows with mean_return, got {rows!r:.200}")
-        made = {**data, **{key: tuple(data[key]) for key in ("episode_seeds", "warnings")}}
-        return Report(**{**made, "threats": tuple(dict(row) for row in rows)})
+        with decoding("a report", ValueRangeError):
+            report: Report = value_of(Report, data)
+            if {*report.minimum} != {"kind", "value"} or not all("mean_return" in row for row in report.threats):
+                raise ValueRangeError("expected a minimum with its kind and value, and threats with their mean_return")
+        return report
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON: all of it, or nothing (a file beside it takes its place at the end)."""

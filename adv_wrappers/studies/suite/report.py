@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval,
 from adv_wrappers.evaluation.tables import victim_name
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.reading import decoding, read_result
+from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 _BY_IMPORTANCE = ("attack", "return", "95% interval", "share", "impact", "changed", "regret", "median")
 _OTHER_BUDGET = "‡"
@@ -127,19 +127,13 @@ class SuiteReport(Tabular):
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> SuiteReport:
         """Inverse of :meth:`to_dict`; raises :class:`ValueRangeError` for a dictionary of another form."""
-        names = {part.name for part in fields(SuiteReport)}
-        needed = names - {"other_budgets", "tie_break"}  # which are written where there are some
-        if not isinstance(data, Mapping) or not needed <= {*data} <= names | {*_DERIVED}:
-            raise ValueRangeError(f"expected a suite's report with {', '.join(sorted(names))}, got {data!r:.200}")
-        own: dict[str, Any] = {key: value for key, value in data.items() if key in names}
-        parts = [key for key in ("report", "fresh", "tie_break") if key in own]
-        own |= {key: Report.from_dict(own[key]) for key in parts}
-        for part in (own[key] for key in parts):
-            if len(part.threats) < 2 or not all("returns" in row and "threat" in row for row in part.threats):
+        with decoding("a suite's report", ValueRangeError):
+            found: SuiteReport = value_of(SuiteReport, {key: data[key] for key in data if key not in _DERIVED})
+        for part in (found.report, found.fresh, found.tie_break or found.report):
+            if len(part.threats) < 2 or not all({"returns", "mean_return", "threat"} <= {*row} for row in part.threats):
                 raise ValueRangeError(
                     "a suite's report holds the clean run and at least one attack, with their returns"
                 )
-        found = SuiteReport(**{**own, "warnings": tuple(own["warnings"])})
         if not {row["threat"] for row in found._ties()} <= {*found.attacks}:
             raise ValueRangeError("the further episodes of a suite's report are those of attacks that it has")
         if found.worst["threat"] != found.chosen["threat"]:
