@@ -114,8 +114,10 @@ def option_names(command: click.Command | None) -> dict[str, str]:
     return found
 
 
-# name=value, name= or, at the head of a message, name must; not in texts of threats, calls, quotations and paths
-_ARGUMENT = re.compile(r"""(?<![\w.:,(/'"?&-])(\w+)=('[^']*'|(?:[^\s'",;:.)]|\.(?=\w))*)|^(\w+)(?= must )""")
+# name=value, name= or, at the head of a message, name must; not in calls, texts of threats, quotations and paths
+_ARGUMENT = re.compile(
+    r"""\w\([^()]*\)|(?<![\w.:,(/'"?&-])(\w+)=('[^']*'|(?:[^\s'",;:.)]|\.(?=\w))*)|^(\w+)(?= must )"""
+)
 
 
 def by_option(message: str, options: Mapping[str, str]) -> str:
@@ -131,7 +133,7 @@ def by_option(message: str, options: Mapping[str, str]) -> str:
     """
 
     def word(found: re.Match[str]) -> str:
-        name, value = found[1] or found[3], found[2] or ""
+        name, value = found[1] or found[3] or "", found[2] or ""
         option = options.get(f"no_{name}" if value == "False" else name)
         if option is None or value == "None":
             return found[0]

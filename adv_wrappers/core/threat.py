@@ -410,10 +410,9 @@ class ThreatModel(Value):
             budget.check_actions(action_space)
         if isinstance(self.how, Perturbation):
             if self.how.needs_victim and getattr(self.how, "victim", None) is None:
-                call = f"{type(self.how).__name__}(..., victim=victim)"
                 raise VictimError(
-                    f"{self.label} needs a victim: give victim=zoo:NAME in the text, or in Python {call} or "
-                    "wrap(env, threat, victim=victim)"
+                    f"{self.label} needs a victim: give victim=zoo:NAME in the text, or in Python a victim to "
+                    f"{type(self.how).__name__} or wrap"
                 )
             self.how.check(field, budget)
         for victim in self.victims:

@@ -15,7 +15,7 @@ from adv_wrappers.errors import AdvWrappersError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.statistics import ReportRow
 from adv_wrappers.rendering.text_table import plain
 from adv_wrappers.threats.text import unique, without_number
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.checks import check_integer, is_number
 from adv_wrappers.utils.files import probe
 from adv_wrappers.utils.text import parse_value, split_arguments
 
@@ -62,7 +62,7 @@ def argument_of(row: ReportRow, name: str) -> float | None:
     """
     values = [parse_value(value.strip()) for key, value in _arguments(row)[1] if key == name]
     number = values[0] if len(values) == 1 else None
-    return float(number) if isinstance(number, (int, float)) and not isinstance(number, bool) else None
+    return float(number) if is_number(number) else None
 
 
 def attack_text(row: ReportRow, without: str = "eps") -> str:

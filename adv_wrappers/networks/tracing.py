@@ -39,6 +39,7 @@ from adv_wrappers.networks.graph import (
 )
 from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize
 from adv_wrappers.networks.serialization import kind_of
+from adv_wrappers.utils.checks import is_integer, is_number
 
 OutputForm = Literal["tensor", "pair", "first"]
 Arguments = Sequence[object]
@@ -415,7 +416,7 @@ class GraphBuilder:
     def _number(self, argument: object) -> Tensor | float:
         if isinstance(argument, fx.Node) and argument in self.constants:
             return self.constants[argument]
-        if isinstance(argument, bool) or not isinstance(argument, (int, float)):
+        if not is_number(argument):
             raise UnknownCall(str(argument))
         return float(argument)
 
@@ -544,7 +545,7 @@ def _is_row_count(node: fx.Node) -> bool:
 
 def _integers(values: Iterable[object]) -> tuple[int, ...]:
     given = list(values)
-    found = tuple(each for each in given if isinstance(each, int) and not isinstance(each, bool))
+    found = tuple(each for each in given if is_integer(each))
     if not found or len(found) < len(given):
         raise UnknownCall(f"{given} are no integers")
     return found

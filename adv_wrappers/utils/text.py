@@ -91,15 +91,3 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def duration_between(low: float, high: float) -> str:
-    """Two durations as a range in one unit, or as one where they read the same.
-
-    >>> duration_between(81, 141), duration_between(31.4, 31.2), duration_between(2, 9000)
-    ('1 to 2 min', '31 s', '0.0 to 2.5 h')
-    """
-    most, unit = duration(high).split()
-    least = low / {"s": 1, "min": 60, "h": 3600}[unit]
-    text = f"{least:.1f}" if unit == "h" else f"{least:.0f}"
-    return f"{most} {unit}" if text == most else f"{text} to {most} {unit}"

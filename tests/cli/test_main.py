@@ -140,7 +140,7 @@ def test_a_threats_own_arguments_stay(
         ("by='a b' or", "--by a b or"),
         ("restarts=0 and within=", "restarts=0 and within="),
         ("not Linf(eps=1.0, scale=None) or 'pgd:eps=1,by=q'", "not Linf(eps=1.0, scale=None) or 'pgd:eps=1,by=q'"),
-        ("got 'by=q'", "got 'by=q'"),
+        ("got 'by=q' of wrap(env, threat, by='q')", "got 'by=q' of wrap(env, threat, by='q')"),
         ("cannot read /tmp/by=4/out=x\n  here", "cannot read /tmp/by=4/out=x here"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adv_wrappers.utils.text import duration, duration_between
+from adv_wrappers.utils.text import duration
 
 
 @pytest.mark.parametrize(
@@ -12,11 +12,3 @@ from adv_wrappers.utils.text import duration, duration_between
 )
 def test_a_duration(seconds, text):
     assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [(31, 31.3, "31 s"), (31, 95, "31 to 95 s"), (81, 141, "1 to 2 min"), (600, 9000, "0.2 to 2.5 h")],
-)
-def test_a_range_has_one_unit(low, high, text):
-    assert duration_between(low, high) == text
