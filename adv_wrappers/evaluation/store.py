@@ -8,6 +8,7 @@ most the last rows. A file that is shared lies on a local disk: a write-ahead lo
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -416,9 +417,10 @@ def _warnings(report: Report, under: Sequence[str]) -> list[str]:
     except AdvWrappersError as error:
         return [f"nothing was checked, as {ref} cannot be loaded: {error}"]
     outcomes, left_out = [], []
+    loaded = functools.cache(load_referenced)  # most rows name the same victim
     for row in report.threats:
         try:
-            layers = tuple(ThreatModel.from_dict(layer, load_referenced) for layer in row["layers"])
+            layers = tuple(ThreatModel.from_dict(layer, loaded) for layer in row["layers"])
         except AdvWrappersError as error:  # such as one that was searched for these very episodes
             left_out.append(f"{row['threat']} was not checked, as it cannot be loaded: {error}")
             continue
