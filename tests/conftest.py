@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import shutil
+import tempfile
 from typing import Any
 
 import pytest
@@ -12,6 +16,10 @@ from tests.processes import context
 from tests.rigs import RIGS
 
 torch.set_num_threads(1)
+# Files of tests are kept in memory where there is room for them: most are databases and cards that are synchronised.
+if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2**31:
+    os.environ.setdefault("TMPDIR", "/dev/shm")
+    tempfile.tempdir = None  # asks for the variable anew
 # Importing torch takes seconds: workers are forked from the process that has done so. tests/utils/test_processes.py
 # has workers that are spawned, as they are outside of the tests.
 workers.START_METHOD = context.get_start_method()
@@ -25,6 +33,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector does not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=list(RIGS))
