@@ -165,6 +165,7 @@ def test_colours_in_every_layout_and_subsampling():
     interpreted(_COLOURS)
 
 
+@pytest.mark.slow
 def test_the_trial_passes_and_notices_a_wrong_table():
     assert "JPEG 4:2:0 of HWC is off by" in interpreted(_TRIAL)
 

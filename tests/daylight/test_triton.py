@@ -154,11 +154,9 @@ def code_of(check: str, module: str = __name__) -> str:
     return f"import sys; sys.path.insert(0, {root!r})\nfrom {module} import *\n{check}"
 
 
-SLOW = ("warps", "shifts_and_tables", "medians", "functions", "drawn")  # the trials take every kernel once
-
-
+@pytest.mark.slow
 @needs_triton
-@pytest.mark.parametrize("part", ["trials", *(pytest.param(part, marks=pytest.mark.slow) for part in SLOW)])
+@pytest.mark.parametrize("part", ["trials", "warps", "shifts_and_tables", "medians", "functions", "drawn"])
 def test_interpreted(part):
     interpreted(code_of(f"check_{part}()"))
 

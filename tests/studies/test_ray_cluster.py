@@ -25,6 +25,7 @@ def actors():
         yield opened
 
 
+@pytest.mark.slow
 def test_actors_play_the_same_rows(actors):
     plan = PLAN + Plan.of(victims=["mine"], environments=[SHORT], threats=["noise:eps=0.1"], episodes=2)
     given = {"victims": {"mine": balancing()}}
@@ -43,6 +44,7 @@ def test_an_actor_that_is_lost_is_replaced(actors):
         assert next(iter(found.failed.values())).startswith("WorkerError: its actor was lost 3 times")
 
 
+@pytest.mark.slow
 def test_an_actor_without_room_is_refused(actors):
     with pytest.raises(WorkerError, match="has no room for an actor with 2 GPUs"):
         RayActors("local", gpus=2.0)

@@ -30,6 +30,7 @@ ARGUMENTS = [
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.usefixtures("charts"),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
     pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="no playwright: pip install playwright"),

@@ -13,6 +13,7 @@ from adv_wrappers.studies.standing.measure import ATTACKS, CERTIFIED_SHARE, RANG
 from adv_wrappers.utils.deadline import Deadline
 
 
+@pytest.mark.slow
 def test_every_attack_has_a_time_or_a_reason_and_none_is_played(tmp_path):
     given = Submission("zoo:cartpole-a2c", "a2c", env_kwargs={"max_episode_steps": 20})
     cost = submission_cost(given, tmp_path / "a2c")
