@@ -277,10 +277,9 @@ def cases(on: str | None = None, rigs: int | None = None) -> list[Case]:
     return out
 
 
-def by_turns(cases: Sequence[Any], kinds: Sequence[Any], each: int = 2) -> list[tuple[Any, Any]]:
-    """Every case in ``each`` of the kinds of environment, by turns, so that every kind has cases of every sort."""
-    turn = itertools.cycle(kinds)
-    return [(case, kind) for case in cases for kind in itertools.islice(turn, each)]
+def by_turns(cases: Sequence[Any], kinds: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Every case in one of the kinds of environment, by turns, so that every kind has cases of every sort."""
+    return [*zip(cases, itertools.cycle(kinds), strict=False)]
 
 
 _RANK = (
@@ -418,11 +417,12 @@ def check_identity(case: Case, kind: str) -> None:
     seeds = seeds_of(kind)
     clean = unattacked(kind, case.rig, seeds)
     threats = [case.threat(when=adv.Never())]
-    for name in ("linf", "l2", "l0", "sparse") if kind == "env" else ("linf",):
-        if name in fitting(case):
-            norm = "sparse(2)" if name == "sparse" else name
-            zero = adv.threat(case.preset, case.rig.victim(), eps=0, norm=norm, at=case.at, **case.quick)
-            threats.append(zero)
+    norms = [name for name in ("linf", "l2", "l0", "sparse") if name in fitting(case)]
+    turn = 1 + len(case.preset) % max(len(norms) - 1, 1)  # one of the others stands beside the first
+    for name in (*norms[:1], *norms[turn : turn + 1]) if kind == "env" else norms[:1]:
+        norm = "sparse(2)" if name == "sparse" else name
+        zero = adv.threat(case.preset, case.rig.victim(), eps=0, norm=norm, at=case.at, **case.quick)
+        threats.append(zero)
     for threat in threats:
         same(run(kind, case.rig, wrapper(threat), seeds), clean, True, f"{case} under {threat.within}, {threat.when}")
     values = pairs(case, run(kind, case.rig, wrapper(case.threat(when=adv.Every(2))), seeds), clean)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import gymnasium as gym
@@ -15,14 +16,24 @@ from stable_baselines3 import PPO
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
-from tests.laws.checks import PLANNED, adversary_for, cases, check_round_trip, check_spec, check_text, model_of
+from tests.laws.checks import (
+    PLANNED,
+    adversary_for,
+    by_turns,
+    cases,
+    check_round_trip,
+    check_spec,
+    check_text,
+    model_of,
+)
 from tests.rigs import same_bytes
 
+TIMED = (adv.Bernoulli(0.5) & ~adv.Window(1, 2)) | adv.AtMost(1)
 
-@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
-def test_dictionaries(case):
-    check_round_trip(case)
-    check_round_trip(case, when=(adv.Bernoulli(0.5) & ~adv.Window(1, 2)) | adv.AtMost(1))
+
+@pytest.mark.parametrize(("case", "when"), by_turns(cases(rigs=2), [None, TIMED]), ids=str)
+def test_dictionaries(case, when):
+    check_round_trip(case, when=when)
 
 
 @pytest.mark.parametrize("case", cases(rigs=2), ids=str)
@@ -71,6 +82,12 @@ def refs(tmp_path_factory):
     }
 
 
+@pytest.fixture(scope="module")
+def arguments(refs):
+    """By preset, what :func:`_arguments` finds, once for all tests."""
+    return functools.cache(lambda preset: _arguments(preset, refs))
+
+
 def _arguments(preset, refs):
     """An environment and arguments that a preset works with: discrete if it can."""
     for env, ref in refs.items():
@@ -80,7 +97,7 @@ def _arguments(preset, refs):
         if preset in PLANNED:
             made = gym.make(env)
             model = model_of(made.observation_space, made.action_space)
-            kwargs = {"dynamics": model, "target": "0=1", "steps": 3, "iterations": 3}
+            kwargs = {"dynamics": model, "target": "0=1", "steps": 2, "iterations": 2}
         if preset == "saturation":
             kwargs = {"low": -0.05, "high": 0.05}
         if adv.presets[preset].on == "dynamics":
@@ -103,16 +120,16 @@ def _arguments(preset, refs):
 
 @pytest.mark.parametrize("preset", list(adv.presets))
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_ids_for_make(preset, refs):
-    env, kwargs = _arguments(preset, refs)
+def test_ids_for_make(preset, arguments):
+    env, kwargs = arguments(preset)
     check_spec(gym.make(f"adv_wrappers:adv/{preset}-v0", env=env, **kwargs))
 
 
 @pytest.mark.parametrize("preset", list(adv.presets))
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_ids_for_make_vec(preset, refs):
+def test_ids_for_make_vec(preset, arguments):
     """``make_vec`` gives rows that equal the single environments of the same id."""
-    env, kwargs = _arguments(preset, refs)
+    env, kwargs = arguments(preset)
     name = f"adv_wrappers:adv/{preset}-v0"
     venv = gym.make_vec(
         name, num_envs=2, env=env, vectorization_mode="vector_entry_point", autoreset_mode="SameStep", **kwargs
@@ -130,9 +147,9 @@ def test_ids_for_make_vec(preset, refs):
 
 @pytest.mark.parametrize("preset", list(adv.presets))
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_specs_of_wrappers(preset, refs):
+def test_specs_of_wrappers(preset, arguments):
     """The spec of an environment that was wrapped by hand records every layer."""
-    env, kwargs = _arguments(preset, refs)
+    env, kwargs = arguments(preset)
     other = "noise:eps=0.01" if adv.presets[preset].on == "action" else "action-noise:p=0.5"
     stack = adv.wrap(gym.make(env), adv.threat(preset, when="every(2)", **kwargs), other)
     check_spec(adv.ProbabilisticTiming(stack, 0.7))

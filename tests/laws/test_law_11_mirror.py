@@ -129,7 +129,7 @@ def test_single(kind, name):
 
 
 @pytest.mark.parametrize(
-    ("case", "mode"), by_turns([c for c in CASES if c[1] not in ("target", "literal", "released")], AutoresetMode, 1)
+    ("case", "mode"), by_turns([c for c in CASES if c[1] not in ("target", "literal", "released")], AutoresetMode)
 )
 def test_vector(case, mode):
     kind, name = case
@@ -208,7 +208,7 @@ BOX = adv.Linf(0.3)
 @pytest.mark.parametrize(
     ("case", "wrapper"),
     by_turns(
-        [*itertools.product(CONTINUOUS, ["mean", "gaussian"], ["state", "state+action"])], ["env", "vector", "sb3"], 1
+        [*itertools.product(CONTINUOUS, ["mean", "gaussian"], ["state", "state+action"])], ["env", "vector", "sb3"]
     ),
 )
 def test_continuous_actions(case, wrapper):
