@@ -32,11 +32,11 @@ def fuzz(monkeypatch):
     return module
 
 
-def kind_of(fuzz, attempt):
+def kind_of(fuzz, attempt, called="numbers"):
     """A kind whose inputs are a number each, with what is done to it."""
 
     class Numbers(fuzz.Kind):
-        name = "numbers"
+        name = called
 
         def draw(self, draw):
             return draw(fuzz.RNG).randrange(10**9)
@@ -68,25 +68,24 @@ def die(given):
     os._exit(3)
 
 
-@pytest.mark.parametrize(
-    ("attempt", "accepted", "refused", "cause"),
-    [
-        (lambda given: None, 4, 0, None),
-        (refuse, 0, 4, None),
-        (mumble, 0, 0, "a message that says nothing"),
-        (crash, 0, 0, "ZeroDivisionError at "),
-        (hang, 0, 0, "TooLong in "),
-        (die, 0, 0, "the process ended with status 3"),
-    ],
-)
-def test_what_counts_as_a_finding(fuzz, attempt, accepted, refused, cause, capfd):
-    totals = fuzz.run([kind_of(fuzz, attempt)], 4, 0, 2)
-    tally = totals["numbers"]
-    assert (tally.accepted, tally.refused) == (accepted, refused)
-    assert fuzz.show(totals) == (cause is not None)
+def test_what_counts_as_a_finding(fuzz, capfd):
+    expected = {
+        "fine": (lambda given: None, 4, 0, None),
+        "refused": (refuse, 0, 4, None),
+        "mumbled": (mumble, 0, 0, "a message that says nothing"),
+        "crashed": (crash, 0, 0, "ZeroDivisionError at "),
+        "hung": (hang, 0, 0, "TooLong in "),
+        "dead": (die, 0, 0, "the process ended with status 3"),
+    }
+    kinds = [kind_of(fuzz, attempt, name) for name, (attempt, *_) in expected.items()]
+    totals = fuzz.run(kinds, 4 * len(kinds), 0, 2)
+    assert fuzz.show(totals)
     printed = capfd.readouterr().out
-    for finding in tally.findings:
-        assert cause in finding.cause and f"numbers: {finding.cause}" in printed and finding.given.isdigit()
+    for name, (_, accepted, refused, cause) in expected.items():
+        tally = totals[name]
+        assert (tally.accepted, tally.refused, bool(tally.findings)) == (accepted, refused, cause is not None)
+        for finding in tally.findings:
+            assert cause in finding.cause and f"{name}: {finding.cause}" in printed and finding.given.isdigit()
 
 
 def test_the_same_seed_gives_the_same_inputs(fuzz, capfd):

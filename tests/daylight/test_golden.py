@@ -33,11 +33,9 @@ def ours(transform, size, parameters):
     return FUNCTIONS[transform](torch.from_numpy(batch(*size)), **parameters).numpy()
 
 
-def compare(transform):
+def compare(transform, every=1):
     wrong, count = [], 0
-    for case in make.cases():
-        if case[0] != transform:
-            continue
+    for case in [case for case in make.cases() if case[0] == transform][::every]:
         count += 1
         name, y = make.name_of(case), ours(*case)
         assert y.shape == (3, *case[1]) and y.dtype == np.uint8, name
@@ -49,10 +47,9 @@ def compare(transform):
     assert not wrong, f"{len(wrong)} of {count} results differ from OpenCV {GOLDEN['opencv']}: {'; '.join(wrong[:20])}"
 
 
-@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("transform", sorted(set(FUNCTIONS) - {"shift"}))
-def test_equal_to_opencv_4_12(transform):
-    compare(transform)
+def test_equal_to_opencv_4_12(transform, backend):
+    compare(transform, 1 if backend == "opencv" else 3)  # the same code is compared with OpenCV itself, where it is
 
 
 def test_shift_is_equal_to_opencv_4_12():
