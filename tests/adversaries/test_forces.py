@@ -93,11 +93,11 @@ def test_an_adversary_that_is_trained_is_an_ordinary_threat(tmp_path):
 
 def test_an_agent_that_is_trained_against_forces(tmp_path):
     hardened = adv.train_agent(
-        "InvertedPendulum-v5", Forces(bodies="pole"), 3.0, steps=256, num_envs=2, checks=2, episodes=2, phase=64,
+        "InvertedPendulum-v5", Forces(bodies="pole"), 3.0, steps=128, num_envs=2, checks=2, episodes=2, phase=64,
         settings={"n_steps": 64, "batch_size": 64}, adversary_settings={"n_steps": 64, "batch_size": 64},
         out=tmp_path / "rarl",
     )  # fmt: skip
-    assert hardened.threat.on == "dynamics" and hardened.record[-1]["adversary_steps"] >= 256
+    assert hardened.threat.on == "dynamics" and hardened.record[-1]["adversary_steps"] >= 128
     report = adv.evaluate(hardened.victim, "InvertedPendulum-v5", [hardened.threat], episodes=2)
     assert report.threats[1]["attacked_fraction"] == 1.0
 

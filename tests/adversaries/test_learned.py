@@ -34,7 +34,7 @@ def test_the_action_part_of_a_hybrid_has_its_own_budget(tmp_path):
 def test_a_report_names_the_folder(tmp_path):
     director = Director(torch.nn.Sequential(torch.nn.Linear(4, 1)), discrete=False)
     both = [adv.Learned(director, adv.PAAD(A2C)).save(tmp_path / name, adv.Linf(0.05)) for name in ("a", "b")]
-    report = adv.evaluate(A2C, "CartPole-v1", both, episodes=1)
+    report = adv.evaluate(A2C, "CartPole-v1", both, episodes=1, env_kwargs={"max_episode_steps": 10})
     names = [row["threat"] for row in report.threats[1:]]
     assert all(str(tmp_path / folder) in name for folder, name in zip("ab", names, strict=True)), names
 
@@ -192,7 +192,7 @@ def test_a_recurrent_director_is_deployed_as_it_was_trained(tmp_path):
     net = torch.nn.Sequential(torch.nn.LSTM(11, 8), torch.nn.Linear(8, 3))
     net[0].weight_hh_l0.data *= 4
     director, budget = Director(net, discrete=False), adv.Linf(0.05)
-    game = adv.AdversaryEnv(gym.make("Hopper-v5"), HOPPER, DIRECTIONS[0], budget)
+    game = adv.AdversaryEnv(gym.make("Hopper-v5", max_episode_steps=40), HOPPER, DIRECTIONS[0], budget)
     x, _ = game.reset(seed=3)
     state, earned, over = director.initial_state(1), 0.0, False
     while not over:
@@ -200,7 +200,7 @@ def test_a_recurrent_director_is_deployed_as_it_was_trained(tmp_path):
         x, reward, terminated, truncated, _ = game.step(action[0].numpy())
         earned, over = earned - reward, terminated or truncated
     learned = adv.Learned(director, DIRECTIONS[0]).save(tmp_path, budget)
-    env = adv.PerturbObservation(gym.make("Hopper-v5"), learned)
+    env = adv.PerturbObservation(gym.make("Hopper-v5", max_episode_steps=40), learned)
     x, _ = env.reset(seed=3)
     deployed, over = 0.0, False
     while not over:

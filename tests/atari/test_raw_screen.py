@@ -52,7 +52,9 @@ def compare(reference, double, *episodes, idle=False):
     return taken, new
 
 
-@pytest.mark.parametrize("name", [*GAMES[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in GAMES[2:])])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "BankHeist")) for name in GAMES]
+)
 def test_whole_episodes(name):
     """No-ops, rewards, terminations and the stale picture at game over, also after a reset without a seed."""
     taken, _ = compare(*both(name), (5, 1500), (None, 30), idle=name == "TimePilot")
@@ -60,17 +62,17 @@ def test_whole_episodes(name):
 
 
 def test_as_many_no_ops():
-    compare(*both("Riverraid"), *((seed, 1) for seed in (*range(5), None)))
+    compare(*both("Riverraid"), *((seed, 1) for seed in (0, 1, None)))
     compare(*both("Riverraid", noop_max=1), (0, 1), (None, 1))
 
 
-@pytest.mark.parametrize("skip", [1, 2, 4])
+@pytest.mark.parametrize("skip", [1, 4])
 def test_an_end_between_frames(skip):
     """The emulator stops after any of the skipped frames; only the last one can bring a new picture."""
     for extra in range(skip):
-        pair = both("Riverraid", noop_max=0, frame_skip=skip, max_num_frames_per_episode=32 + extra)
+        pair = both("Riverraid", noop_max=0, frame_skip=skip, max_num_frames_per_episode=16 + extra)
         taken, new = compare(*pair, (3, 70), (None, 70))
-        assert taken == [-(-(32 + extra) // skip)] * 2
+        assert taken == [-(-(16 + extra) // skip)] * 2
         assert skip < 4 or new[0] == (extra == 0)
 
 
@@ -88,7 +90,7 @@ def test_what_was_shown_before_stands_beside_the_only_new_screen():
 
 def test_grey_is_one_rule_for_every_colour():
     green, blue = np.meshgrid(np.arange(256), np.arange(256), indexing="ij")
-    for red in range(0, 256, 5):
+    for red in range(0, 256, 15):
         colours = np.stack([np.full_like(green, red), green, blue], -1)
         exact = (colours @ np.array([2989, 5870, 1140]) + 5000) // 10000
         np.testing.assert_array_equal(grey(colours.astype(np.uint8)), exact)

@@ -138,11 +138,11 @@ def test_any_multipliers_are_sound():
 
 
 def test_it_decides_what_crown_cannot_and_inputs_do_not_in_more_boxes():
-    net, x = pictures(), randn(12, 1, 10, 10)
+    net, x = pictures(), randn(6, 1, 10, 10)
     low, high = x - 0.2, x + 0.2
-    by_neurons, by_inputs = (decide(net, low, high, most, split=s) for s, most in (("neurons", 60), ("inputs", 1000)))
+    by_neurons, by_inputs = (decide(net, low, high, most, split=s) for s, most in (("neurons", 60), ("inputs", 400)))
     assert by_neurons.undecided.sum() < by_inputs.undecided.sum()
-    seen = nn.functional.one_hot(net(points(low, high).flatten(0, 1)).argmax(1), 3).view(-1, 12, 3).amax(0).bool()
+    seen = nn.functional.one_hot(net(points(low, high).flatten(0, 1)).argmax(1), 3).view(-1, 6, 3).amax(0).bool()
     assert (by_neurons.possible | ~seen).all() and not (by_neurons.found & by_neurons.undecided).any()
     best = net(x).argmax(1)
     apart = torch.eye(3, dtype=torch.float64) - nn.functional.one_hot(best, 3).double()[:, None]

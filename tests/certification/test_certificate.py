@@ -92,14 +92,14 @@ def test_the_greedy_worst_case_need_not_be_the_worst():
 
 def test_no_attack_falls_below():
     victim = load_victim("zoo:cartpole-dqn")
-    short = {"env_kwargs": {"max_episode_steps": 120}}
+    short = {"env_kwargs": {"max_episode_steps": 60}}
     found = certify(victim, "CartPole-v1", 0.1, 2, 1, "crown", max_nodes=40, **short)
     report = evaluate(victim, "CartPole-v1", ["pgd:eps=0.1"], 2, 1, **short)
     assert report.episode_seeds == found.seeds and report.threats[0]["returns"] == found.clean_returns.tolist()
     for row in report.threats:
         assert (np.array(row["returns"]) >= found.lower_returns).all()
     assert not found.finished_searches.any() and np.isnan(found.awc) and found.finished == 0
-    assert (found.lower_returns > 1).all() and (found.node_counts <= 40).all() and found.gwc < 120
+    assert (found.lower_returns > 1).all() and (found.node_counts <= 40).all() and found.gwc <= 60
 
 
 def test_boxes_of_states_are_a_second_bound(monkeypatch):
@@ -127,7 +127,7 @@ def test_boxes_of_states_may_have_a_limit_of_their_own():
     short = {"env_kwargs": {"max_episode_steps": 60}}
     found = [
         certify("zoo:cartpole-ppo", "CartPole-v1", 0.02, 1, budget_s=None, max_nodes=nodes, max_boxes=boxes, **short)
-        for nodes, boxes in ((20, None), (20, 200), (20, 5000))
+        for nodes, boxes in ((20, None), (20, 200), (20, 2000))
     ]
     assert found[0].state_box_returns == found[1].state_box_returns < found[2].state_box_returns
     assert found[0].nodes == found[2].nodes
@@ -203,7 +203,7 @@ def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, epi
 
 
 def test_by_default_a_busy_machine_finds_the_same(monkeypatch):
-    short = {"env_kwargs": {"max_episode_steps": 40}, "max_nodes": 200}
+    short = {"env_kwargs": {"max_episode_steps": 20}, "max_nodes": 60}
     idle = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 2, **short)
     clock = Clock(monkeypatch, a_box=3600.0)
     busy = certify("zoo:cartpole-ppo", "CartPole-v1", 0.05, 2, **short)

@@ -18,7 +18,7 @@ from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
 from tests.certification.walks import Walk, walker
 
-SHORT = {"env_kwargs": {"max_episode_steps": 40}, "max_nodes": 200, "budget_s": None}
+SHORT = {"env_kwargs": {"max_episode_steps": 40}, "max_nodes": 60, "budget_s": None}
 
 
 def lines(found):
@@ -29,13 +29,13 @@ def lines(found):
 
 def cartpole(eps=(0.002, 0.05), **more):
     attacks = more.pop("attacks", ["min-best", "beam"])
-    given = {"episodes": 2, "attacks": attacks, "width": 8, **SHORT, **more}
+    given = {"episodes": 2, "attacks": attacks, "width": 4, **SHORT, **more}
     return certified_ranges("zoo:cartpole-ppo", "CartPole-v1", eps, **given)
 
 
 def test_cartpole_lies_between(tmp_path):
     told = []
-    found = cartpole(out=tmp_path, progress=lambda *at: told.append(at[0]))
+    found = cartpole(out=tmp_path, width=8, progress=lambda *at: told.append(at[0]))
     small, large = found.ranges
     for one in found.ranges:
         assert (one.lower_returns <= one.upper_returns).all() and [*one.attacks] == ["min-best", "beam"]

@@ -91,7 +91,7 @@ def feasible(case: Case, y: Tensor) -> None:
         assert (norms <= budget.eps * (1 + 1e-6) + ulp * delta[0].numel() ** 0.5).all()
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_projection(case):
     y = case.project(case.y)
@@ -108,7 +108,7 @@ def test_projection(case):
     assert torch.equal(case.project(case.x), case.x), "the true value is feasible"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_draws_are_feasible_and_do_not_depend_on_the_batch(case):
     draws = context(case.x, case.budget, seed=case.seed)
@@ -122,7 +122,7 @@ def test_draws_are_feasible_and_do_not_depend_on_the_batch(case):
     torch.testing.assert_close(case.budget.project(one, case.x[:1], low, high, case.grid), y[:1])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_direction_is_of_length_one_and_climbs(case):
     g = case.y - case.x

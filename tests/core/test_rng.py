@@ -37,7 +37,7 @@ def test_splitmix64_reference_vector():
     assert [rng.fold(1234567, i) for i in range(5)] == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(U64, st.integers(0, 2**62)), min_size=1, max_size=5))
 def test_three_implementations_agree(pairs):
     roots, data = [k for k, _ in pairs], [d for _, d in pairs]
@@ -46,7 +46,7 @@ def test_three_implementations_agree(pairs):
     assert unsigned(rng.fold(tensor(roots), torch.tensor(data))) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(U64, min_size=1, max_size=4), st.integers(-5, 2**64))
 def test_scalar_operands_agree(roots, data):
     expected = [rng.fold(k, data) for k in roots]
@@ -56,7 +56,7 @@ def test_scalar_operands_agree(roots, data):
     assert unsigned(rng.fold(roots[0], torch.arange(3))) == [rng.fold(roots[0], d) for d in range(3)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(U64, min_size=1, max_size=5))
 def test_one_number_of_a_key_agrees(values):
     expected = [rng.uniform_of(v) for v in values]

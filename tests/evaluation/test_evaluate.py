@@ -56,7 +56,7 @@ def untimed(report: Report) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("select", ["mode", "sample"])
 def test_the_number_of_environments_changes_nothing(select: str) -> None:
     agent = balancing("logits", select, 1.0)
-    one, many = (adv.evaluate(agent, short, THREATS, episodes=5, seed=7, num_envs=n) for n in (1, 3))
+    one, many = (adv.evaluate(agent, short, THREATS, episodes=3, seed=7, num_envs=n) for n in (1, 2))
     for a, b in zip(untimed(one), untimed(many), strict=True):
         assert a["returns"] == b["returns"] and a["lengths"] == b["lengths"], a["threat"]
         assert a["attacked_fraction"] == b["attacked_fraction"] and a["action_change"] == b["action_change"]
@@ -72,8 +72,8 @@ def test_a_run_can_be_repeated_and_another_seed_differs(victim: Victim) -> None:
 
 
 def test_it_is_the_plain_loop_with_the_same_seeds(victim: Victim) -> None:
-    report = adv.evaluate(victim, short, ["pgd:eps=0.1"], episodes=3, num_envs=2)
-    env = adv.wrap(short(), "pgd:eps=0.1", victim=victim)
+    report = adv.evaluate(victim, short, ["fgsm:eps=0.1"], episodes=2, num_envs=2)
+    env = adv.wrap(short(), "fgsm:eps=0.1", victim=victim)
     returns = []
     for seed in report.episode_seeds:
         (obs, _), total, done = env.reset(seed=seed), 0.0, False
@@ -381,13 +381,13 @@ def test_an_error_is_that_of_the_first_episodes_whichever_end_first(victim: Vict
 
 
 def test_rows_in_a_folder_have_the_order_of_the_threats(victim: Victim, tmp_path: Path) -> None:
-    stacks = [CLEAN_RUN, *(as_threat_stack(name, victim) for name in ("noise:eps=0.1", "pgd:eps=0.1"))]
+    stacks = [CLEAN_RUN, *(as_threat_stack(name, victim) for name in ("noise:eps=0.1", "fgsm:eps=0.1"))]
     with closing(Evaluator(victim, Environment("CartPole-v1"), stacks, Episodes(2))) as evaluator:
         rows = dict[int, Row]()
         for i in (2, 1):  # as processes may end them
             play_missing(evaluator, rows, {0, i}, out=tmp_path)
     with Store(tmp_path / "rows.db") as store:
-        assert [row["threat"] for _, row in store.rows()] == ["none", "noise:eps=0.1", "pgd:eps=0.1"]
+        assert [row["threat"] for _, row in store.rows()] == ["none", "noise:eps=0.1", "fgsm:eps=0.1"]
 
 
 def test_a_simulation_that_diverges_without_a_threat_is_an_error(victim: Victim) -> None:

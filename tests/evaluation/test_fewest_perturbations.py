@@ -104,7 +104,7 @@ CASES = [(kind, by, masked) for kind, by in RULES for masked in (False, True)]
 @pytest.mark.parametrize(("kind", "by", "masked"), [*CASES, ("q", "any", False)])
 def test_no_timing_is_better(kind, by, masked):
     victim, seeds = agent(kind), (1, 3)
-    for cost, horizon in ((0.4, 5), (1.5, 4), (0.0, 3)):
+    for cost, horizon in ((0.4, 5), (1.5, 4)):
         found = fewest_perturbations(victim, lambda: Walk(masked), seeds, cost, by, horizon=horizon)
         profile = resilience_profile(victim, lambda: Walk(masked), seeds, range(7), horizon, by)
         assert found.finished.all() and profile.finished.all() and found.nodes.max() > 6

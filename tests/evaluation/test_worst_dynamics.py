@@ -57,10 +57,10 @@ def test_cma_finds_what_costs_most() -> None:
 
 
 def test_random_ones_cover_the_box() -> None:
-    found = search(evaluations=1000, method="random")
+    found = search(evaluations=300, method="random")
     values = np.array([one.values for one in found.tried])
-    assert len(values) == 1000 and (abs(values - 1) <= 0.3).all() and (values.min(0) < 0.71).all()
-    assert found.mean_return < 5e-3
+    assert len(values) == 300 and (abs(values - 1) <= 0.3).all() and (values.min(0) < 0.75).all()
+    assert found.mean_return < 2e-2
 
 
 def test_what_was_found_is_a_threat() -> None:

@@ -42,7 +42,7 @@ from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "phase": 128, "checks": 2, "episodes": 2,
-    "settings": {"n_steps": 16, "n_epochs": 2}, "adversary_settings": {"n_steps": 16, "n_epochs": 2},
+    "settings": {"n_steps": 16, "n_epochs": 1}, "adversary_settings": {"n_steps": 16, "n_epochs": 1},
 }  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def test_statistics_are_those_of_true_observations():
     assert hardened.victim.net[0].mean == pytest.approx([7.0] * 5, abs=8.0)
 
 
-@pytest.mark.parametrize("adversary", [None, "noise", "max-diff:steps=2", "min-best", SARL(), PAAD(steps=1), "pa-ad"])
+@pytest.mark.parametrize("adversary", [None, "max-diff:steps=2", SARL(), PAAD(steps=1), "pa-ad"])
 def test_one_argument_tells_the_trainings_apart(adversary):
     received = []
     hardened = train_agent("CartPole-v1", adversary, 0.05, 256, progress=lambda *at: received.append(at), **SMALL)
@@ -223,7 +223,7 @@ def test_steps_are_told_between_rollouts():
         train_agent("CartPole-v1", None, steps=512, on_steps=stop, **SMALL)
 
 
-ALL_LOST = {"env_kwargs": {"max_episode_steps": 100}, **SMALL, "checks": 4, "episodes": 4}
+ALL_LOST = {"env_kwargs": {"max_episode_steps": 40}, **SMALL, "num_envs": 2, "checks": 4, "episodes": 3}
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ ALL_LOST = {"env_kwargs": {"max_episode_steps": 100}, **SMALL, "checks": 4, "epi
 )
 def test_where_all_is_lost_checkpoints_are_compared_under_max_diff(how, left, tmp_path):
     """CartPole within a budget of one: every episode ends after nine steps, whatever the agent has learned."""
-    given = {"victim": "zoo:cartpole-a2c", "eps": 1.0, "steps": 256, "out": tmp_path / "out", **ALL_LOST, **how}
+    given = {"victim": "zoo:cartpole-a2c", "eps": 1.0, "steps": 128, "out": tmp_path / "out", **ALL_LOST, **how}
     with pytest.warns(UserWarning, match=f"{left} .* at each of the 3 checkpoints .* at 1 and 0.5 and 0.25 and 0.125"):
         hardened = train_agent("CartPole-v1", **given)
     late = [row for row in hardened.record if row["late"]]

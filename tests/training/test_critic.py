@@ -20,26 +20,26 @@ TOY = {"num_envs": 4, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, "steps": 16}
 def test_a_scan_reports_how_many_it_chose_from(tmp_path):
     how = {
         "within": adv.Linf(1.0),
-        "episodes": 20,
+        "episodes": 10,
         "num_envs": 4,
         "gamma": 0.5,
         "lr": 3e-3,
         "noise": 0.5,
         "out": tmp_path,
-        "settings": [{"steps": 16}, {"steps": 2048, "eps": 0.05}],
+        "settings": [{"steps": 16}, {"steps": 1024, "eps": 0.05}],
     }
     received = []
     scan = scan_critics(toy_victim(), Toy, **how, progress=lambda *row: received.append(row))
     means = [row["mean_return"] for row in scan.chosen.threats]
     assert scan.best == means.index(min(means[1:])) - 1 and scan.critic is scan.critics[scan.best]
-    assert [c.card["training"]["steps"] for c in scan.critics] == [16, 2048]
+    assert [c.card["training"]["steps"] for c in scan.critics] == [16, 1024]
     seeds = [{*scan.chosen.episode_seeds}, {*scan.scored.episode_seeds}]
     assert not seeds[0] & seeds[1] and len(scan.scored.threats) == 2
-    assert f"best of 2 critics by mean return over 20 episodes ({min(means[1:]):.3g})" in scan.protocol
+    assert f"best of 2 critics by mean return over 10 episodes ({min(means[1:]):.3g})" in scan.protocol
     text = str(scan)
     assert "steps=16" in text and "clean" in text and scan.protocol[:20] in text and "*" in text
     assert ("steps=16", 16, 16) in received
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["chosen", "scored", "steps-16", "steps-2048-eps-0.05"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["chosen", "scored", "steps-1024-eps-0.05", "steps-16"]
     again = scan_critics(toy_victim(), Toy, **how)
     assert again.critics == scan.critics and again.protocol == scan.protocol
 

@@ -77,7 +77,7 @@ def hider(weight: float = 20.0) -> adv.Victim:
 def test_an_opponent_beats_its_victim_more_often_than_a_random_one() -> None:
     victim = hider()
     found = train_opponent(
-        Matching, "guesser", {"hider": victim}, 2048, seed=1, zero_sum_with="hider", **{**SMALL, "settings": {
+        Matching, "guesser", {"hider": victim}, 1024, seed=1, zero_sum_with="hider", **{**SMALL, "settings": {
             "n_steps": 64, "n_epochs": 10, "learning_rate": 3e-3}})  # fmt: skip
     side = {"env": Matching, "agent": "hider"}
     lost = {}

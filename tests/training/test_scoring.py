@@ -28,7 +28,7 @@ VICTIM = "zoo:cartpole-a2c"
 QUICK = {"num_envs": 4, "checks": 4, "episodes": 3, "n_steps": 16, "batch_size": 32, "n_epochs": 2}
 AGENT = {
     "num_envs": 4, "phase": 128, "checks": 3, "episodes": 2,
-    "settings": {"n_steps": 16, "n_epochs": 2}, "adversary_settings": {"n_steps": 16, "n_epochs": 2},
+    "settings": {"n_steps": 16, "n_epochs": 1}, "adversary_settings": {"n_steps": 16, "n_epochs": 1},
 }  # fmt: skip
 
 
@@ -118,15 +118,12 @@ def test_both_forms_without_a_folder_are_the_same_with_two_workers():
 def test_an_agent_is_the_same_with_two_workers(tmp_path):
     """With an adversary that learns, and the greedy worst case."""
     one, two = (
-        train_agent(short, "sa-rl", 0.05, 384, robust="radial", out=tmp_path / str(workers), workers=workers, **AGENT)
+        train_agent(short, "sa-rl", 0.05, 192, robust="radial", out=tmp_path / str(workers), workers=workers, **AGENT)
         for workers in (1, 2)
     )
     assert untimed(one.record) == untimed(two.record) and one.best == two.best and "gwc" in one.record[0]
     assert one.victim.fingerprint() == two.victim.fingerprint() and one.threat.how.sha256 == two.threat.how.sha256
     assert files(tmp_path / "1") == files(tmp_path / "2") and not [*tmp_path.rglob(".part.*")]
-    loose = [train_agent(short, "sa-rl", 0.05, 384, robust="radial", workers=workers, **AGENT) for workers in (1, 2)]
-    assert [untimed(hardened.record) for hardened in loose] == [untimed(one.record)] * 2
-    assert loose[0].victim.fingerprint() == loose[1].victim.fingerprint()
 
 
 def test_logs_have_every_score_at_its_own_steps(tmp_path):

@@ -118,7 +118,7 @@ def test_an_adversary_is_the_same_with_environments_in_two_processes(tmp_path):
             short,
             VICTIM,
             0.2,
-            512,
+            256,
             num_envs=4,
             checks=2,
             episodes=3,

@@ -163,7 +163,7 @@ log_stds = st.floats(-1e4, 1e4, width=32)
 means = st.floats(-(2.0**99), 2.0**99, width=32).filter(lambda x: x == 0 or abs(x) > 1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(means, means, log_stds, log_stds), min_size=1, max_size=3))
 def test_gaussian_divergences_are_finite_for_all_finite_parameters(dims):
     mean, mean_q, log_std, log_std_q = (torch.tensor(part)[None] for part in zip(*dims, strict=True))
@@ -181,7 +181,7 @@ small = st.floats(-1e3, 1e3, width=32).filter(lambda x: x == 0 or abs(x) > 1e-6)
 near = st.tuples(small, st.floats(-9, 9, width=32), st.floats(-9, 9, width=32))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.floats(-1e4, 1e4, width=32), st.lists(near, min_size=1, max_size=3))
 def test_gaussian_gradients_have_the_true_direction(level, dims):
     """Wherever the standard deviations of a row lie, as long as they lie within a factor of e^18."""
@@ -205,7 +205,7 @@ def test_a_mean_that_stays_under_a_vanishing_deviation():
 
 
 @given(st.lists(st.tuples(*[st.floats(-(2.0**126), 2.0**126, width=32)] * 2), min_size=2, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_categorical_divergences_are_finite_for_all_finite_logits(dims):
     p, q = (torch.tensor(part)[None] for part in zip(*dims, strict=True))
     family = CategoricalFamily()

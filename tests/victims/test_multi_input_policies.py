@@ -100,7 +100,7 @@ def test_images_vectors_and_choices_in_one_dict(model, read, tmp_path):
         ("noise:norm=valid,at=room;parts", "room parts"), ("square:eps=0.5,at=vector,queries=10", "vector"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["env", "vector", "sb3"])
+@pytest.mark.parametrize("kind", ["env", "sb3"])
 def test_one_key_is_perturbed_and_the_others_are_not(model, text, keys, kind):
     def make():
         if kind == "sb3":

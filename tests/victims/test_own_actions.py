@@ -91,9 +91,8 @@ def _truth(actor):
     return actor._played(actor(X)[0]).detach()
 
 
-@pytest.mark.parametrize("box", [BOX, ONE])
 @pytest.mark.parametrize("actor", [Sac, Wide, MeanBeside, Drawn, OneRow, Sample])
-@pytest.mark.parametrize("kind", [None, "gaussian", "mean"])
+@pytest.mark.parametrize(("kind", "box"), [(None, BOX), ("gaussian", ONE), ("mean", BOX)])
 def test_an_actor_before_its_tanh_plays_what_it_says(actor, kind, box):
     net = actor(box)
     victim = adv.from_module(net, SEEN, box, kind, clip=True)

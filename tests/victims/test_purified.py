@@ -156,13 +156,9 @@ def test_references_fingerprints_copies_and_pickles(tmp_path):
 def test_it_is_evaluated_and_attacked_like_any_other_and_twice_the_same(levels, history, tmp_path):
     denoiser(levels, history, actions=2, unit=0.02).save(tmp_path)
     victim = f"purified:zoo:cartpole-dqn?denoiser={tmp_path}"
-    threats = [
-        "pgd:eps=0.3",
-        "max-diff:eps=0.3,steps=2",
-        "square:eps=0.3,queries=5",
-        "pgd:eps=0.3,victim=zoo:cartpole-dqn",
-    ]
-    threats.append(f"pgd:eps=0.3,victim={victim}&gradient=bpda")
+    pgd = "pgd:eps=0.3,steps=3,restarts=1"
+    threats = [pgd, "max-diff:eps=0.3,steps=2", "square:eps=0.3,queries=5", f"{pgd},victim=zoo:cartpole-dqn"]
+    threats.append(f"{pgd},victim={victim}&gradient=bpda")
     short = {"max_episode_steps": 20}
     one, two = (
         adv.evaluate(victim, "CartPole-v1", threats, episodes=2, num_envs=n, env_kwargs=short).threats for n in (1, 2)

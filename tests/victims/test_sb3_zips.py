@@ -86,8 +86,7 @@ def as_written_before(path, form):
             file.writestr(name, content)
 
 
-@pytest.mark.parametrize("normalised", [False, True], ids=["raw", "normalised"])
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(("name", "normalised"), [(name, turn % 2 == 0) for turn, name in enumerate(AGENTS)])
 def test_plays_what_predict_says(name, normalised, tmp_path):
     _, observed, acted, _, _ = AGENTS[name]
     venv = DummyVecEnv([lambda: Drift(observed, acted)])

@@ -35,7 +35,11 @@ SHORT = {"max_episode_steps": 100}
 
 @pytest.mark.parametrize(
     "threats",
-    [["pgd:eps=0.05,when=every(2)"], ["action-noise:p=0.3"], ["noise:eps=0.1,p=0.5", "action-noise:p=0.3"]],
+    [
+        ["pgd:eps=0.05,steps=3,restarts=1,when=every(2)"],
+        ["action-noise:p=0.3"],
+        ["noise:eps=0.1,p=0.5", "action-noise:p=0.3"],
+    ],
 )
 def test_the_numbers_are_those_of_a_report(threats):
     victim = adv.load_victim(DQN)

@@ -36,7 +36,7 @@ from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 
 SMALL: dict[str, Any] = {
     "steps": 256, "num_envs": 4, "checks": 2, "episodes": 2,
-    "settings": {"n_steps": 16, "n_epochs": 2, "batch_size": 32},
+    "settings": {"n_steps": 16, "n_epochs": 1, "batch_size": 32},
 }  # fmt: skip
 
 
@@ -354,9 +354,6 @@ def test_a_robust_training_resumes_and_tells_another_apart(tmp_path, monkeypatch
     for other in ({"robust": Radial(kappa=0.5)}, {"robust": "radial", "eps": 0.03}, {"robust": "sa"}):
         with pytest.raises(ValueRangeError, match=r"holds another training, with .*robust"):
             train_agent("CartPole-v1", out=tmp_path, **{"eps": 0.02, **other}, **SMALL)
-    victim = adv.load_victim(f"card:{tmp_path}")
-    on = train_agent("CartPole-v1", eps=0.02, victim=victim, robust=Radial(imitate=1.0), **SMALL)
-    assert on.record[-1]["steps"] == 256
 
 
 def test_a_training_with_another_schedule_is_another(tmp_path):

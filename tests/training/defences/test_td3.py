@@ -108,16 +108,16 @@ class _Killed(Exception):
 
 def test_a_training_that_was_killed_goes_on(tmp_path):
     def kill(steps, *_):
-        if steps == 256:
+        if steps == 128:
             raise _Killed
 
-    given, received = ("Pendulum-v1", None, 0.05, 512, "td3"), []
+    given, received = ("Pendulum-v1", None, 0.05, 256, "td3"), []
     with pytest.raises(_Killed):
         train_agent(*given, robust="sa", out=tmp_path, progress=kill, **{**SMALL, "checks": 4})
     hardened = train_agent(
         *given, robust="sa", out=tmp_path, progress=lambda *at: received.append(at[0]), **{**SMALL, "checks": 4}
     )
-    assert received == [384, 512] and len(hardened.record) == 4
+    assert received == [192, 256] and len(hardened.record) == 4
 
 
 def test_it_trains_against_an_adversary_that_learns():

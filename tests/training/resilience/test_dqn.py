@@ -84,7 +84,7 @@ def test_gradients_are_clipped_as_a_whole():
 def test_a_tiny_problem_is_learned(rows, param_noise):
     env = make_vec_env(NameTheState, rows, seed=0)
     model = small(env=env, param_noise=param_noise, learning_rate=5e-3, exploration_fraction=0.5)
-    model.learn(400)
+    model.learn(300)
     assert (model.parameter_noise is not None) == param_noise
     assert model.predict(np.eye(3, dtype=np.float32), deterministic=True)[0].tolist() == [0, 1, 2]
 
