@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +11,7 @@ from click.testing import CliRunner
 from adv_wrappers.cli import campaign, main
 from adv_wrappers.studies import Plan, Store, expand
 from tests.modules import card_naming, noted_module  # noqa: F401
+from tests.processes import python
 from tests.studies.test_runner import MANY, failing
 
 PLAN = Plan.of(victims=["zoo:cartpole-dqn"], threats=["noise:eps=0.1"], seeds=[0, 1], episodes=2)
@@ -119,10 +118,9 @@ def add_and_stop(self, played, replace=False):
 store.Store.add = add_and_stop
 main(["run", {str(tmp_path / "plan.json")!r}, "--store", {str(tmp_path / "rows.db")!r}])
 """
-    given = {"env": {**os.environ, "PYTHONPATH": "."}, "capture_output": True, "text": True, "timeout": 300}
-    done = subprocess.run([sys.executable, "-c", script], **given)
+    done = python(script)
     assert done.returncode == 128 + signal.SIGINT
-    assert f"5 of 40 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
+    assert f"5 of 20 rows are in {tmp_path / 'rows.db'}; the same command plays only the others" in done.stderr
     with Store(tmp_path / "rows.db") as store:
         assert len(store.done(cell.key for cell in expand(MANY).cells)) == 5
 

@@ -251,7 +251,7 @@ main(["evaluate", "CartPole-v1", "--victim", "zoo:nobody"])
     ("how", "status", "written", "line"),
     [
         ("interrupted", 130, ["at exit"], "Interrupted: by the user\n"),
-        ("not", 2, ["at exit", "taken apart"], "Error: no agent 'nobody'"),
+        pytest.param("not", 2, ["at exit", "taken apart"], "Error: no agent 'nobody'", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_program_ends_before_its_modules_are_taken_apart(

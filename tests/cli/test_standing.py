@@ -13,7 +13,7 @@ def call(*words: object) -> Result:
 
 
 def test_an_agent_is_added_and_the_table_is_built(tmp_path):
-    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--minutes", 0.05,
+    done = call("add", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--minutes", 0.01,
                 "--env-kwargs", "max_episode_steps=20")  # fmt: skip
     assert done.exit_code == 0 and "cartpole-dqn: 20 without an attack" in done.output
     done = call("attack", "zoo:cartpole-dqn", "--store", tmp_path / "store", "--threat", "max-diff:steps=2")
@@ -38,7 +38,7 @@ def test_an_attack_may_be_code_of_ones_own(tmp_path, monkeypatch):
         "    def __call__(self, x, context):\n        return x + 10.0\n"
         "def pull(x, context):\n    return x - 10.0\n"
     )
-    call("add", "zoo:cartpole-dqn", "--store", "store", "--minutes", 0.05, "--env-kwargs", "max_episode_steps=20")
+    call("add", "zoo:cartpole-dqn", "--store", "store", "--minutes", 0.01, "--env-kwargs", "max_episode_steps=20")
     attack = "attack", "zoo:cartpole-dqn", "--store", "store"
     for name, said in (("Push", "push"), ("pull", "pull")):
         done = call(*attack, "--perturbation", f"lab_push:{name}")

@@ -21,7 +21,7 @@ pytest.importorskip("stable_baselines3")
 SHORT = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 12}}
 TRAINED = {
     "victims": [DQN], "environments": [SHORT], "suite": ["noise", "beam", "pa-ad"], "budgets": ["eps=0.1"],
-    "train": True, "steps": 128, "training": {"checks": 2, "episodes": 2, "n_steps": 16}, "num_envs": 4, "episodes": 2,
+    "train": True, "steps": 64, "training": {"checks": 1, "episodes": 1, "n_steps": 16}, "num_envs": 4, "episodes": 2,
     "seeds": [0, 1],
 }  # fmt: skip
 
@@ -97,15 +97,15 @@ def test_a_plan_with_trainings_has_its_json_and_toml_forms(tmp_path):
 
 
 def test_seeds_share_a_training_whoever_plays(tmp_path):
-    plan, found = Plan.of(**TRAINED), {}
-    for workers in (1, 2):
+    found = {}
+    for workers, suite in ((2, ["noise", "pa-ad"]), (1, TRAINED["suite"])):
         with Store(tmp_path / f"{workers}.db") as store:
-            summary = run(plan, store, workers)
-            assert (summary.played, summary.failed) == (8, {})
+            summary = run(Plan.of(**(TRAINED | {"suite": suite})), store, workers)
+            assert (summary.played, summary.failed) == (2 + 2 * len(suite), {})
             [place] = (tmp_path / f"{workers}.db.trainings").iterdir()
             found[workers] = {what: {**row, "layers": None} for what, row in rows(store).items()}  # paths of cards
             reports = store.reports()
-    assert found[1] == found[2]
+    assert found[2].items() <= found[1].items()
     learned = f"learned:card={place / 'pa-ad'}"
     for report in reports:
         assert [row["threat"] for row in report.threats] == ["none", "noise:eps=0.1", "beam:eps=0.1", "pa-ad:eps=0.1"]

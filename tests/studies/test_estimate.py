@@ -23,7 +23,7 @@ PLAN = Plan.of(
     victims=[DQN], environments=[SHORT], threats=["noise", "pgd"], budgets=["eps=0.1", "eps=0.2"], seeds=range(5),
     episodes=1,
 )  # fmt: skip
-NAMES = ["noise", "pgd", "strong-max-diff", "beam"]
+NAMES = ["noise", "max-diff:steps=2", "beam"]
 HOW = {"episodes": 4, "num_envs": 2}
 SETTING = AttackSetting(DQN, short, adv.Linf(0.2), episodes=4, num_envs=2)
 BRIEF = {"checks": 1, "episodes": 2, "n_steps": 8, "batch_size": 16, "n_epochs": 1}
@@ -47,6 +47,11 @@ def stepped(monkeypatch):
 
     monkeypatch.setattr(Evaluator, "step_seconds", step_seconds)
     return found
+
+
+def briefly():
+    """CartPole that ends after 10 steps."""
+    return make_short("CartPole-v1", 10)
 
 
 def draws_globally(x, context):
@@ -89,7 +94,7 @@ def test_rows_are_the_same_with_and_without():
     for tell in (None, costs.append):
         torch.manual_seed(0)
         np.random.seed(0)
-        played.append(run_suite([*NAMES, own], DQN, short, 0.2, **HOW, on_cost=tell))
+        played.append(run_suite([*NAMES, own], DQN, briefly, 0.2, **HOW, on_cost=tell))
     without, with_estimate = played
     assert rows_of(without) == rows_of(with_estimate) and without.settings == with_estimate.settings
     assert without.warnings == with_estimate.warnings and without.protocol == with_estimate.protocol
@@ -151,13 +156,13 @@ def test_of_a_search_a_few_steps_are_taken(monkeypatch):
 
 def test_of_a_training_a_rollout_is_taken(tmp_path):
     pytest.importorskip("stable_baselines3")
-    setting = replace(SETTING, train=True, steps=500, training=BRIEF, out=tmp_path)
+    setting = replace(SETTING, train=True, steps=128, training=BRIEF, out=tmp_path)
     noise, training, trained = suite_cost(["noise", "pa-ad"], setting).parts
     assert noise.left == 1 and training.seconds > trained.seconds > 0 and not (tmp_path / "pa-ad").exists()
     entry = next(entry for entry in SUITES["standard"] if entry.name == "pa-ad")
     entry.attack(setting)
     assert [part.name for part in suite_cost(["pa-ad"], setting).parts] == ["pa-ad"]  # it is there
-    longer, _ = suite_cost(["pa-ad"], replace(setting, steps=1000)).parts
+    longer, _ = suite_cost(["pa-ad"], replace(setting, steps=256)).parts
     assert longer.seconds > 0
 
 

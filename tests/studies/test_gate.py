@@ -99,7 +99,7 @@ def test_pytest_shows_the_line_of_the_test_alone(pytester):
 def test_verdicts_are_wrong_no_more_often_than_asked_for():
     """On returns with the worst case known, at its mean, where either verdict is wrong half of the time at most."""
     draw, wrong = np.random.default_rng(0), 0
-    for _ in range(300):
+    for _ in range(150):
         test = _SequentialTest(["a", "b"], 2.5, 0.95, 320)
         verdict = None
         for look in test.looks:
@@ -110,7 +110,7 @@ def test_verdicts_are_wrong_no_more_often_than_asked_for():
             if verdict is not None:
                 break
         wrong += verdict is not None
-    assert wrong <= 0.1 * 300  # 5% for each of the two
+    assert wrong <= 0.1 * 150  # 5% for each of the two
 
 
 def test_a_call_ends_with_its_time():
@@ -159,7 +159,7 @@ def test_the_range_of_returns_decides_sooner():
 @pytest.mark.parametrize(("chance", "asked"), [(0.1, 0.04), (0.2, 0.1)])
 def test_a_task_that_is_seldom_won_is_not_failed_for_its_first_losses(chance, asked):
     draw, failed = np.random.default_rng(0), 0
-    for _ in range(200):
+    for _ in range(100):
         test = _SequentialTest(["a", "b", "c"], asked, 0.95, 320)
         for look in test.looks:
             for i in range(3):
@@ -168,7 +168,7 @@ def test_a_task_that_is_seldom_won_is_not_failed_for_its_first_losses(chance, as
             failed += any(map(test.below, range(3)))
             if any(map(test.below, range(3))) or all(test.above):
                 break
-    assert failed <= 0.05 * 200
+    assert failed <= 0.05 * 100
 
 
 def test_a_suite_and_threats_of_ones_own():

@@ -18,7 +18,7 @@ from adv_wrappers.studies.report.comparison import _labels, _pair, compare_pages
 from adv_wrappers.studies.report.sections import read_reports
 from adv_wrappers.studies.report.verdict import verdict
 
-SHORT = {"max_episode_steps": 60}
+SHORT = {"max_episode_steps": 20}
 
 SOME = ["noise:eps=0.2", "noise:eps=0.4", "pgd:eps=0.2"]
 

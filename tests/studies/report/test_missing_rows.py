@@ -18,7 +18,7 @@ from adv_wrappers.studies.report.comparison import compare_pages, play_missing_r
 from adv_wrappers.studies.report.sections import read_reports
 
 FIRST, SECOND = "zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"
-SHORT = {"max_episode_steps": 40}
+SHORT = {"max_episode_steps": 15}
 
 
 def played(folder: Path, victim: str, threats: Sequence[str], scale: Sequence[float] = (), episodes: int = 2) -> Path:

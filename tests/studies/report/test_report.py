@@ -51,6 +51,7 @@ def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**short, **few, "_FAULTS": report_module._FAULTS[:1]}.items():
         monkeypatch.setattr(report_module, name, value)
     monkeypatch.setattr(sweep, "_CLOSE", 2.0)
+    monkeypatch.setattr(cost, "STEPS", 2)
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +241,7 @@ IMAGE, ROOM = spaces.Box(0, 255, (12, 12, 1), np.uint8), spaces.Discrete(3)
     ids=["discrete", "multidiscrete", "multibinary", "scalar", "integers", "goals", "mixed", "tuple"],
 )
 def test_observations_of_every_space(
-    space: Any, at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, charts: None
+    space: Any, at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is a page, and what was attacked of the observation stands beside every row."""
     for name in ("_FAULTS", "_CHANNEL"):

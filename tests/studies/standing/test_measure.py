@@ -33,7 +33,7 @@ from adv_wrappers.studies.suite.untrained import beam
 ZOO = Path(adv_wrappers.__file__).parent / "zoo"
 
 
-SHORT = {"max_episode_steps": 10}
+SHORT = {"max_episode_steps": 5}
 
 
 def add(folder, minutes=10.0, **more):
@@ -49,7 +49,7 @@ def measured(tmp_path_factory):
 
 def test_an_entry_has_what_was_measured(measured):
     store, entry = measured
-    assert entry.clean.mean == 10.0 and "noise" in entry.attacks
+    assert entry.clean.mean == 5.0 and "noise" in entry.attacks
     assert {*entry.attacks} & {*entry.left_out} == set()
     assert entry.licence == "MIT" and entry.claim == "400" and entry.trained_with is None
     assert read_entries(store) == [entry]
@@ -127,7 +127,7 @@ def test_an_attack_of_ones_own_can_only_lower(measured):
 def test_an_adversary_that_was_trained_in_the_victims_own_unit_is_in_the_budget(tmp_path):
     agent = adv_wrappers.load_victim("zoo:hopper-ppo")
     short = Submission("zoo:hopper-ppo", "hopper", env_kwargs=SHORT)
-    add_submission(short, tmp_path / "hopper", 0.02)
+    add_submission(short, tmp_path / "hopper", 0.01)
     net = torch.nn.Sequential(torch.nn.Linear(11, 11))
     adversary = adv_wrappers.Learned(Director(net, discrete=False, clip=True), adv_wrappers.SARL())
     for eps, folder in ((0.075, tmp_path / "fits"), (0.1, tmp_path / "larger")):

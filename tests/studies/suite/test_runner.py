@@ -270,13 +270,13 @@ def test_one_more_attack_is_all_that_is_scored(tmp_path):
     received: list[tuple[str, int, int]] = []
     how: dict[str, Any] = {"episodes": 4, "num_envs": 2, "progress": lambda *at: received.append(at)}
     few, all_ = ("noise", "max-diff"), ("noise", "pgd", "max-diff")
-    first = standard("zoo:cartpole-dqn", short, 0.05, attacks=few, out=tmp_path, **how)
+    first = standard("zoo:cartpole-dqn", briefly, 0.05, attacks=few, out=tmp_path, **how)
     assert scored(received) == ["none", *few]
     received.clear()
-    more = standard("zoo:cartpole-dqn", short, 0.05, attacks=all_, out=tmp_path, **how)
+    more = standard("zoo:cartpole-dqn", briefly, 0.05, attacks=all_, out=tmp_path, **how)
     assert scored(received) == ["pgd"] and first.report.threats == tuple(more.report.threats[i] for i in (0, 1, 3))
     received.clear()
-    assert untimed(more) == untimed(standard("zoo:cartpole-dqn", short, 0.05, attacks=all_, **how))
+    assert untimed(more) == untimed(standard("zoo:cartpole-dqn", briefly, 0.05, attacks=all_, **how))
     assert scored(received) == ["none", *all_]
 
 
@@ -295,19 +295,19 @@ def test_rows_outlive_every_interruption(tmp_path):
     names = ("noise", "pgd", "momentum")
     how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "attacks": names, "out": tmp_path, "progress": stop}
     with pytest.raises(Stopped):
-        standard("zoo:cartpole-dqn", short, 0.05, **how)
+        standard("zoo:cartpole-dqn", briefly, 0.05, **how)
     kept = rows()
     assert len(kept) == 3
     for at[0] in ("momentum", "none"):  # and again at the first
         with pytest.raises(Stopped):
-            standard("zoo:cartpole-dqn", short, 0.05, **how)
+            standard("zoo:cartpole-dqn", briefly, 0.05, **how)
         assert rows()[: len(kept)] == kept
     with pytest.raises(Stopped):  # less than what is not finished
         at[0] = "noise"
-        standard("zoo:cartpole-dqn", short, 0.05, **{**how, "episodes": 2})
+        standard("zoo:cartpole-dqn", briefly, 0.05, **{**how, "episodes": 2})
     at[0] = "nothing"
     received.clear()
-    report = standard("zoo:cartpole-dqn", short, 0.05, **how)
+    report = standard("zoo:cartpole-dqn", briefly, 0.05, **how)
     assert scored(received) == ["momentum"] and [row["ms_per_step"] for row in report.report.threats[:3]] == [
         row["ms_per_step"] for row in kept
     ]
@@ -329,18 +329,18 @@ def test_fresh_episodes_are_kept_and_played_again_for_another_worst_case_only(tm
 
     how: dict[str, Any] = {"episodes": 6, "num_envs": 2, "out": tmp_path}
     with pytest.raises(Stopped):
-        standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), progress=stop, **how)
+        standard("zoo:cartpole-dqn", briefly, 0.3, attacks=("noise",), progress=stop, **how)
     received.clear()
     how["progress"] = lambda *at: received.append(at)
-    first = standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), **how)
+    first = standard("zoo:cartpole-dqn", briefly, 0.3, attacks=("noise",), **how)
     assert played() == ["noise"] and not scored(received)
     (tmp_path / "report.json").write_text(
         json.dumps({key: value for key, value in first.to_dict().items() if key not in ("fresh", "chosen")})
     )  # as an older release wrote it
     received.clear()
-    assert standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise",), **how) == first and not played()
+    assert standard("zoo:cartpole-dqn", briefly, 0.3, attacks=("noise",), **how) == first and not played()
     received.clear()
-    more = standard("zoo:cartpole-dqn", short, 0.3, attacks=("noise", "pgd"), **how)
+    more = standard("zoo:cartpole-dqn", briefly, 0.3, attacks=("noise", "pgd"), **how)
     assert played() == ["pgd"] and more.worst["threat"] == "pgd" and more.fresh.threats[0] == first.fresh.threats[0]
     assert adv.Report.from_json(tmp_path / "fresh" / "report.json") == more.fresh
     assert SuiteReport.from_json(tmp_path / "report.json") == more
@@ -358,13 +358,13 @@ def test_a_longer_training_is_scored_again_and_nothing_else(tmp_path):
 
 def test_a_finished_suite_is_not_replaced_by_less(tmp_path):
     how: dict[str, Any] = {"out": tmp_path, "episodes": 6, "attacks": ("noise", "pgd")}
-    standard("zoo:cartpole-dqn", short, 0.05, **how)
+    standard("zoo:cartpole-dqn", briefly, 0.05, **how)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
     for less in ({"attacks": ["noise"]}, {"episodes": 2}, {"attacks": ["noise", "min-q"], "episodes": 9}):
         with pytest.raises(ValueRangeError, match="holds the finished suite of noise, pgd over 6 episodes: ask"):
-            standard("zoo:cartpole-dqn", short, 0.05, **{**how, **less})
+            standard("zoo:cartpole-dqn", briefly, 0.05, **{**how, **less})
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
-    assert standard("zoo:cartpole-dqn", short, 0.05, **how, steps=1).settings["steps"] == 1  # of no training
+    assert standard("zoo:cartpole-dqn", briefly, 0.05, **how, steps=1).settings["steps"] == 1  # of no training
     with pytest.raises(ValueRangeError, match="over 4 episodes and 256 steps of training: ask for no less"):
         found = {"attacks": ["sa-rl"], "episodes": 4, "steps": 256}
         _check_no_less(tmp_path, found, {**found, "steps": 255})

@@ -19,7 +19,7 @@ from tests.training.test_one_critic import Toy, toy_victim
 pytest.importorskip("stable_baselines3")
 
 BRIEF = {"checks": 1, "episodes": 2, "n_steps": 16, "batch_size": 32, "n_epochs": 1}
-QUICK = {"episodes": 1, "steps": 64, "num_envs": 2, "training": BRIEF, "train": True}
+QUICK = {"episodes": 1, "steps": 32, "num_envs": 2, "training": BRIEF, "train": True}
 NEW = ["timed-max-diff", "transfer", "pa-ad-action", "induce"]
 
 
@@ -35,7 +35,7 @@ def test_every_new_entry_is_trained_scored_and_kept(tmp_path):
     report = run_suite("everything", "zoo:cartpole-dqn", brief, 0.1, tell=told.append, **how)
     assert report.attacks == ("noise", *NEW)
     assert told == [
-        "trains timed-max-diff, transfer, pa-ad-action, induce: about 64 steps each; --no-train (train=False) leaves "
+        "trains timed-max-diff, transfer, pa-ad-action, induce: about 32 steps each; --no-train (train=False) leaves "
         "them out"
     ]
     rows = {row["threat"]: row for row in report.report.threats}
@@ -43,7 +43,7 @@ def test_every_new_entry_is_trained_scored_and_kept(tmp_path):
     assert report.other_budgets == {"pa-ad-action": "any action", "induce": "any action"}
     assert rows["transfer"]["transfer"] and not rows["induce"]["transfer"]
     assert report.protocol["transfer"].startswith("pgd on one surrogate, trained from 350 queries, which predicts ")
-    assert report.protocol["induce"].startswith("one training of 64 steps, best of 1 checkpoint")
+    assert report.protocol["induce"].startswith("one training of 32 steps, best of 1 checkpoint")
     assert all(len(read_record(tmp_path / name)) == 1 for name in NEW if name != "transfer")
     assert (tmp_path / "transfer" / "350" / "card.json").exists()
     run_suite("everything", "zoo:cartpole-dqn", brief, 0.1, tell=told.append, progress=received.append, **how)
