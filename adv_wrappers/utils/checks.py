@@ -118,9 +118,9 @@ def number(
 def check_choice(
     name: str, value: object, known: Collection[object], *, error: type[AdvWrappersError] = ValueRangeError
 ) -> None:
-    """Raise unless ``value`` is one of ``known``."""
+    """Raise unless ``value`` is one of ``known``; the message leaves None out, which says that nothing is given."""
     if not isinstance(value, Hashable) or value not in known:
-        raise error(f"{name} must be {either(map(repr, known))}, got {value!r:.80}")
+        raise error(f"{name} must be {either(repr(one) for one in known if one is not None)}, got {value!r:.80}")
 
 
 def check_names(what: str, given: Iterable[str], known: Collection[str]) -> None:

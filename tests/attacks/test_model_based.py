@@ -328,7 +328,7 @@ def test_features_are_called_by_name():
         ({"lr": 0.0}, ValueRangeError, "lr must be"),
         ({"restarts": 0}, ValueRangeError, "restarts must be"),
         ({"every": 0}, ValueRangeError, "every must be"),
-        ({"planner": "sgd"}, ValueRangeError, "planner must be 'adam', 'lqr', 'cem', 'mppi' or None, got 'sgd'"),
+        ({"planner": "sgd"}, ValueRangeError, "planner must be 'adam', 'lqr', 'cem' or 'mppi', got 'sgd'"),
         ({"samples": 1}, ValueRangeError, "samples must be"),
         ({"dynamics": "simulator", "planner": "adam"}, ThreatError, "a simulator has none: use cem or mppi"),
         ({"dynamics": "simulator", "target": "2=0"}, ValueRangeError, "no feature 2; it has 2 numbers"),

@@ -332,7 +332,7 @@ def test_an_environment_that_draws_and_is_replayed():
         ({"max_boxes": 0}, ValueRangeError, "max_boxes must be an integer of at least 1"),
         ({"max_sequences": 0}, ValueRangeError, "max_sequences must be an integer of at least 1"),
         ({"num_envs": 0}, ValueRangeError, "num_envs must be an integer of at least 1"),
-        ({"order": "breadth-first"}, ValueRangeError, "order must be 'depth-first', 'best-first' or None, got 'bre"),
+        ({"order": "breadth-first"}, ValueRangeError, "order must be 'depth-first' or 'best-first', got 'bre"),
         ({"least_reward": None}, ValueRangeError, "needs the least reward of a step of Walk, which is not known"),
         ({"least_reward": -1.0}, ValueRangeError, "rewards of -1 without a limit of steps"),
         ({"least_reward": 0.5}, ValueRangeError, "expected rewards of at least least_reward=0.5"),

@@ -61,7 +61,7 @@ def invoke(*words: str):
         ([*AGENT, "--robust", "sa"], "--robust sa needs a budget: give --eps"),
         (
             [*AGENT, "--eps", "1", "--algorithm", "trpo"],
-            "--algorithm must be 'ppo', 'a2c', 'dqn', 'td3', 'ddpg', 'recurrent-ppo' or None, got",
+            "--algorithm must be 'ppo', 'a2c', 'dqn', 'td3', 'ddpg' or 'recurrent-ppo', got",
         ),
         ([*AGENT, "--eps", "1", "--adversary", "nobody"], "unknown adversary 'nobody': expected 'pa-ad', 'sa-rl', an"),
         ([*AGENT, "--adversary", "nobody"], "shift) or none"),

@@ -190,7 +190,7 @@ def test_groups_of_other_environments_are_not_compared_in_silence() -> None:
         ({"ranges": {"CartPole-v1": (1, 1)}}, "expects two finite numbers, the lower first, for CartPole-v1"),
         ({"ranges": {"CartPole-v1": (0, 1, 2)}}, "expects two finite numbers"),
         ({"ranges": {"CartPole-v1": 500.0}}, "expects two finite numbers"),
-        ({"runs": "agents"}, "runs must be 'victim', 'seed' or None"),
+        ({"runs": "agents"}, "runs must be 'victim' or 'seed'"),
         ({"level": 2.0}, "level must be"),
         ({"repetitions": 1}, "repetitions must be"),
     ],
