@@ -17,13 +17,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
-
-from safetensors.torch import load
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin, get_type_hints
 
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, ValueRangeError
 from adv_wrappers.utils.checks import check_integer, finite_float
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_BYTES = 256 * 2**20
 
@@ -160,6 +160,8 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
 
 def parse_tensors(data: bytes, where: object) -> dict[str, Tensor]:
     """Tensors in the format safetensors; :class:`CardError` for anything else."""
+    from safetensors.torch import load  # imports torch, which commands that read options alone do without
+
     with decoding(where):
         return load(data)
 
