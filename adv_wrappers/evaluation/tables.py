@@ -26,7 +26,7 @@ from adv_wrappers.utils.text import parse_value, split_arguments
 
 def row_label(row: ReportRow) -> str:
     """The threat of a row, and what else tells it from others."""
-    return str(row["threat"]) + _besides(row)
+    return str(row["threat"]) + marks_of(row)
 
 
 def is_clean(row: ReportRow) -> bool:
@@ -83,7 +83,7 @@ def attack_text(row: ReportRow, without: str = "eps") -> str:
 
 def attack_label(row: ReportRow, without: str = "eps") -> str:
     """:func:`attack_text`, and what else tells a row from others."""
-    return attack_text(row, without) + _besides(row)
+    return attack_text(row, without) + marks_of(row)
 
 
 def _arguments(row: ReportRow) -> tuple[str, list[tuple[str, str]]]:
@@ -98,7 +98,8 @@ def _arguments(row: ReportRow) -> tuple[str, list[tuple[str, str]]]:
     return name, [(key.strip(), value) for key, _, value in pairs]
 
 
-def _besides(row: ReportRow) -> str:
+def marks_of(row: ReportRow) -> str:
+    """What tells a row from others beside its threat."""
     draws = f" (best of {row['best_of']})" if row.get("best_of", 1) > 1 else ""
     return draws + (" (transfer)" if row.get("transfer") else "")
 

@@ -33,10 +33,10 @@ class FeatureSpread:
         std: its standard deviation, likewise.
     """
 
-    name: str
-    low: float | None
-    high: float | None
-    std: float | None
+    name: str = ""
+    low: float | None = None
+    high: float | None = None
+    std: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class CertifiedReturn:
 
     eps: float
     lower: float
-    clean: float | None
-    episodes: int | None
-    method: str
+    clean: float | None = None
+    episodes: int | None = None
+    method: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Untried:
         command: what plays it, or "".
     """
 
-    threat: str
-    why: str
+    threat: str = ""
+    why: str = ""
     seconds: float = 0.0
     command: str = ""
 
@@ -86,10 +86,10 @@ class AttackedFrame:
         difference: of the two, amplified.
     """
 
-    title: str
-    true: Path | None
-    shown: Path | None
-    difference: Path | None
+    title: str = ""
+    true: Path | None = None
+    shown: Path | None = None
+    difference: Path | None = None
 
 
 @dataclass(frozen=True)

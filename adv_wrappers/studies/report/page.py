@@ -41,6 +41,7 @@ from adv_wrappers.studies.report.choices import AttackedFrame
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
+    Kind,
     StoredReports,
     known_features,
     read_reports,
@@ -424,26 +425,27 @@ def _charts(agent: AgentSections, said: Verdict) -> dict[str, list[Chart]]:
         else:  # a line between no attack and a single eps would show nothing that was played
             title = f"At eps {eps_text(sweep.strongest[-1][0])}: {sweep.budget}"
             sweeps.append(rows_chart(title, [row for curve in sweep.curves for row in curve.rows], clean))
-    natural = {
-        "Light and camera": agent.daylight,
-        "Sensors and channels": agent.faults,
-        "Body and world": agent.dynamics,
-        "Attacks on actions": agent.actions,
+    natural: dict[Kind, str] = {
+        "daylight": "Light and camera",
+        "fault": "Sensors and channels",
+        "dynamics": "Body and world",
+        "action": "Attacks on actions",
     }
     measured = defaultdict[str, list[AttackRow]](list)  # by distance
     for row in agent.attacked:
         for name, distance in (row.row.get("distances") or {}).items():
             measured[name] += [row] if distance is not None else []
-    counts = {row.count for curve in agent.few for row in curve.rows}
     lowest = agent.report.minimum.get("value")
     return {
         "sweep": sweeps,
-        "entries": [rows_chart("Other values", rows, clean, titled=False) for rows in [agent.entries] if rows],
-        "feature": [feature_chart(curve, clean, known_features(curve.rows[0], choices)) for curve in agent.features],
-        "moment": [moment_chart(curve, clean) for curve in agent.moments],
-        "few": [few_chart(agent.few, clean)] if len(counts) > 1 else [],
-        "daylight": [rows_chart(title, rows, clean) for title, rows in natural.items() if rows],
-        "other": [rows_chart("Other attacks", rows, clean, titled=False) for rows in [agent.other] if rows],
+        "entries": [rows_chart("Other values", rows, clean, titled=False)] if (rows := agent.of("entries")) else [],
+        "feature": [
+            feature_chart(curve, clean, known_features(curve.rows[0], choices)) for curve in agent.curves("feature")
+        ],
+        "moment": [moment_chart(curve, clean) for curve in agent.curves("moment")],
+        "few": [few_chart(agent.curves("few"), clean)] if len({row.count for row in agent.of("few")}) > 1 else [],
+        "daylight": [rows_chart(natural[kind], rows, clean) for kind in natural if (rows := agent.of(kind))],
+        "other": [rows_chart("Other attacks", rows, clean, titled=False)] if (rows := agent.of("other")) else [],
         "distance": [distance_chart(name, rows, clean, lowest) for name, rows in measured.items() if len(rows) > 1],
         "episodes": [episode_chart(_telling_runs(agent))],
     }

@@ -29,6 +29,7 @@ from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.statistics import MeanWithInterval, paired_difference
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.tables import marks_of, row_label
 from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.text import without_number
@@ -70,7 +71,7 @@ class AttackRow(Trial):
     @property
     def name(self) -> str:
         """Its whole text."""
-        return str(self.row["threat"]) + _marks(self.row)
+        return row_label(self.row)
 
     @property
     def returned(self) -> MeanWithInterval:
@@ -122,9 +123,6 @@ class AgentSections:
         report: the report.
         choices: what was chosen for it; empty where that is not known.
         rows: all its rows, the one without an attack first.
-        sweeps: by budget, that which the choices are of first, and then those with the most rows.
-        features, moments, few: groups of rows.
-        entries, actions, daylight, faults, dynamics, other: rows.
         part: what its episodes are for, where they are not those of the whole: of a suite, which chooses the strongest
             attack on some and measures it on others.
     """
@@ -132,17 +130,26 @@ class AgentSections:
     report: Report
     choices: ReportChoices
     rows: tuple[AttackRow, ...]
-    sweeps: tuple[Sweep, ...]
-    features: tuple[Curve, ...]
-    moments: tuple[Curve, ...]
-    few: tuple[Curve, ...]
-    entries: tuple[AttackRow, ...]
-    actions: tuple[AttackRow, ...]
-    daylight: tuple[AttackRow, ...]
-    faults: tuple[AttackRow, ...]
-    dynamics: tuple[AttackRow, ...]
-    other: tuple[AttackRow, ...]
     part: str = ""
+
+    def of(self, kind: Kind) -> tuple[AttackRow, ...]:
+        """Its rows of a kind."""
+        return tuple(row for row in self.rows if row.kind == kind)
+
+    def curves(self, kind: Kind) -> tuple[Curve, ...]:
+        """Its rows of a kind, in groups that differ in nothing else."""
+        return _curves(self.of(kind))
+
+    @cached_property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """Its sweeps by budget, that which the choices are of first, and then those with the most rows."""
+        balls = defaultdict[str, list[AttackRow]](list)
+        for row in self.of("sweep"):
+            balls[row.ball].append(row)
+        groups = sorted(balls.values(), key=lambda rows: (rows[0].keys == self.choices.at, len(rows)), reverse=True)
+        return tuple(
+            Sweep(_budget_words(rows[0], self.choices), _curves(rows), self.clean, rows[0].keys) for rows in groups
+        )
 
     @property
     def clean(self) -> AttackRow:
@@ -254,40 +261,13 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
         replace(row, label=(label if count[label] == 1 else row.name) + held(row, made[0]))
         for row, label in zip(made, labels, strict=True)
     )
-    by_kind = defaultdict[Kind, list[AttackRow]](list)
-    for row in rows:
-        by_kind[row.kind].append(row)
-    balls = defaultdict[str, list[AttackRow]](list)
-    for row in by_kind["sweep"]:
-        balls[row.ball].append(row)
-    by_rows = sorted(balls.values(), key=lambda group: (group[0].keys == choices.at, len(group)), reverse=True)
-    return AgentSections(
-        report,
-        choices,
-        rows,
-        tuple(Sweep(_budget_words(group[0], choices), _curves(group), rows[0], group[0].keys) for group in by_rows),
-        _curves(by_kind["feature"]),
-        _curves(by_kind["moment"]),
-        _curves(by_kind["few"]),
-        tuple(by_kind["entries"]),
-        tuple(by_kind["action"]),
-        tuple(by_kind["daylight"]),
-        tuple(by_kind["fault"]),
-        tuple(by_kind["dynamics"]),
-        tuple(by_kind["other"]),
-    )
+    return AgentSections(report, choices, rows)
 
 
 def held(row: AttackRow, clean: AttackRow) -> str:
     """How many of the episodes a row holds, where it has fewer than the one without an attack; else ""."""
     count, whole = (len(one.row["returns"]) for one in (row, clean))
     return f" on {count} of {whole} episodes" if count < whole else ""
-
-
-def _marks(row: Row) -> str:
-    """What tells a row from others beside its threat."""
-    draws = f" (best of {row['best_of']})" if row.get("best_of", 1) > 1 else ""
-    return draws + (" (transfer)" if row.get("transfer") else "")
 
 
 def _label(row: AttackRow, choices: ReportChoices) -> str:
@@ -307,7 +287,7 @@ def _label(row: AttackRow, choices: ReportChoices) -> str:
     if not own and not _ball(layers[0].get("within"))[2]:
         return row.name
     text = _text(_threat_text(row.row), "scale", *(["at"] if own else []))
-    return text + (f" on {feature_names(row, known)}" if row.features else "") + _marks(row.row)
+    return text + (f" on {feature_names(row, known)}" if row.features else "") + marks_of(row.row)
 
 
 def _entries_label(row: AttackRow) -> str:
@@ -323,8 +303,8 @@ def _entries_label(row: AttackRow) -> str:
     often = f" in at most {row.count} step{'' if row.count == 1 else 's'}" if row.count is not None else often
     attack = _text(_threat_text(row.row), "norm", "eps", "at", "when", "p")
     if often and count is None:  # short, since charts cut long names
-        return f"{attack}{where.replace(' of ', ' on ', 1)}{often}{_marks(row.row)}"
-    return f"{attack}, {much}{where}{often}{_marks(row.row)}"
+        return f"{attack}{where.replace(' of ', ' on ', 1)}{often}{marks_of(row.row)}"
+    return f"{attack}, {much}{where}{often}{marks_of(row.row)}"
 
 
 def _stuck_features(layer: Mapping[str, Any]) -> tuple[int, ...]:
@@ -400,7 +380,7 @@ def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset
 
     def varying(kind: Kind, *left_out: str, **rest: Any) -> AttackRow:
         """The row as one of a group that differs in what is left out of its text and, as ``rest``, of its layer."""
-        text = _text(threat, *left_out, *(["scale"] if scale else [])) + _marks(row)
+        text = _text(threat, *left_out, *(["scale"] if scale else [])) + marks_of(row)
         group = json.dumps([{**layer, **rest}, row.get("transfer"), row.get("best_of")], sort_keys=True)
         return replace(made, kind=kind, attack=text, group=group)
 

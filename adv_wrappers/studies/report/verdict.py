@@ -6,13 +6,14 @@ It is made of the rows, and of what was chosen for them where that is known.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import unseen
 from adv_wrappers.studies.report.advice import NextStep, hardening, words_of_agent
 from adv_wrappers.studies.report.choices import ReportChoices
-from adv_wrappers.studies.report.sections import AgentSections, AttackRow, feature_name, held, known_features
+from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, feature_name, held, known_features
 from adv_wrappers.studies.report.sweep import NO_LOSS, half_return
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
@@ -87,8 +88,8 @@ def verdict(agent: AgentSections) -> Verdict:
         figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, _attack_name(row), proved)
         sentence = _sentence(agent, eps, row)
     feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
-    kinds = agent.daylight, agent.faults, agent.dynamics, agent.actions
-    light, fault, dynamics, action = (_worst(agent, list(rows)) for rows in kinds)
+    kinds: tuple[Kind, ...] = ("daylight", "fault", "dynamics", "action")
+    light, fault, dynamics, action = (_worst(agent, agent.of(kind)) for kind in kinds)
     return Verdict(
         sentence,
         figure,
@@ -148,7 +149,7 @@ def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
             return eps, row
     if strongest and (agent.choices.played or _lower_elsewhere(agent, strongest[-1][1]) is None):
         return strongest[-1]
-    harmful = [row for row in agent.entries if _lost(agent, row) > NO_LOSS * abs(clean)]
+    harmful = [row for row in agent.of("entries") if _lost(agent, row) > NO_LOSS * abs(clean)]
     worst = min((harmful if agent.choices.played else None) or agent.attacked, key=lambda row: row.mean, default=None)
     return None if worst is None else (worst.eps, worst)
 
@@ -184,7 +185,7 @@ def _unharmed_eps(agent: AgentSections) -> float | None:
     return max((eps for eps, row in _strongest(agent) if _lost(agent, row) <= limit), default=None)
 
 
-def _worst(agent: AgentSections, rows: list[AttackRow]) -> AttackRow | None:
+def _worst(agent: AgentSections, rows: Sequence[AttackRow]) -> AttackRow | None:
     """The row that takes most, if it takes a tenth of the return, and not by the chance of the episodes."""
     row = min(filter(_is_no_chance, rows), key=lambda row: row.mean, default=None)
     return row if row is not None and _lost(agent, row) >= SOME_LOSS * abs(agent.clean.mean) else None
@@ -197,12 +198,12 @@ def _is_no_chance(row: AttackRow) -> bool:
 
 def _worst_feature(agent: AgentSections, most: float | None = None) -> AttackRow | None:
     """The row of the feature that alone takes most; of rows whose eps is not much above ``most``, if it is given."""
-    rows = [row for curve in agent.features for row in curve.rows if len(row.features) == 1]
+    rows = [row for row in agent.of("feature") if len(row.features) == 1]
     return _worst(agent, [row for row in rows if most is None or (row.eps or 0.0) <= NEAR * most])
 
 
 def _worst_moment(agent: AgentSections) -> AttackRow | None:
-    return _worst(agent, [row for curve in agent.moments for row in curve.rows])
+    return _worst(agent, agent.of("moment"))
 
 
 def _feature_name(agent: AgentSections, row: AttackRow) -> str:
@@ -331,7 +332,7 @@ def _unknown(agent: AgentSections) -> tuple[str, ...]:
         beyond = "Nothing is certified"
     known = (
         "Body and world change by the factors alone that are shown; other"
-        if agent.dynamics
+        if agent.of("dynamics")
         else "Other dynamics and other"
     )
     return (

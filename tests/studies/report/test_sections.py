@@ -41,8 +41,14 @@ def test_every_row_is_in_one_section(agent):
     assert [row.kind for row in agent.rows] == (
         ["clean"] + ["sweep"] * 5 + ["feature"] * 3 + ["moment"] * 2 + ["few"] * 3 + ["action"] + ["other"] * 2
     )
-    parts = [*agent.sweeps[0].curves, *agent.sweeps[1].curves, *agent.features, *agent.moments, *agent.few]
-    shown = sum(len(curve.rows) for curve in parts) + len(agent.actions + agent.daylight + agent.other)
+    parts = [
+        *agent.sweeps[0].curves,
+        *agent.sweeps[1].curves,
+        *agent.curves("feature"),
+        *agent.curves("moment"),
+        *agent.curves("few"),
+    ]
+    shown = sum(len(curve.rows) for curve in parts) + len(agent.of("action") + agent.of("daylight") + agent.of("other"))
     assert shown == len(agent.attacked)
 
 
@@ -65,12 +71,12 @@ def test_the_strongest_attack_never_gets_weaker_with_eps(agent):
 
 
 def test_what_a_section_varies_is_left_out_of_the_name(agent):
-    assert names(agent.features) == {
+    assert names(agent.curves("feature")) == {
         "fgsm": ["fgsm:eps=0.2,scale=1;0;0;0", "fgsm:eps=0.2,scale=0;0;1;0", "fgsm:eps=0.4,scale=0;0;1;0"]
     }
-    assert {row.features for row in agent.features[0].rows} == {(0,), (2,)}
-    assert [row.window for row in agent.moments[0].rows] == [(0, 20), (20, 40)]
-    assert {curve.attack: [row.count for row in curve.rows] for curve in agent.few} == {
+    assert {row.features for row in agent.curves("feature")[0].rows} == {(0,), (2,)}
+    assert [row.window for row in agent.curves("moment")[0].rows] == [(0, 20), (20, 40)]
+    assert {curve.attack: [row.count for row in curve.rows] for curve in agent.curves("few")} == {
         "fgsm:eps=0.4": [3, 9],
         "fgsm:eps=0.4,when=strategic(0.1)": [3],
     }

@@ -74,24 +74,9 @@ def test_the_next_step_is_a_training_that_can_begin_with_the_agent(folder: Path,
 def test_what_one_feature_takes_of_a_negative_return(folder: Path) -> None:
     (agent,) = read_reports(folder).agents
     lowered = {row.row["threat"]: {**row.row, "mean_return": row.row["mean_return"] - 200} for row in agent.rows}
-    curves = tuple(
-        replace(curve, rows=tuple(replace(row, row=lowered[row.row["threat"]]) for row in curve.rows))
-        for curve in agent.features
-    )
-    sweeps = tuple(
-        replace(
-            sweep,
-            clean=replace(sweep.clean, row=lowered[sweep.clean.row["threat"]]),
-            curves=tuple(
-                replace(curve, rows=tuple(replace(row, row=lowered[row.row["threat"]]) for row in curve.rows))
-                for curve in sweep.curves
-            ),
-        )
-        for sweep in agent.sweeps
-    )
     rows = tuple(replace(row, row=lowered[row.row["threat"]]) for row in agent.rows)
     report = replace(agent.report, minimum={"kind": "unknown", "value": None})
-    sentence = verdict(replace(agent, report=report, rows=rows, features=curves, sweeps=sweeps)).sentence
+    sentence = verdict(replace(agent, report=report, rows=rows)).sentence
     assert " alone takes " in sentence and " from a mean return of -80 (" in sentence
 
 
@@ -110,18 +95,15 @@ def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
     """An interval of what is taken that holds zero says nothing of other episodes; of too few there is none."""
     (agent,) = read_reports(folder).agents
     for high, caveat, is_named in ((-1.0, None, True), (1.0, None, False), (1.0, "few", True)):
-        curves = tuple(
-            replace(
-                curve,
-                rows=tuple(replace(row, change=replace(row.change, high=high, caveat=caveat)) for row in curve.rows),
-            )
-            for curve in agent.features
+        rows = tuple(
+            replace(row, change=replace(row.change, high=high, caveat=caveat)) if row.kind == "feature" else row
+            for row in agent.rows
         )
-        assert (verdict(replace(agent, features=curves)).feature is not None) == is_named
+        assert (verdict(replace(agent, rows=rows)).feature is not None) == is_named
 
 
 def test_a_training_of_another_name_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueRangeError, match=r"harden_by in .* must be one of"):
+    with pytest.raises(ValueRangeError, match="harden_by must be one of"):
         said(folder, harden_by="radial; rm -r x")
 
 
