@@ -221,6 +221,7 @@ def test_train_adversary_that_learns_when_to_attack(tmp_path: Path) -> None:
     assert record[0]["score"] == record[0]["mean_return"] + 2 * record[0]["attacks"]
 
 
+@pytest.mark.slow
 def test_train_adversary_of_both_forms(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     words = "train-adversary CartPole-v1 --victim zoo:cartpole-a2c --eps 0.1 --form both --steps 64 --num-envs 1"
@@ -258,15 +259,13 @@ def test_suite_prints_the_worst_case_and_writes_it(tmp_path: Path) -> None:
 
 def test_suite_of_everything_says_what_it_trains(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
-    words = (
-        "suite CartPole-v1 --victim zoo:cartpole-dqn --episodes 1 --attack worst-action --attack induce --steps 1024"
-    )
+    words = "suite CartPole-v1 --victim zoo:cartpole-dqn --episodes 1 --attack worst-action --attack induce --steps 512"
     done = CliRunner().invoke(main, [*words.split(), "--suite", "everything", "--no-train"])
     assert done.exit_code == 0 and "induce: left out: it is trained" in done.output, done.output
     assert "trains" not in done.output and "everything suite: zoo:cartpole-dqn on CartPole-v1" in done.output
     done = CliRunner().invoke(main, [*words.split(), "--suite", "action", "--train", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("trains induce: about 1,024 steps each; --no-train (train=False) leaves them out\n")
+    assert done.output.startswith("trains induce: about 512 steps each; --no-train (train=False) leaves them out\n")
     assert SuiteReport.from_json(tmp_path / "report.json").attacks == ("worst-action", "induce")
 
 
@@ -375,6 +374,7 @@ def test_a_profile_is_of_the_worst_action(more: list[str], tmp_path: Path) -> No
     assert done.exit_code == 2 and not (tmp_path / "resilience.json").exists()
 
 
+@pytest.mark.slow
 def test_a_profile_of_negative_rewards_needs_the_lowest(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     words = ["resilience", "MountainCar-v0", "--victim", "zoo:mountaincar-dqn", *MEASURE[4:], "--out", str(tmp_path)]

@@ -8,10 +8,19 @@ import pytest
 
 from benchmarks import record
 
+SLOW = {"certificates", "evaluation", "searches", "trainings"}  # parts of a second or more
+
 
 @pytest.mark.skipif(bool(record.other_releases()), reason=f"recorded with {'; '.join(record.other_releases())}")
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("section", [name for name, one in record.SECTIONS.items() if one.test])
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+        for name, one in record.SECTIONS.items()
+        if one.test
+    ],
+)
 def test_a_part_is_what_was_recorded(section):
     keys = record.keys_to_test(section)
     lines = record.compared(section, keys)

@@ -93,8 +93,10 @@ def test_the_border_is_watched():
     assert border.launches == 2
 
 
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [*((name, "floats") for name in RECORDED), *((name, "bytes") for name in RECORDED[::2])],
+)
 def test_recorded_attacks_never_leave_the_device(name, space):
     """Through the engine, on a device from which nothing can be read: two victims on floats, one on bytes.
 

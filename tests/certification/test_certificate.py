@@ -127,7 +127,7 @@ def test_boxes_of_states_may_have_a_limit_of_their_own():
     short = {"env_kwargs": {"max_episode_steps": 60}}
     found = [
         certify("zoo:cartpole-ppo", "CartPole-v1", 0.02, 1, budget_s=None, max_nodes=nodes, max_boxes=boxes, **short)
-        for nodes, boxes in ((20, None), (20, 200), (20, 2000))
+        for nodes, boxes in ((20, None), (20, 200), (20, 1000))
     ]
     assert found[0].state_box_returns == found[1].state_box_returns < found[2].state_box_returns
     assert found[0].nodes == found[2].nodes
@@ -165,7 +165,7 @@ class Clock:
         return counted
 
 
-@pytest.mark.parametrize(("episodes", "budget_s"), [(3, 1e-3), (1, 2.0), (3, 100.0), (1, 1000.0)])
+@pytest.mark.parametrize(("episodes", "budget_s"), [(2, 1e-3), (1, 2.0), (1, 100.0)])
 @pytest.mark.parametrize("case", ["walk", "boxes"])
 def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, episodes, monkeypatch):
     own = {
@@ -175,7 +175,7 @@ def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, epi
             "env": "CartPole-v1",
             "eps": 0.05,
             "least_reward": None,
-            "env_kwargs": {"max_episode_steps": 100},
+            "env_kwargs": {"max_episode_steps": 50},
         },
     }[case]
     unlimited = certified(**own, episodes=episodes, budget_s=None, max_nodes=100, max_boxes=100) if own else None
@@ -189,7 +189,7 @@ def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, epi
     else:
         attacked = evaluate(own["victim"], own["env"], ["min-best:eps=0.05"], episodes, env_kwargs=own["env_kwargs"])
         assert (found.lower_returns <= np.min([row["returns"] for row in attacked.threats], 0)).all()
-        assert np.fmin(found.clean_returns, 100).tolist() == unlimited.clean_returns.tolist() or budget_s < 0.1
+        assert np.fmin(found.clean_returns, 50).tolist() == unlimited.clean_returns.tolist() or budget_s < 0.1
     for i, names in enumerate(found.cut):
         values = {"clean": found.clean_returns, "acr": found.clean_acr, "gwc": found.gwc_returns}
         assert {name for name in names if name != "search"} == {name for name in values if np.isnan(values[name][i])}
@@ -198,7 +198,7 @@ def test_a_call_takes_no_longer_than_its_budget_and_one_step(case, budget_s, epi
         assert all(names == ("clean", "acr", "gwc", "search") for names in found.cut) and not found.node_counts.any()
         assert f"cut by budget_s: clean in {episodes} of {episodes} episodes, acr in {episodes}" in repr(found)
         assert found.to_dict()["cut"] == [["clean", "acr", "gwc", "search"]] * episodes
-    if case == "walk" and budget_s == 1000:
+    if case == "walk" and budget_s == 100:
         assert found.finished == 1 and not any(found.cut) and "cut" not in repr(found)
 
 
@@ -383,7 +383,7 @@ def test_sticky_actions_are_replayed():
     assert -3 < found.lower <= 0 and found.node_counts <= 8
 
 
-@pytest.mark.parametrize("net", [Residual, Dueling])
+@pytest.mark.parametrize("net", [pytest.param(Residual, marks=pytest.mark.slow), Dueling])
 def test_networks_that_are_no_layers_in_a_row(net):
     torch.manual_seed(0)
     victim = from_module(torch.nn.Sequential(net(), torch.nn.Linear(3, 2)), box(4), spaces.Discrete(2), "q")

@@ -67,10 +67,7 @@ for words, status in {WORDS!r}:
     ("words", "found"),
     [
         ("eval", "evaluate"),
-        ("suite --no-tr", "--no-train"),
-        ("suite --suite dayl", "daylight"),
         ("train-agent --robust r", "radial"),
-        ("evaluate CartP", "CartPole-v1"),
         ("suite CartPole-v1 --victim zoo:cartpole-d", "cartpole-dqn"),
         ("evaluate CartPole-v1 --threat pg", "pgd"),
     ],

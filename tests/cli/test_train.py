@@ -82,10 +82,18 @@ def test_an_agent_is_trained_and_the_command_that_evaluates_it_works(tmp_path: P
     ("words", "learned_by", "threats"),
     [
         (["--victim", "zoo:cartpole-ppo", "--robust", "radial", "--eps", "0.01"], "greedy", ["pgd:eps=0.01"]),
-        (["--algorithm", "dqn", "--robust", "sa", "--eps", "0.01", "--rewards", "raw"], "greedy", ["pgd:eps=0.01"]),
+        pytest.param(
+            ["--algorithm", "dqn", "--robust", "sa", "--eps", "0.01", "--rewards", "raw"], "greedy", ["pgd:eps=0.01"],
+            marks=pytest.mark.slow,
+        ),
         (["--adversary", "none", "--algorithm", "a2c", "--observations", "raw"], "clean return", []),
-        (["--adversary", "none", "--algorithm", "recurrent-ppo"], "clean return", []),
-        (["--adversary", "pgd", "--eps", "0.1", "--select", "sample"], "attacked", ["pgd:eps=0.1"]),
+        pytest.param(
+            ["--adversary", "none", "--algorithm", "recurrent-ppo"], "clean return", [], marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ["--adversary", "pgd", "--eps", "0.1", "--select", "sample"], "attacked", ["pgd:eps=0.1"],
+            marks=pytest.mark.slow,
+        ),
         (["--adversary", "action-flip", "--when", "every(2)"], "attacked", ["action-flip:when=every(2)"]),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ def suite():
     pytest.importorskip("dm_control")
 
 
-@pytest.mark.parametrize(("task", "repeat"), [(task, (1, 3)[i % 2]) for i, task in enumerate(TASKS)])
+@pytest.mark.parametrize(("task", "repeat"), [(task, (1, 3)[i % 2]) for i, task in enumerate(TASKS[::2])])
 def test_rows_return_what_the_task_returns(task, repeat):
     task = f"dm_control/{task}-v0"
     many, draw = DmcVectorEnv(task, 3, repeat), np.random.default_rng(1)

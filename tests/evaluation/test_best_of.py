@@ -20,7 +20,7 @@ def returns(report: Report, row: int = 1) -> Any:
     return np.array(report.threats[row]["returns"])
 
 
-@pytest.mark.parametrize("num_envs", [3, 24])
+@pytest.mark.parametrize("num_envs", [3, pytest.param(24, marks=pytest.mark.slow)])
 def test_the_best_draw_of_every_episode_counts(num_envs: int) -> None:
     agent, how = balancing(), {"episodes": 4, "seed": 5, "num_envs": num_envs}
     drawn = [returns(adv.evaluate(agent, short, [NOISE], best_of=count, **how)) for count in (1, 2, 6)]

@@ -138,7 +138,7 @@ def test_vector(case, mode):
     objective = director(actor)
 
     def vector():
-        return SyncVectorEnv([lambda: gym.make("CartPole-v1", max_episode_steps=18)] * 3, autoreset_mode=mode)
+        return SyncVectorEnv([lambda: gym.make("CartPole-v1", max_episode_steps=12)] * 3, autoreset_mode=mode)
 
     deployed = deploy(vector(), Learned(objective, actor), name)
     game = AdversaryEnv(vector(), agent, actor, budget_of(name), WHEN)
@@ -148,7 +148,7 @@ def test_vector(case, mode):
     runner.reset(seeds=5)
     assert name in (*ON_ACTIONS, "timed") or not np.array_equal(obs, true)
     finished, ended = np.zeros(3, bool), 0
-    for _ in range(40):
+    for _ in range(28):
         obs, reward, terminated, truncated, _ = deployed.step(runner.act(obs))
         actions = objective(torch.from_numpy(np.array(true))).numpy()
         true, minus, *over, _ = game.step(actions)

@@ -40,6 +40,7 @@ def test_keys_are_those_of_the_rows_of_an_evaluation(tmp_path):
     assert rows_of(tmp_path) == mine
 
 
+@pytest.mark.slow
 def test_keys_are_those_of_the_rows_of_an_evaluation_with_arguments_of_a_card(tmp_path):
     pytest.importorskip("dm_control")
     more = {"best_of": 2, "measure": "height=1.4", "episodes": 1}

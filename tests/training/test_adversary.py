@@ -219,14 +219,13 @@ def test_what_cannot_work(arguments, error, match):
 
 
 @pytest.mark.parametrize(
-    ("kind", "within"),
+    ("kind", "within", "observe"),
     [
-        ("pa-ad-action", None),
-        (adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid()), adv.Linf(0.05)),
+        ("pa-ad-action", None, "state+action"),
+        (adv.Hybrid(adv.PAAD(form="target"), adv.ActionPAAD(), adv.Valid()), adv.Linf(0.05), "state"),
     ],
     ids=["action", "hybrid"],
 )
-@pytest.mark.parametrize("observe", ["state", "state+action"])
 def test_actions_too(kind, within, observe, tmp_path):
     learned = train_adversary(
         kind,

@@ -31,7 +31,8 @@ def victim(**more):
 # what the compiler itself deprecates is not ours
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler")
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_is_autograd(backend, monkeypatch):
     """The C++ compiler takes half a minute; the graph that it is given is the same, and is executed here."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))

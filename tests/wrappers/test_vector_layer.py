@@ -135,7 +135,7 @@ def test_cartpole_vector_env():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("mode", [pytest.param("NextStep", marks=pytest.mark.slow), "SameStep"])
 def test_atari_vector_env(mode):
     """A dense ``final_obs``, no mask beside it, and a mode that shows in no row's own environment."""
     import ale_py

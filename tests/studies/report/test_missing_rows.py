@@ -88,6 +88,14 @@ def test_a_single_row_is_one_row(tmp_path: Path) -> None:
     assert found == ["1 row that one of the two lacked was played on it, eps in the units of the first."]
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Folders of two agents, not to be written to; the second lacks a row of the first."""
+    folder = tmp_path_factory.mktemp("pair")
+    first = played(folder / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
+    return first, played(folder / "b", SECOND, ["fgsm:eps=0.1"])
+
+
 def changed(folder: Path, to: Path, **report: object) -> Path:
     shutil.copytree(folder, to)
     import sqlite3
@@ -110,9 +118,10 @@ def changed(folder: Path, to: Path, **report: object) -> Path:
         ({"env_id": "os:CartPole-v1"}, "names an environment of a module"),
     ],
 )
-def test_what_cannot_be_played_again_is_said(about: dict[str, object], why: str, tmp_path: Path) -> None:
-    a = played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
-    b = played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"])
+def test_what_cannot_be_played_again_is_said(
+    about: dict[str, object], why: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    a, b = pair
     a, b = (
         changed(a, tmp_path / "x", **about),
         changed(b, tmp_path / "y", **{k: v for k, v in about.items() if "env" in k}),

@@ -159,14 +159,14 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
         monkeypatch.setattr(report_module, name, ())
     monkeypatch.setattr(report_module, "_SEARCHED", 1)
-    slow = report("zoo:cartpole-ppo", lambda: Clocked(short_cartpole()), MINUTES, out=tmp_path / "out", episodes=6)
+    slow = report("zoo:cartpole-ppo", lambda: Clocked(short_cartpole()), MINUTES, out=tmp_path / "out", episodes=4)
     searched = [row for row in slow.report.threats if "<recorded>" in row["threat"]]
-    cut = [row for row in searched if row["episodes"] < 6]
+    cut = [row for row in searched if row["episodes"] < 4]
     assert cut and all(len(row["returns"]) == row["episodes"] for row in cut)
     [clean] = [row for row in slow.report.threats if row["threat"] == "none"]
     for row in cut:
         assert row["regret"] == pytest.approx(np.mean(clean["returns"][: row["episodes"]]) - row["mean_return"])
-    assert f"on {cut[0]['episodes']} of 6 episodes" in slow.page.read_text()
+    assert f"on {cut[0]['episodes']} of 4 episodes" in slow.page.read_text()
     assert now[0] < 70
 
 
@@ -229,10 +229,10 @@ IMAGE, ROOM = spaces.Box(0, 255, (12, 12, 1), np.uint8), spaces.Discrete(3)
 @pytest.mark.parametrize(
     ("space", "at"),
     [
-        (ROOM, ()),
+        pytest.param(ROOM, (), marks=pytest.mark.slow),
         pytest.param(spaces.MultiDiscrete([3, 2]), (), marks=pytest.mark.slow),
         pytest.param(spaces.MultiBinary(2), (), marks=pytest.mark.slow),
-        (spaces.Box(-1, 1, (), np.float32), ()),
+        pytest.param(spaces.Box(-1, 1, (), np.float32), (), marks=pytest.mark.slow),
         pytest.param(spaces.Box(0, 9, (2,), np.int64), (), marks=pytest.mark.slow),
         pytest.param(spaces.Dict(goal=GOAL, observation=VECTOR), ("goal", "observation"), marks=pytest.mark.slow),
         (spaces.Dict(image=IMAGE, room=ROOM, vector=VECTOR), ("vector",)),
@@ -259,6 +259,7 @@ def test_observations_of_every_space(
         assert any("bool" in sentence for sentence in made.choices.not_tried)
 
 
+@pytest.mark.slow
 def test_an_environment_that_does_not_repeat_is_said_on_the_page(tmp_path: Path) -> None:
     class Unseeded(Guess):
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:

@@ -748,7 +748,7 @@ def test_a_model_of_the_environment_is_planned_through(tmp_path):
 @pytest.mark.parametrize(
     ("make", "flag"),
     [
-        (saturated, "pgd:eps=0.2: zero gradients at 16 of 16"),
+        pytest.param(saturated, "pgd:eps=0.2: zero gradients at 16 of 16", marks=pytest.mark.slow),
         (straight_through, "square:queries=60,eps=0.2 needs no gradient and"),
     ],
 )

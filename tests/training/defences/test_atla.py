@@ -77,7 +77,7 @@ def test_an_attack_looks_at_the_state_that_the_agent_acts_with(monkeypatch):
     assert all(np.array_equal(zero, starts) for zero, (_, starts, *_) in zip(begun, acted, strict=True))
 
 
-@pytest.mark.parametrize("adversary", ["pa-ad", SARL()])
+@pytest.mark.parametrize("adversary", ["pa-ad", pytest.param(SARL(), marks=pytest.mark.slow)])
 def test_the_agent_remembers_in_the_phase_of_the_adversary(adversary, monkeypatch):
     states = []
     step = VecAdversaryEnv.step_async

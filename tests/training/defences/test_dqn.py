@@ -226,7 +226,7 @@ def test_dqn_begins_as_a_victim(ref):
     assert torch.equal(hardened.victim.params(x), victim.params(x))
 
 
-@pytest.mark.parametrize("robust", ["radial", "sa", RadialDQN(form="equation-5")])
+@pytest.mark.parametrize("robust", ["sa", RadialDQN(form="equation-5")])
 def test_dqn_with_layer_normalisation(robust, tmp_path):
     """Begins as a victim whose hidden layers are normalised, learns by the bounds of all of it, and ends as a card."""
     first = PrioritizedDQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [16, 8]}, seed=0)

@@ -78,8 +78,7 @@ def test_rollouts_see_noise_of_the_radius_and_the_normaliser_does_not():
     assert torch.equal(method.policy_loss(policy, batch, 1.0), batch.surrogate(batch.log_prob).mean())
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-@pytest.mark.parametrize("scale", [None, (1.0, 0.5, 1.0, 0.5)])
+@pytest.mark.parametrize(("algorithm", "scale"), [("ppo", (1.0, 0.5, 1.0, 0.5)), ("dqn", None)])
 def test_the_result_is_the_smoothed_agent(algorithm, scale, tmp_path):
     small = SMALL if algorithm == "ppo" else {"steps": 256, **test_robust_dqn.SMALL}
     hardened = train_agent(

@@ -80,7 +80,7 @@ def test_gradients_are_clipped_as_a_whole():
     assert norms[0.01] == pytest.approx(0.01, rel=1e-4) and norms[1e9] > 0.02
 
 
-@pytest.mark.parametrize(("rows", "param_noise"), [(1, True), (2, True), (1, False)])
+@pytest.mark.parametrize(("rows", "param_noise"), [(2, True), (1, False)])
 def test_a_tiny_problem_is_learned(rows, param_noise):
     env = make_vec_env(NameTheState, rows, seed=0)
     model = small(env=env, param_noise=param_noise, learning_rate=5e-3, exploration_fraction=0.5)
