@@ -24,7 +24,7 @@ from adv_wrappers.evaluation.backdoor_rate import backdoor_rate
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.worst_dynamics import worst_dynamics
+from adv_wrappers.evaluation.searches.worst_dynamics import worst_dynamics
 from adv_wrappers.studies import Plan, run, run_suite
 from adv_wrappers.studies.gate import assert_robust
 from adv_wrappers.studies.report.report import report
@@ -129,10 +129,10 @@ _ELSEWHERE = {  # where the other names that the documentation shows are importe
     "adv_wrappers.daylight": ("Brightness", "Daylight", "JPEG", "MedianBlur", "Perspective", "Rotation", "Shift"),
     "adv_wrappers.errors": tuple(kind.__name__ for kind in AdvWrappersError.__subclasses__()),
     "adv_wrappers.evaluation.aggregates": ("Aggregates",),
-    "adv_wrappers.evaluation.beam": ("beam_search",),
+    "adv_wrappers.evaluation.searches.beam": ("beam_search",),
     "adv_wrappers.evaluation.curves": ("Curves", "curves_of"),
     "adv_wrappers.evaluation.policy_selection": ("Exp3IX", "evaluate_adaptive", "non_dominated", "select_online"),
-    "adv_wrappers.evaluation.fewest_perturbations": ("fewest_perturbations", "resilience_profile"),
+    "adv_wrappers.evaluation.searches.fewest_perturbations": ("fewest_perturbations", "resilience_profile"),
     "adv_wrappers.rendering.attack_view": ("AttackView",),
     "adv_wrappers.training.resilience.result": ("Resilience", "Robustness"),
     "adv_wrappers.training.agent": ("Hardened",),

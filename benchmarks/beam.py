@@ -2,8 +2,8 @@
 
     python benchmarks/beam.py
 
-What the search over whole episodes (``adv_wrappers.evaluation.beam``) leaves of six agents by its width, on the same
-episodes; a width at which any episode earns more than at the one before stops the script. The second search shares
+What the search over whole episodes (``evaluation/searches/beam.py``) leaves of six agents by its width, on the
+same episodes; a width at which any episode earns more than at the one before stops the script. The second search shares
 nothing with it but the agent: it steps the equations of CartPole for all states of a step at once, tries all corners of
 the box and random points without a gradient, and keeps up to 2000 states a step. The observations that it found are
 played in Gymnasium's environment. Neither is a bound.
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from timing import Data, Page, Results, episode_options, prose, table
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.beam import beam_search
 from adv_wrappers.evaluation.episodes import draw_seeds
+from adv_wrappers.evaluation.searches.beam import beam_search
 
 Floats = NDArray[np.float64]
 HALF = [0.9, 0.07]  # half of the ranges of MountainCar's positions and speeds

@@ -33,7 +33,7 @@ from torch import Tensor
 from adv_wrappers.core.types import Array
 from adv_wrappers.environments.snapshot import StateFingerprints
 from adv_wrappers.evaluation.return_range import LeastReturn
-from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, TreeNode, collection_paused
+from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, TreeNode, collection_paused
 from adv_wrappers.utils.deadline import Deadline, TimedBatches
 
 SearchOrder = Literal["depth-first", "best-first"]

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.search_tree import step_limit
+from adv_wrappers.evaluation.searches.search_tree import step_limit
 from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
 
 # ----------------------------------------------------------------------------------------------------------------------

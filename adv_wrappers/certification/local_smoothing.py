@@ -59,7 +59,7 @@ from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
-from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
+from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.threads import one_thread

@@ -33,11 +33,11 @@ from adv_wrappers.evaluation.applicable_attacks import (
     why_no_beam,
     why_untrained_excluded,
 )
-from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.evaluation.row_key import versions
+from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
@@ -324,7 +324,7 @@ def certified_ranges(
             and any other threat as a text without a budget, such as ``"pgd:steps=50"`` or ``"learned:card=FOLDER"``;
             also threats with budgets of their own, which are then at most the radii. None takes all attacks without
             training that apply.
-        width: of the beam (:func:`adv_wrappers.evaluation.beam.beam_search`).
+        width: of the beam (:func:`adv_wrappers.evaluation.searches.beam.beam_search`).
         out: a folder for ``ranges.json``, what is found as it comes, and everything that was played. The same call goes
             on after an interruption; radii and attacks may be added. No other process gets it meanwhile.
         progress: called as ``progress(what, done, of how many)``.

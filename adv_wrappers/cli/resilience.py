@@ -29,7 +29,7 @@ from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:
     from adv_wrappers.environments.environment import Environment
-    from adv_wrappers.evaluation.fewest_perturbations import ResilienceProfile
+    from adv_wrappers.evaluation.searches.fewest_perturbations import ResilienceProfile
     from adv_wrappers.training.resilience.result import Resilience
     from adv_wrappers.victims.victim import Victim
 
@@ -123,8 +123,8 @@ def _measure(
     by: str | None,
     **options: object,
 ) -> None:
-    from adv_wrappers.evaluation.fewest_perturbations import TimingRules, TimingSearch, resilience_profile
-    from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
+    from adv_wrappers.evaluation.searches.fewest_perturbations import TimingRules, TimingSearch, resilience_profile
+    from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 
     if profile is not None:  # which raises for what cannot be searched, before the training
         with closing(DeterministicEpisodes(agent, environment)) as tree:

@@ -12,7 +12,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, VictimError
-from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, check_searchable
+from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, check_searchable
 from adv_wrappers.threats.presets import parse_threat, read_text, threat_layers
 from adv_wrappers.victims.gradients import need_gradient
 from adv_wrappers.victims.victim import Victim

@@ -30,7 +30,7 @@ from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.raw_screen import RawFrames
 from adv_wrappers.environments.environment import Environment, named_code
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.search_tree import step_limit
+from adv_wrappers.evaluation.searches.search_tree import step_limit
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.utils.checks import number
 from adv_wrappers.wrappers.env_layer import EnvLayer

@@ -22,9 +22,9 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.beam import BEAM_FILE, TOGETHER
 from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds, seconds_of_row
 from adv_wrappers.evaluation.report import Row
+from adv_wrappers.evaluation.searches.beam import BEAM_FILE, TOGETHER
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
 from adv_wrappers.studies.cell_player import CellPlayer

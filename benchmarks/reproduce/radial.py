@@ -25,7 +25,7 @@ from radial_paper import AGENTS, TABLE_1
 
 import adv_wrappers as adv
 from adv_wrappers.core.schedules import LinearSchedule
-from adv_wrappers.evaluation.beam import beam_search
+from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training.defences.losses import Radial, SARegularizer
 from adv_wrappers.victims.possible_actions import Method

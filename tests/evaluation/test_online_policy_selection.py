@@ -16,7 +16,7 @@ from adv_wrappers.evaluation.policy_selection import Exp3IX, OnlineSelection, ev
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short
-from tests.evaluation.test_worst_dynamics import Bowl, Fragile
+from tests.evaluation.searches.test_worst_dynamics import Bowl, Fragile
 from tests.rigs import RIGS
 
 RANGE = (0.0, 40.0)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.fewest_perturbations import resilience_profile
+from adv_wrappers.evaluation.searches.fewest_perturbations import resilience_profile
 from adv_wrappers.wrappers.layer import layers
 
 sb3 = pytest.importorskip("stable_baselines3")

@@ -32,13 +32,13 @@ from adv_wrappers.errors import (
     ValueRangeError,
 )
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
-from adv_wrappers.evaluation.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.comparison import daylight_threats
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
 from adv_wrappers.evaluation.return_range import lowest_return
+from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, read_choices, write_choices
 from adv_wrappers.studies.report.film import write_film, write_stills

@@ -20,7 +20,7 @@ import adv_wrappers as adv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.applicable_attacks import BEAM, untrained_threat, why_no_beam
-from adv_wrappers.evaluation.beam import beam_search
+from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, SuiteReport, run_suite, standard
 from adv_wrappers.studies.suite.runner import _check_no_less, _with_advice, fresh_seed

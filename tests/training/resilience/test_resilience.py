@@ -13,7 +13,7 @@ import torch
 import adv_wrappers as adv
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.fewest_perturbations import fewest_perturbations
+from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations
 from adv_wrappers.training.resilience import measurement as measurement_module
 from tests.evaluation.agents import balancing, short, uncopied
 

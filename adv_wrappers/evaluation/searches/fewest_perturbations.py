@@ -34,7 +34,7 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, Transition, TreeNode, collection_paused
+from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, Transition, TreeNode, collection_paused
 from adv_wrappers.utils.checks import check_integer, check_number, integer
 from adv_wrappers.victims import Victim, load_victim
 
@@ -151,7 +151,7 @@ def fewest_perturbations(
         SnapshotError: for an environment that can neither be saved nor replayed (:ref:`replays`).
         ValueRangeError: for numbers out of range, and for a reward below ``lowest_reward``.
 
-    >>> from adv_wrappers.evaluation.fewest_perturbations import fewest_perturbations
+    >>> from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations
     >>> found = fewest_perturbations("zoo:cartpole-dqn", "CartPole-v1", [0, 1], lowest_reward=1.0)
     >>> found.objective, found.perturbations
     (array([13., 13.]), array([5, 4]))

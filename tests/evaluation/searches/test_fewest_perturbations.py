@@ -13,9 +13,9 @@ from gymnasium import spaces
 
 from adv_wrappers import PerturbAction, Victim, WorstAction, from_module, load_victim
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
-from adv_wrappers.evaluation import fewest_perturbations as fewest_perturbations_module
-from adv_wrappers.evaluation import search_tree
-from adv_wrappers.evaluation.fewest_perturbations import fewest_perturbations, resilience_profile
+from adv_wrappers.evaluation.searches import fewest_perturbations as fewest_perturbations_module
+from adv_wrappers.evaluation.searches import search_tree
+from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations, resilience_profile
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 

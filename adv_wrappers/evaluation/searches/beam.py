@@ -69,7 +69,7 @@ from adv_wrappers.core.types import Array, Batch
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
-from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, TreeNode
+from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.utils.checks import check_integer, integer
 from adv_wrappers.utils.deadline import Deadline
@@ -834,7 +834,7 @@ def beam_search(
         OutputError: for a folder that cannot be written to, or that another process holds.
 
     >>> from adv_wrappers import evaluate
-    >>> from adv_wrappers.evaluation.beam import beam_search
+    >>> from adv_wrappers.evaluation.searches.beam import beam_search
     >>> found = beam_search("zoo:cartpole-ppo", "CartPole-v1", 0.05, episodes=2, width=8)
     >>> report = evaluate("zoo:cartpole-ppo", "CartPole-v1", [found.threat], episodes=2)
     >>> report.threats[1]["returns"] == found.returns.tolist()

@@ -12,14 +12,14 @@ from gymnasium import spaces
 
 from adv_wrappers import L2, Linf, Newest, PerturbObservation, Valid, evaluate, from_module, load_victim
 from adv_wrappers.errors import BudgetError, SnapshotError, SpaceError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation import beam
-from adv_wrappers.evaluation.beam import BeamSearch, RankedStates, TargetedAttacks, beam_search
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
+from adv_wrappers.evaluation.searches import beam
+from adv_wrappers.evaluation.searches.beam import BeamSearch, RankedStates, TargetedAttacks, beam_search
+from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils import deadline
 from adv_wrappers.victims.runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
-from tests.evaluation.test_fewest_perturbations import Drifting, Handle, Recurrent, Walk, agent
+from tests.evaluation.searches.test_fewest_perturbations import Drifting, Handle, Recurrent, Walk, agent
 
 EPS = 1.0
 

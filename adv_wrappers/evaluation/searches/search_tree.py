@@ -3,8 +3,8 @@
 Where victim and environment are deterministic, what an adversary can make of an episode is a tree: its nodes are
 states, its edges the actions that the victim can be brought to. A search goes back to a node that it has seen, tries an
 action there, and asks the victim at many nodes at once. Which nodes are followed, in which order, and how their returns
-are bounded is the idea of each search: :mod:`adv_wrappers.evaluation.beam`,
-:mod:`adv_wrappers.evaluation.fewest_perturbations` and :mod:`adv_wrappers.certification.action_search`.
+are bounded is the idea of each search: :mod:`adv_wrappers.evaluation.searches.beam`,
+:mod:`adv_wrappers.evaluation.searches.fewest_perturbations` and :mod:`adv_wrappers.certification.action_search`.
 
 The environment has to be deterministic under its seed. Random numbers that it draws in its steps are then those of the
 seed, and what is found is what an adversary can do that knows them.

@@ -11,8 +11,8 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError
-from adv_wrappers.evaluation.beam import RecordedPerturbations, RecordedStep, digest_of
-from tests.evaluation.test_fewest_perturbations import Walk
+from adv_wrappers.evaluation.searches.beam import RecordedPerturbations, RecordedStep, digest_of
+from tests.evaluation.searches.test_fewest_perturbations import Walk
 
 
 def recorded(seed=3, times=(0, 2), move=0.25):

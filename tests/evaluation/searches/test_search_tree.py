@@ -11,8 +11,8 @@ import pytest
 from adv_wrappers import load_victim
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SnapshotError, ValueRangeError
-from adv_wrappers.evaluation.search_tree import DeterministicEpisodes, step_limit
-from tests.evaluation.test_fewest_perturbations import Dice, Handle, Walk, agent
+from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, step_limit
+from tests.evaluation.searches.test_fewest_perturbations import Dice, Handle, Walk, agent
 
 
 def test_steps_from_nodes():

@@ -10,8 +10,8 @@ from gymnasium import spaces
 from torch import nn
 
 from adv_wrappers import Linf, from_module
-from adv_wrappers.evaluation.beam import Batches, TargetedAttacks
-from adv_wrappers.evaluation.search_tree import DeterministicEpisodes
+from adv_wrappers.evaluation.searches.beam import Batches, TargetedAttacks
+from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 
 SEEN, ACTED = spaces.Box(-5, 5, (2,), np.float32), spaces.Discrete(5)
 
