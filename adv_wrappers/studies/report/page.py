@@ -329,7 +329,7 @@ class Article:
         notes: what else is to be known first.
         only: of a comparison, by report the names of the attacks that it alone has.
         agent: the single report.
-        left, caveat: of the figure of its verdict.
+        left: of what can be lost, the share that its verdict's attack leaves.
         eps: what an eps of the verdict amounts to in every feature.
         names: what attacks do.
         frames, film: its pictures.
@@ -352,7 +352,6 @@ class Article:
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     agent: AgentSections | None = None
     left: float | None = None
-    caveat: str | None = None
     eps: Sequence[tuple[Any, ...]] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     frames: Sequence[Mapping[str, Any]] = ()
@@ -395,7 +394,6 @@ def _article(agent: AgentSections, id: str, several: bool) -> Article:
         said,
         agent=agent,
         left=_left(agent, said),
-        caveat=_caveat(agent, said),
         eps=_eps_lines(agent, said),
         names=_what_attacks_do(agent),
         frames=[found for frame in choices.frames if (found := _frame(frame))],
@@ -514,20 +512,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def _caveat(agent: AgentSections, said: Verdict) -> str | None:
-    """Why the interval of a verdict's figure is none of 95%, if it is not."""
-    figure = said.figure
-    own = (row.returned for row in agent.rows if figure and row.mean == figure.value)
-    return next((mean.caveat for mean in own if figure and mean.low == figure.low), None)
-
-
 def _left(agent: AgentSections, said: Verdict) -> float | None:
     """The share of what can be lost that a verdict's attack leaves, 0 to 1; None where that is not known."""
     figure, lowest = said.figure, agent.report.minimum.get("value")
     least = float(lowest) if lowest is not None else 0.0
-    if figure is None or figure.of <= least or figure.value < least:
+    if figure is None or figure.of <= least or figure.mean < least:
         return None
-    return min((figure.value - least) / (figure.of - least), 1.0)
+    return min((figure.mean - least) / (figure.of - least), 1.0)
 
 
 def _telling_runs(agent: AgentSections) -> list[AttackRow]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.statistics import unseen
+from adv_wrappers.evaluation.statistics import MeanWithInterval, unseen
 from adv_wrappers.studies.report.advice import NextStep, hardening, words_of_agent
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, feature_name, held, known_features
@@ -26,20 +26,16 @@ _WHOLE = 1e-6  # of the clean return, which rounding may take
 
 
 @dataclass(frozen=True)
-class VerdictFigure:
+class VerdictFigure(MeanWithInterval):
     """The number of a verdict: a mean return under attack with its interval.
 
     Attributes:
-        value, low, high: the mean and its interval.
         of: the mean return without an attack.
         eps: the radius of the attack.
         attack: its name.
         certified_eps: the largest radius within which the return is certified, or None.
     """
 
-    value: float
-    low: float
-    high: float
     of: float
     eps: float | None
     attack: str
@@ -85,7 +81,7 @@ def verdict(agent: AgentSections) -> Verdict:
     else:
         eps, row = found
         left = row.returned
-        figure = VerdictFigure(left.mean, left.low, left.high, clean, eps, _attack_name(row), proved)
+        figure = VerdictFigure(left.mean, left.low, left.high, left.caveat, clean, eps, _attack_name(row), proved)
         sentence = _sentence(agent, eps, row)
     feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
     kinds: tuple[Kind, ...] = ("daylight", "fault", "dynamics", "action")

@@ -69,7 +69,7 @@ def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
     found = compare_pages(tmp_path / "before", tmp_path / "after", tmp_path / "both.html")
     (agent,) = read_reports(tmp_path / "before").agents
     figure = verdict(agent).figure
-    left = number_text(figure.value)
+    left = number_text(figure.mean)
     assert found.sentence.startswith(
         f"At eps {eps_text(figure.eps)}, that of the verdict on zoo:cartpole-dqn, the strongest attack leaves "
     )

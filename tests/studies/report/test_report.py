@@ -187,7 +187,7 @@ def test_whole_episodes_are_searched_before_weak_attacks(tmp_path: Path, monkeyp
     left = {
         row["threat"]: row["mean_return"] for row in made.report.threats if row["threat"].startswith("fgsm:eps=0.2,")
     }
-    assert figure.eps < 0.4 and figure.value <= 25 and min(left.values()) == 40
+    assert figure.eps < 0.4 and figure.mean <= 25 and min(left.values()) == 40
     assert "(episode search)" in made.verdict.sentence
 
 
@@ -278,7 +278,7 @@ def test_episodes_of_a_single_step(tmp_path: Path) -> None:
             return obs, reward, True, False, {}
 
     made = found(Plain(), Bandit, tmp_path / "out")
-    assert made.verdict.figure.value < made.verdict.figure.of
+    assert made.verdict.figure.mean < made.verdict.figure.of
 
 
 def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +402,7 @@ def test_the_time_is_over_before_the_episodes_that_were_asked_for(slow: type[Slo
 def test_an_agent_whose_gradient_is_masked(tmp_path: Path) -> None:
     """Gradients lead nowhere; noise and queries do, and the warnings say so."""
     made = found(Masked(), Guess, tmp_path / "out")
-    assert made.verdict.figure.value < 0.7 * made.verdict.figure.of
+    assert made.verdict.figure.mean < 0.7 * made.verdict.figure.of
     assert any("gradient" in warning for warning in made.report.warnings)
 
 
@@ -438,7 +438,7 @@ def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkey
 
     monkeypatch.setattr(report_module._Sections, "_strongest_first", over)
     again = found(Plain(), Guess, tmp_path / "out")
-    assert again.verdict.figure.value == first.verdict.figure.value
+    assert again.verdict.figure.mean == first.verdict.figure.mean
     assert again.verdict.figure.eps == first.verdict.figure.eps
     assert again.choices.halving_eps == first.choices.halving_eps and again.choices.eps == first.choices.eps
     before, after = ({row["threat"] for row in one.report.threats} for one in (first, again))

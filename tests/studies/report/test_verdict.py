@@ -31,7 +31,7 @@ def test_rows_alone_have_a_verdict(folder: Path) -> None:
     found = said(folder)
     assert found.sentence.startswith("An error of eps 0.2 in all features takes") or "eps 0.2" in found.sentence
     assert found.figure is not None and found.figure.eps == 0.2 and found.figure.of == 120
-    assert found.figure.low <= found.figure.value <= found.figure.high
+    assert found.figure.low <= found.figure.mean <= found.figure.high
     assert "Nothing is certified" in found.cannot_tell[0]
     assert [step.command.split()[:2] for step in found.next] == [["adv-wrappers", "report"]]
 
@@ -42,7 +42,7 @@ def test_the_headline_of_rows_at_hand_hides_nothing(threats: list[str], tmp_path
     threats = [*threats, "stuck-sensor:features=2", "action-flip:when=every(50)"]
     adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", threats, episodes=2, out=tmp_path)
     found = said(tmp_path)
-    assert found.figure is not None and found.figure.attack == "stuck-sensor" and found.figure.value < 60
+    assert found.figure is not None and found.figure.attack == "stuck-sensor" and found.figure.mean < 60
     assert found.sentence.startswith("stuck-sensor on feature 2 takes")
     if threats[:-2]:  # a report's own verdict is of its eps, and names the rest
         found = said(tmp_path, unit="of the range of each feature", identity=None)
