@@ -1,9 +1,4 @@
-"""Arithmetic that is written once for arrays and tensors, and rounding that does not leave a ball.
-
-A sum ``x + r`` of floats is rounded to the nearest float, and so may lie further from ``x`` than ``r``. Whether it does
-needs no wider floats: of ``s - x`` and ``s - r`` the one that takes away the larger summand is exact (Dekker 1971), and
-the other, being rounded to nearest, never shows an excess that is not there.
-"""
+"""Arithmetic that is written once for arrays and tensors, and rounding that does not leave a ball."""
 
 from __future__ import annotations
 
@@ -13,7 +8,6 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from adv_wrappers.core.types import Array, Batch, DType
 
@@ -96,40 +90,14 @@ def _constant(values: Tensor, dtype: DType, device: Place) -> Batch:
 def around(x: T, r: T) -> tuple[T, T]:
     """The smallest and the largest floats that are no further than ``r`` from ``x``, of the shape of ``x``.
 
-    On arrays it takes a quarter of the time, and tensors on the host are arrays, too; but modes watch for tensors.
-
     Args:
         x: finite values ``[B, *S]``, a tensor or an array.
         r: distances of at least 0, ``[*S]`` or ``[]``, of the same kind and dtype.
     """
-    if not isinstance(x, Tensor):
-        return _around_array(x, r)
-    if x.device.type == "cpu" and not x.requires_grad and not is_in_torch_dispatch_mode():
-        low, high = _around_array(x.detach().numpy(), r.numpy())
-        return torch.from_numpy(low), torch.from_numpy(high)
-    upper, lower = x + r, x - r
-    rest = upper - x
-    over = rest > r
-    beyond = torch.sub(upper, r, out=rest) > x
-    over |= beyond
-    torch.where(over, torch.nextafter(upper, x, out=rest), upper, out=upper)
-    torch.gt(torch.sub(x, lower, out=rest), r, out=over)
-    over |= torch.lt(torch.add(lower, r, out=rest), x, out=beyond)
-    torch.where(over, torch.nextafter(lower, x, out=rest), lower, out=lower)
-    return lower, upper
-
-
-def _around_array(x: Array, r: Array) -> tuple[Array, Array]:
-    with np.errstate(over="ignore"):
-        upper, lower = x + r, x - r
-        rest = upper - x
-        over = rest > r
-        over |= np.subtract(upper, r, out=rest) > x
-        np.copyto(upper, np.nextafter(upper, x, out=rest), where=over)  # which takes half of nextafter(where=over)
-        np.greater(np.subtract(x, lower, out=rest), r, out=over)
-        over |= np.add(lower, r, out=rest) < x
-        np.copyto(lower, np.nextafter(lower, x, out=rest), where=over)
-    return lower, upper
+    xp, lower, upper = library(x), x - r, x + r
+    # a sum is rounded to the nearest float; of both differences the one from the larger summand is exact (Dekker 1971)
+    lower = xp.where((x - lower > r) | (lower + r < x), xp.nextafter(lower, x), lower)
+    return lower, xp.where((upper - x > r) | (upper - r > x), xp.nextafter(upper, x), upper)
 
 
 ROUNDING = 1e-15  # of a sum of squares in float64, relatively: what lengths are known to
@@ -172,18 +140,10 @@ def wide(x: Tensor) -> Tensor:
     return x if x.device.type == "mps" else x.double()
 
 
-def shrunk(delta: Tensor, length: float | Tensor, huge: bool) -> Tensor:
-    """``delta`` with the rows that are longer than ``length`` drawn back to it.
-
-    ``huge`` says that it may hold numbers whose squares are none.
-    """
-    if not huge:
-        norms = row_norms(delta)
-        return delta * torch.where(norms > length, length / norms, 1.0)
-    top = broad(flat_rows(delta).abs().amax(1, keepdim=True), delta).clamp_(min=torch.finfo(delta.dtype).tiny)
-    unit = delta / top
-    norms = row_norms(unit)
-    return torch.where(norms * top > length, unit * (length / norms), delta)
+def shrunk(delta: Tensor, length: float | Tensor) -> Tensor:
+    """``delta`` with the rows that are longer than ``length`` drawn back to it."""
+    norms = row_norms(delta)
+    return delta * torch.where(norms > length, length / norms, 1.0)
 
 
 def whole_levels(delta: Tensor, length: float | Tensor) -> Tensor:
@@ -195,12 +155,12 @@ def whole_levels(delta: Tensor, length: float | Tensor) -> Tensor:
     """
     exact = wide(delta)
     length = wide(length) if isinstance(length, Tensor) else length
-    near = shrunk(exact, length, delta.dtype == torch.float64)
+    near = shrunk(exact, length)
     base = near.trunc()
     more = exact.round().abs() > base.abs()
     order = flat_rows(torch.where(more, (near - base).abs(), -1.0)).argsort(dim=1, descending=True, stable=True)
     price = flat_rows(torch.where(more, 2 * base.abs() + 1, 0.0)).gather(1, order)
-    room = (length.reshape(-1, 1) if isinstance(length, Tensor) else length) ** 2 * (1 + ROUNDING)
+    room = (length.reshape(-1, 1) if isinstance(length, Tensor) else length) ** 2
     paid = (price.cumsum(1) <= room - flat_rows(base).square().sum(1, keepdim=True)).to(exact.dtype)
     whole = base + exact.sign() * more * torch.zeros_like(paid).scatter_(1, order, paid).view(delta.shape)
     return whole.to(delta.dtype)

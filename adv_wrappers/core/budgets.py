@@ -326,9 +326,9 @@ class L2(Budget):
         if grid:
             return x + whole_levels(y - x, self.eps)
         true = wide(x)
-        delta = shrunk(wide(y) - true, self.eps, x.dtype == torch.float64)
+        delta = shrunk(wide(y) - true, self.eps)
         near = (true + delta).to(x.dtype)
-        over = (wide(near) - true).abs() > delta.abs_().mul_(1 + ROUNDING)  # rounded away from the true value
+        over = (wide(near) - true).abs() > delta.abs() * (1 + ROUNDING)  # rounded away from the true value
         return torch.clamp(torch.where(over, torch.nextafter(near, x), near), low, high)
 
     def direction(self, gradient: Tensor) -> Tensor:

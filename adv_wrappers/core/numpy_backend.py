@@ -55,7 +55,7 @@ def _declared(part: object) -> bool:
 def _plain(engine: AttackedLayer) -> bool:
     """Whether everything is computed and projected in one dtype, by numbers that do not overflow in it."""
     field = engine.field
-    if engine.dtype != field.exact or field.wide or engine.native:  # wide: some of its integers no float holds
+    if engine.dtype != field.exact or engine.native:
         return False
     corner: Array = np.where(np.isfinite(field.low), field.low, 0).astype(np.float64)[None]
     budget: Any = engine.budget  # which takes arrays as well

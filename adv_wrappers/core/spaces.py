@@ -85,7 +85,7 @@ Key = str | int  # of a Dict, or the index of a Tuple; "a/b" is the key b in the
 At = Key | tuple[Key, ...] | None
 Path = tuple[Key, ...]  # the keys and indices from a space down to one of its leaves
 
-WHOLE = 2.0**53  # up to here float64 holds every integer
+_WHOLE = 2.0**53  # up to here float64 holds every integer
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 CHOICES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)  # whose values have no distance
@@ -328,9 +328,6 @@ class Field:
             self.choices = tuple((self.high.astype(int) - self.low + 1).reshape(-1).tolist())
         finite = np.isfinite(np.stack([self.low, self.high]).astype(np.float64))
         self.bounded, self._open = bool(finite.all()), not finite.any()  # every feature, and none
-        largest = max(abs(int(self.low.min())), abs(int(self.high.max()))) if self.grid else 0
-        self.vast = largest > WHOLE  # has integers that no float holds
-        self.wide = self.grid and not self.discrete and self.exact == torch.float64  # may hold some beside its bounds
 
     def widened(self, exact: Batch, dtype: DType) -> tuple[Any, Any]:
         """:meth:`bounds`, widened to contain the true values ``[B, *S]``, which came in ``dtype``."""
@@ -380,7 +377,7 @@ class Field:
         if self.grid:
             kind = np.dtype(str(dtype).removeprefix("torch."))
             least, most = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
-            low, high = (side.clip(max(least, -WHOLE), min(most, WHOLE)) for side in (low, high))
+            low, high = (side.clip(max(least, -_WHOLE), min(most, _WHOLE)) for side in (low, high))
         lower, upper = (torch.from_numpy(np.array(side)) for side in (low, high))
         lower, upper = at_least(lower, exact), at_most(upper, exact)
         if device is None:  # with an axis of rows: numpy is slower where shapes differ
@@ -429,7 +426,7 @@ class Field:
         return torch.from_numpy(np.array(part, dtype=ARRAYS[exact], order="C"))
 
     def check_finite(self, values: Batch, threat: Labelled) -> None:
-        """Raise :class:`ValueRangeError` unless values on the host are finite, and integers such as floats tell apart.
+        """Raise :class:`ValueRangeError` unless values on the host are finite.
 
         Actions that are choices must be among those of the space. ``threat`` is the one that they came to.
         """
@@ -447,11 +444,6 @@ class Field:
             tensor = torch.as_tensor(values)
             if not math.isfinite(float(tensor.sum())) and not finite(tensor):
                 raise ValueRangeError(f"{threat.label} got an {self.what} that is not finite: {values}")
-        elif self.wide and len(values) and np.abs(np.asarray(values, np.float64)).max() >= WHOLE:
-            raise ValueRangeError(
-                f"{threat.label} got an {self.what} with integers beyond 2**53, next to which floats "
-                f"are more than one apart: {values}"
-            )
 
     def native(self, y: Any, like: Batch) -> Batch:
         """``y`` (already on the grid of an integer space) in the kind and dtype of ``like``.

@@ -398,11 +398,6 @@ class ThreatModel(Value):
                 f"discrete {self.on}s have no distance: use Valid() or L0(k), not {budget!r}; texts say so by "
                 f"'noise:norm=valid' or 'noise:eps=1,norm=l0'"
             )
-        if field.vast and not budget.bounded:
-            raise BudgetError(
-                f"{budget!r} allows integers beyond 2**53 in the {self.on} space, where floats are more than one "
-                f"apart: use Linf(eps) or L2(eps), or a space with narrower bounds"
-            )
         budget.check(field.low, field.high, field.grid)
         if isinstance(budget, Plausible):
             if self.on != "observation":

@@ -152,9 +152,6 @@ def _perturb(engine: AttackedLayer, context: Context) -> tuple[Batch, Tensor | N
         top = torch.linalg.vector_norm(y, torch.inf) if y.numel() else y.sum()
     elif engine.clock.device is None and not math.isfinite(float(y.sum())) and not finite(y):
         raise _not_finite(engine)
-    if y.dtype.itemsize > exact.dtype.itemsize:  # beyond its range lies no infinity
-        most = torch.finfo(exact.dtype).max
-        y = y.clamp(-most, most)
     y = engine.budget.project(y.to(exact.device, exact.dtype), exact, low, high, engine.field.grid)
     del low, high
     if mask is not None:
