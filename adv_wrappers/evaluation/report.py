@@ -30,8 +30,9 @@ from adv_wrappers.evaluation.tables import (
 )
 from adv_wrappers.evaluation.threat_stacks import WORST, ThreatStack, json_form
 from adv_wrappers.evaluation.warning_counts import CheckedRow
-from adv_wrappers.rendering.plots import ReturnsRow, plot_returns
+from adv_wrappers.rendering.plots import plot_returns
 from adv_wrappers.rendering.text_table import Tabular, TextTable
+from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.reading import decoding, read_result, value_of
@@ -501,12 +502,8 @@ class Report(Tabular):
 
         The file's name says what it is, ``.png``, ``.svg`` or ``.pdf``; :class:`ValueRangeError` for another.
         """
-        rows = []
-        for row in self.threats:
-            clean = row["threat"] == "none"
-            label = marked("no attack" if clean else row_label(row), row)
-            returns = row.get("returns") or []
-            rows.append(ReturnsRow(label, row["mean_return"], row["low"], row["high"], returns, clean))
+        labels = unique("no attack" if row["threat"] == "none" else row_label(row) for row in self.threats)
+        rows = {marked(label, row): row for label, row in zip(labels, self.threats, strict=True)}
         title = f"{self.victim.get('ref') or 'victim'} on {self.env['id']}"
         axis = f"return of an episode (mean and 95% interval, {self.episodes} episodes)"
         plot_returns(rows, path, title, [axis, *self.footnotes()])

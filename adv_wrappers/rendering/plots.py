@@ -132,30 +132,11 @@ def colour_mapped(values: NDArray[np.float64], low: float, high: float, colours:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ReturnsRow:
-    """The returns of one run.
-
-    Attributes:
-        label: what stands beside the line.
-        mean: of the returns, with its interval ``low`` to ``high``.
-        returns: of every episode; may be empty.
-        clean: whether the run is without an attack.
-    """
-
-    label: str
-    mean: float
-    low: float
-    high: float
-    returns: Sequence[float]
-    clean: bool
-
-
-def plot_returns(rows: Sequence[ReturnsRow], path: str | Path, title: str, notes: Sequence[str]) -> None:
+def plot_returns(rows: Mapping[str, Mapping[str, Any]], path: str | Path, title: str, notes: Sequence[str]) -> None:
     """Write a figure: one line a run in the order given, the mean return with its interval, and every episode.
 
     Args:
-        rows: the runs; a dashed line goes through the mean of the first.
+        rows: by name, rows of a report; the first is without an attack, and a dashed line goes through its mean.
         path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
         title: of the figure.
         notes: lines below the axis, the first of which names it.
@@ -166,13 +147,13 @@ def plot_returns(rows: Sequence[ReturnsRow], path: str | Path, title: str, notes
     format_of(path)
     figure = new_figure(8.0, 1.5 + 0.5 * len(rows), 160, "constrained")
     axes = figure.add_subplot()
-    for place, row in enumerate(rows):
-        colour = CLEAN if row.clean else ATTACKED
-        axes.plot(row.returns, [place] * len(row.returns), "|", color=colour, alpha=0.25, markersize=11, zorder=2)
+    for place, row in enumerate(rows.values()):
+        colour, mean, returns = ATTACKED if place else CLEAN, row["mean_return"], row.get("returns") or []
+        axes.plot(returns, [place] * len(returns), "|", color=colour, alpha=0.25, markersize=11, zorder=2)
         axes.errorbar(
-            row.mean,
+            mean,
             place,
-            xerr=[[max(row.mean - row.low, 0.0)], [max(row.high - row.mean, 0.0)]],
+            xerr=[[max(mean - row["low"], 0.0)], [max(row["high"] - mean, 0.0)]],
             fmt="o",
             color=colour,
             markersize=7,
@@ -181,9 +162,9 @@ def plot_returns(rows: Sequence[ReturnsRow], path: str | Path, title: str, notes
             capthick=2.2,
             zorder=3,
         )
-    if rows:
-        axes.axvline(rows[0].mean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
-    labels = [textwrap.fill(row.label, 38, break_long_words=True) for row in rows]
+        if place == 0:
+            axes.axvline(mean, color=CLEAN, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
+    labels = [textwrap.fill(name, 38, break_long_words=True) for name in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=9)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("\n".join(notes), color=MUTED, fontsize=9)
