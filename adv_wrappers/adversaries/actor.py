@@ -17,7 +17,6 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import (
     DecliningPerturbation,
     On,
@@ -27,6 +26,7 @@ from adv_wrappers.core.perturbation import (
 )
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space
+from adv_wrappers.core.value import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.utils.checks import check_choice
 

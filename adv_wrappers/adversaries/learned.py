@@ -18,11 +18,11 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.json_values import decode, encode
 from adv_wrappers.core.perturbation import DecliningPerturbation, Observes, On, When
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.types import Counter, Space
+from adv_wrappers.core.value import decode, encode
 from adv_wrappers.errors import CardError, OrderError, ThreatError
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.utils.checks import check_choice

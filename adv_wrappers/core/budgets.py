@@ -37,8 +37,8 @@ from adv_wrappers.core.arrays import (
     whole_levels,
     wide,
 )
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Array, Flags, Space, VictimLike
+from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.frozen import set_fields

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Chance, Counter, Flags
+from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError
 
 On = Literal["observation", "action", "dynamics", "reward"]

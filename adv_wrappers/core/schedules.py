@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.value import Value
 from adv_wrappers.utils.checks import check_number
 
 

@@ -19,7 +19,6 @@ from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.frame_stack import Newest, frame_budget
-from adv_wrappers.core.json_values import Value, Victims, decode
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import (
     MOST_PASSES,
@@ -34,6 +33,7 @@ from adv_wrappers.core.perturbation import (
 from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At, Field, Key, keys_in
 from adv_wrappers.core.types import Space, VictimLike
+from adv_wrappers.core.value import Value, Victims, decode
 from adv_wrappers.errors import (
     BudgetError,
     SpaceError,

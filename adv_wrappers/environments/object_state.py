@@ -26,10 +26,10 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from torch import Tensor, nn
 
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.numpy_backend import NumpyAttack
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Array
+from adv_wrappers.core.value import Value
 from adv_wrappers.victims.victim import Victim
 
 # how each content is put back, into which object, and the content

@@ -18,10 +18,10 @@ from adv_wrappers.attacks.gradient_attack import GradientAttack
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.json_values import encode
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.core.value import encode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
 from adv_wrappers.victims.runner import PolicyRunner

@@ -23,7 +23,6 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
 from adv_wrappers.core.coupled import Coupled
 from adv_wrappers.core.frame_stack import Newest, frame_budget
-from adv_wrappers.core.json_values import Value, construct
 from adv_wrappers.core.perturbation import (
     ActionPerturbation,
     DynamicsPerturbation,
@@ -38,6 +37,7 @@ from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel, expect_victim
 from adv_wrappers.core.timing import And, Bernoulli, Not, Or, Pair, Strategic, Timing
+from adv_wrappers.core.value import Value, construct
 from adv_wrappers.errors import BudgetError, ThreatError, threat_in_errors
 from adv_wrappers.registry import after_load, load_entry_points, package_of, warn_left_out
 from adv_wrappers.threats import all_attacks

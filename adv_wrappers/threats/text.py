@@ -18,11 +18,11 @@ from adv_wrappers.attacks.targets import Target, target_text
 from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
 from adv_wrappers.core.coupled import Coupled
 from adv_wrappers.core.frame_stack import Newest, frame_budget
-from adv_wrappers.core.json_values import Value, same_value
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Timing
+from adv_wrappers.core.value import Value, same_value
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.games import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError

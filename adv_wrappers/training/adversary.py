@@ -37,10 +37,10 @@ from adv_wrappers.adversaries.director import Director, stored
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Info
+from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import (
     SpaceError,

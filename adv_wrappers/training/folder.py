@@ -20,9 +20,9 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
+from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import Environment, is_named, text_of_function
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES

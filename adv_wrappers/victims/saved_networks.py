@@ -18,8 +18,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.types import Space
+from adv_wrappers.core.value import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.card_format import (
     CardKind,

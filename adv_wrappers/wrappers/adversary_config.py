@@ -16,12 +16,12 @@ from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.core.budgets import Budget, Valid
-from adv_wrappers.core.json_values import Value, construct, decode
 from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Never
 from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
+from adv_wrappers.core.value import Value, construct, decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.threats.presets import parse_perturbation, parse_when

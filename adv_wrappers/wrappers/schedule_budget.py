@@ -9,9 +9,9 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorWrapper
 
-from adv_wrappers.core.json_values import decode
 from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
 from adv_wrappers.core.types import Array, Info
+from adv_wrappers.core.value import decode
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError
 from adv_wrappers.utils.checks import integer, is_number
 from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, Layer, counts, inner_layers, layers

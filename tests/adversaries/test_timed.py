@@ -15,8 +15,8 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director, Induce, Learned, Timed
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.core.json_values import decode
 from adv_wrappers.core.perturbation import DecliningPerturbation, Perturbation
+from adv_wrappers.core.value import decode
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.wrappers.adversary_config import as_actor
 from tests.rigs import RIGS, ReplayEnv, recorded

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.core.json_values import decode
 from adv_wrappers.core.schedules import at, check_share
+from adv_wrappers.core.value import decode
 from adv_wrappers.errors import BudgetError, ValueRangeError
 
 

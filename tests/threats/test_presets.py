@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 import adv_wrappers as adv
-from adv_wrappers.core.json_values import Value, decode
+from adv_wrappers.core.value import Value, decode
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
 from adv_wrappers.registry import names_without_importing
 from adv_wrappers.threats.presets import PresetTable, as_threat, names, parse_threat
@@ -229,7 +229,7 @@ def test_an_installed_package_adds_presets_to_texts_ids_dictionaries_and_suites(
 import sys
 import gymnasium as gym
 import adv_wrappers as adv
-from adv_wrappers.core.json_values import decode
+from adv_wrappers.core.value import decode
 assert "lab_attacks" not in sys.modules, "imported before anyone asked"
 env = gym.make("adv_wrappers:adv/lab-sag-v0", env="CartPole-v1", eps=0.1)
 assert "lab_attacks" in sys.modules and env.reset(seed=0)

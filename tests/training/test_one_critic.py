@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 import adv_wrappers as adv
 from adv_wrappers import RobustSarsa, from_module
-from adv_wrappers.core.json_values import decode
+from adv_wrappers.core.value import decode
 from adv_wrappers.errors import AdvWrappersError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.threats.presets import parse_threat

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from safetensors.torch import load_file, save_file
 
 import adv_wrappers as adv
-from adv_wrappers.core.json_values import decode
+from adv_wrappers.core.value import decode
 from adv_wrappers.errors import CardError, ThreatError, VictimError
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel, load_dynamics
 

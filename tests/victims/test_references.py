@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from adv_wrappers.core import json_values
+from adv_wrappers.core.value import decode, encode
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.victims import load_victim, references, zoo_names
 
@@ -66,11 +66,11 @@ def test_missing_files(tmp_path):
 
 
 def test_dictionaries_hold_victims_by_reference_and_hash(shelf):
-    data = json_values.encode(load_victim("zoo:small"))
-    assert json_values.decode(data, load_victim).fingerprint() == data["sha256"]
+    data = encode(load_victim("zoo:small"))
+    assert decode(data, load_victim).fingerprint() == data["sha256"]
     save_file({"q.0.weight": torch.zeros(2, 4), "q.0.bias": torch.zeros(2)}, shelf / "zoo/small/weights.safetensors")
     with pytest.raises(VictimError, match="changed"):
-        json_values.decode(data, load_victim)
+        decode(data, load_victim)
 
 
 def test_every_shipped_agent_loads():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.core.json_values import decode
+from adv_wrappers.core.value import decode
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.victims.saved_networks import Critic

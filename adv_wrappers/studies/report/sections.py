@@ -24,7 +24,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from adv_wrappers.core.json_values import Value
+from adv_wrappers.core.value import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, Row
 from adv_wrappers.evaluation.statistics import MeanWithInterval, paired_difference

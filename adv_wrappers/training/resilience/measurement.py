@@ -25,11 +25,11 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.adversaries.timed import Induce, Timed
 from adv_wrappers.attacks.worst_action import WorstAction
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.json_values import Value
 from adv_wrappers.core.perturbation import Perturbation, When
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import And, AtMost
+from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import EnvFactory, Environment
 from adv_wrappers.environments.replay import record_for_replay
 from adv_wrappers.environments.snapshot import check_repeats

@@ -17,7 +17,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers import Linf
-from adv_wrappers.core.json_values import decode
+from adv_wrappers.core.value import decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.dqn import SADQN, RadialDQN, RobustDQN, equation_5, hinge, overlap

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 
-from adv_wrappers.core.json_values import decode
+from adv_wrappers.core.value import decode
 from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 
 
