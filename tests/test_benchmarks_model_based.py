@@ -40,6 +40,7 @@ def test_eps_is_where_the_attack_is_farthest_ahead(script):
     assert script.chosen(row, cells) == row.radii[1]
 
 
+@pytest.mark.slow
 def test_all_threats_can_be_read_and_cells_hold_every_run(script):
     pytest.importorskip("dm_control")
     for row in script.ROWS:

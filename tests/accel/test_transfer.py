@@ -17,7 +17,7 @@ from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core.engine import Engine
 from tests.core.helpers import box, chooser, mlp
 from tests.core.tape import Late, install
-from tests.laws.checks import Case, seeds_of, wrapper
+from tests.laws.checks import Case, by_turns, seeds_of, wrapper
 from tests.rigs import RIGS, run, same
 
 CPU = torch.device("cpu")
@@ -108,10 +108,10 @@ AWAY = [("max-diff", rig) for rig in ("q", "image", "recurrent", "dict", "gaussi
 AWAY += [("worst-action", rig) for rig in ("logits", "mean", "recurrent", "dict")]
 
 
-@pytest.mark.parametrize(("preset", "rig"), AWAY)
-@pytest.mark.parametrize("kind", ["env", "next", "sb3"])
+@pytest.mark.parametrize(("away", "kind"), by_turns(AWAY, ["env", "next", "sb3"]))
 @pytest.mark.parametrize("graphs", [True, False])
-def test_attacks_across_the_border_are_those_at_home(monkeypatch, preset, rig, kind, graphs):
+def test_attacks_across_the_border_are_those_at_home(monkeypatch, away, kind, graphs):
+    preset, rig = away
     case = Case(preset, RIGS[rig])
     threat = case.threat(dtype=torch.float64)
     home = run(kind, case.rig, wrapper(threat), seeds_of(kind))

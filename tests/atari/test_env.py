@@ -180,7 +180,7 @@ def test_the_places_of_a_vector():
         assert (stack == frame).all() == ("p=" not in text)
 
 
-@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+@pytest.mark.parametrize("mode", [pytest.param("SameStep", marks=pytest.mark.slow), "NextStep"])
 def test_rows_under_a_raw_threat_are_single_games(mode):
     given = {"raw": "jpeg:quality=20,p=0.5", "frame": "noise:eps=2", "max_num_frames_per_episode": 60}
     venv = adv.atari.atari_vec(PONG, 2, stack="shift", autoreset_mode=mode, **given)

@@ -66,7 +66,7 @@ def test_as_many_no_ops():
     compare(*both("Riverraid", noop_max=1), (0, 1), (None, 1))
 
 
-@pytest.mark.parametrize("skip", [1, 4])
+@pytest.mark.parametrize("skip", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_an_end_between_frames(skip):
     """The emulator stops after any of the skipped frames; only the last one can bring a new picture."""
     for extra in range(skip):
@@ -150,7 +150,9 @@ def test_around_ales_vector_environment():
         outs = [env.step(np.array([t % 6, 2]))[0] for env in (colour, shrunk, own)]
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[pytest.mark.slow] * (mode.name != "SAME_STEP")) for mode in AutoresetMode]
+)
 def test_around_a_vector_of_raw_frames(mode):
     def make():
         return adv.atari.RawFrames(game("Riverraid", max_num_frames_per_episode=24), noop_max=3)

@@ -169,6 +169,7 @@ def test_without_a_simulator_it_is_refused_at_once():
         envs.close()
 
 
+@pytest.mark.slow
 def test_tasks_that_are_stepped_directly_try_many_plans_at_once_to_the_same_end():
     pytest.importorskip("dm_control")
     task, seen = "dm_control/cartpole-balance-v0", []

@@ -81,7 +81,8 @@ def over_all_patterns(net: nn.Sequential, low: torch.Tensor, high: torch.Tensor,
     return least
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_with_all_cases_it_comes_to_the_truth_of_all_patterns(seed):
     net, x = tiny(seed), randn(2, 3, seed=seed)
     low, high, spec = x - 0.6, x + 0.6, torch.tensor([[1.0, -1.0], [-1.0, 0.0]], dtype=torch.float64)

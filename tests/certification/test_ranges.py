@@ -60,6 +60,7 @@ def test_cartpole_lies_between(tmp_path):
     assert (tmp_path / "ranges.png").read_bytes()[1:4] == b"PNG"
 
 
+@pytest.mark.slow
 def test_what_holds_at_a_radius_holds_at_smaller_ones(tmp_path, monkeypatch):
     def shorter(*args, **more):
         return certify(*args, **{**more, "max_nodes": 20 if more["within"].eps < 0.05 else 200, "max_boxes": 20})

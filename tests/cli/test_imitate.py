@@ -43,6 +43,7 @@ def test_a_torchscript_file_without_attacks(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "give --trust" in done.output
 
 
+@pytest.mark.slow
 def test_an_onnx_file(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     seen = onnx.helper.make_tensor_value_info("obs", onnx.TensorProto.FLOAT, [1, 2])
