@@ -142,7 +142,7 @@ def test_what_is_refused():
     image = adv.from_module(torch.nn.Flatten(), spaces.Box(-1, 1, (1, 2)), spaces.Discrete(2), "q")
     cartpole = "zoo:cartpole-dqn"
     for call, error, match in [
-        (lambda: train_denoiser(cartpole, "CartPole-v1", 0.1, kind="unet"), ValueRangeError, "diffusion or plain"),
+        (lambda: train_denoiser(cartpole, "CartPole-v1", 0.1, kind="unet"), ValueRangeError, "'diffusion' or 'plain'"),
         (lambda: train_denoiser(cartpole, "CartPole-v1", 0.0), BudgetError, "above zero"),
         (lambda: train_denoiser(cartpole, "CartPole-v1", 0.1, [1.0]), BudgetError, "scale has 1 numbers"),
         (lambda: train_denoiser(cartpole, "CartPole-v1", 0.1, "victim"), BudgetError, "unit of its own"),
