@@ -14,7 +14,7 @@ import os
 import stat
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin, get_type_hints
@@ -132,8 +132,8 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
         name: of the value, for the message.
 
     Raises:
-        ValueRangeError: for data of another form.
-        TypeError, KeyError: for a dataclass with a field missing, or one that it does not have.
+        ValueRangeError: for data of another form, and a dataclass with a field missing.
+        KeyError: for a field that a dataclass does not have.
 
     >>> value_of(tuple[float, ...], [1, 2.5])
     (1.0, 2.5)
@@ -143,6 +143,9 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
         return None if data is None else value_of(args[0], data, name)
     if is_dataclass(kind) and isinstance(data, Mapping):
         kinds = get_type_hints(kind)
+        needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
+        if missing := [key for key in needed if key not in data]:
+            raise ValueRangeError(f"expected a {cast(Any, kind).__name__} with {', '.join(missing)}")
         return cast(Any, kind)(**{key: value_of(kinds[key], part, key) for key, part in data.items()})
     if origin in (tuple, list, Sequence) and isinstance(data, list):
         parts = [value_of(args[0], part, name) for part in data]
