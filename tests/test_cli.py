@@ -397,8 +397,8 @@ def test_training_needs_sb3_a_folder_and_says_so(tmp_path: Path, monkeypatch: py
     assert done.exit_code == 2 and "cannot write to the folder" in done.output
     assert "--out" in CliRunner().invoke(main, TRAIN).output
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    for name in ("adversary", "agent", "settings"):
-        monkeypatch.delitem(sys.modules, f"adv_wrappers.training.{name}", raising=False)
+    for name in [name for name in sys.modules if name.startswith("adv_wrappers.training.")]:
+        monkeypatch.delitem(sys.modules, name)  # which may hold names of it already
     for words in (TRAIN, ["train-agent", "CartPole-v1", "--adversary", "none"], [*SUITE, "--eps", "0.1"], MEASURE):
         done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out")])
         assert done.exit_code == 2 and "pip install 'adv_wrappers[sb3]'" in done.output

@@ -133,10 +133,10 @@ def test_suite(tmp_path: Path) -> None:
     assert said(invoke(*words, "--num-envs", "1", at=15)).startswith("nothing is kept; with --out FOLDER")
     words += ["--num-envs", "1", "--out", str(tmp_path / "o")]
     assert said(invoke(*words, at=3)) == f"{tmp_path / 'o'} keeps nothing yet; the same command begins anew"
-    line = said(invoke(*words, at=90))  # the first steps of each run, timed twice, and its episodes
+    line = said(invoke(*words, at=70))  # the first steps of each run, which are timed, and its episodes
     assert line == f"{tmp_path / 'o'} keeps 2 rows in evaluation/report.json; the same command goes on from there"
     done = invoke(*words)
-    assert done.exit_code == 0 and Interrupt.steps == 20 + 50, done.output  # one attack, and its first steps
+    assert done.exit_code == 0 and Interrupt.steps == 20 + 40, done.output  # one attack, and its first steps
 
 
 def test_certify(tmp_path: Path) -> None:
