@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from defences import TASKS
-from figures import Figure, number, table
+from figures import Figure, table
 from hardened import ENVS
 from page import AGAIN, RESULTS, Data, Page, Results, load, prose, write
 
@@ -225,11 +225,9 @@ def suites_of(data: Data) -> list[str]:
     """The worst case of the suite ``everything`` on every agent that it was played on."""
     rows = []
     for name, suite in data["suites"]["agents"].items():
-        beside = suite.get("beside", {})
-        other = f"`{beside['threat']}` of {beside['page']}: {number(beside['mean'])}" if beside else ""
         clean, figure = Figure(suite["clean"]["mean"]), Figure(**suite["figure"])
-        rows.append([name, suite["budget"], clean, f"`{suite['worst']}`", figure, other, beside.get("holds", "")])
-    header = ["agent", "budget", "no attack", "worst case", "it leaves", "lowest of other rows", "no better"]
+        rows.append([name, suite["budget"], clean, f"`{suite['worst']}`", figure])
+    header = ["agent", "budget", "no attack", "worst case", "it leaves"]
     text = (
         "By `adv-wrappers suite ENV --victim AGENT --suite everything` with each agent's budget, adversaries trained "
         "for 500,000 steps on MuJoCo and 100,000 on dm_control; the worst case is played on fresh episodes, "
