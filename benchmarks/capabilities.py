@@ -59,7 +59,7 @@ COMMANDS = (  # in this order: later ones take what earlier ones wrote
     "look PongNoFrameskip-v4 --step 20 --out pong.png",
     "run plan.toml --store rows.db",
     "plot rows.db --out curves.svg",
-    "standing add card:sa --store standing --minutes 0.1",
+    "standing add card:sa --store standing --minutes 0.1 --licence MIT",
     "standing build standing --out pages",
     *("threats", "victims", "demo"),
 )
@@ -67,9 +67,9 @@ GATE = """from adv_wrappers.studies.gate import assert_robust
 assert_robust("zoo:cartpole-radial-dqn", "CartPole-v1", eps=0.01, min_return=400, attacks=["noise", "fgsm"])"""
 
 
-def run(command: list[str]) -> None:
-    """A command in the present folder; its last lines if it fails."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+def run(command: list[str], folder: Path = Path()) -> None:
+    """A command in a folder; its last lines if it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, cwd=folder)
     if done.returncode:
         raise RuntimeError(f"status {done.returncode}: " + " / ".join(done.stdout.strip().splitlines()[-3:]))
 
@@ -89,7 +89,7 @@ def section(page: Path, script: str, arguments: str) -> Callable[[], None]:
 
     def call() -> None:
         before = page.read_text(encoding="utf-8")
-        run([sys.executable, str(ROOT / script), "--page", *shlex.split(arguments)])
+        run([sys.executable, script, "--page", *shlex.split(arguments)], ROOT)
         if page.read_text(encoding="utf-8") != before:
             page.write_text(before, encoding="utf-8")
             raise RuntimeError("the page is not what its script writes from the record")
@@ -122,7 +122,7 @@ def capabilities() -> Iterator[tuple[str, Callable[[], None] | str]]:
         yield f"threats_by_question: {title}", python(textwrap.dedent(block), names)
     for paper in PAPERS:
         path = ROOT / "docs" / "results" / f"{paper}.md"
-        made = re.findall(r"`python (benchmarks/reproduce/\w+\.py)( [^`]*)?`", path.read_text(encoding="utf-8"))
+        made = re.findall(r"ade by `python (benchmarks/reproduce/\w+\.py)( [^`]*)?`", path.read_text(encoding="utf-8"))
         for script, rest in dict.fromkeys((name, "".join(re.findall(r" --game \w+", rest))) for name, rest in made):
             yield f"{paper}: python {script} --page{rest}", section(path, script, rest)
         for script, rest in made:
