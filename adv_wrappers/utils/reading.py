@@ -145,7 +145,7 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
         kinds = get_type_hints(kind)
         needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
         if missing := [key for key in needed if key not in data]:
-            raise ValueRangeError(f"expected a {cast(Any, kind).__name__} with {', '.join(missing)}")
+            raise ValueRangeError(f"{cast(Any, kind).__name__} is missing {', '.join(missing)}")
         return cast(Any, kind)(**{key: value_of(kinds[key], part, key) for key, part in data.items()})
     if origin in (tuple, list, Sequence) and isinstance(data, list):
         parts = [value_of(args[0], part, name) for part in data]

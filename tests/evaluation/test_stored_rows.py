@@ -54,7 +54,7 @@ def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
         read_rows([])
     with pytest.raises(ValueRangeError, match="expected a Store, the path of one or of a folder, or reports, got int"):
         read_rows(3)  # type: ignore[arg-type]
-    with pytest.raises(AdvWrappersError, match="expected a Report with versions"):
+    with pytest.raises(AdvWrappersError, match="Report is missing versions"):
         (tmp_path / "report.json").write_text("{}")
         read_rows(tmp_path / "report.json")
 

@@ -177,7 +177,7 @@ def test_a_failed_call_leaves_the_old_page(html, tmp_path):
         ({"eps": [], "reasons": "why"}, "reasons must be tuple, got 'why'"),
         ({"eps": ["small"]}, "eps must be float, got 'small'"),
         ({"film": "../../secret.gif"}, "film must be the name of a file in"),
-        ({"certificates": [{"eps": 0.1}]}, "missing .* 'lower'"),
+        ({"certificates": [{"eps": 0.1}]}, "missing lower"),
     ],
 )
 def test_choices_of_another_form_are_an_error(folder, tmp_path, choices, expected):

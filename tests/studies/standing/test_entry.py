@@ -97,7 +97,7 @@ def test_what_other_pages_lend_is_not_in_the_file() -> None:
     "wrong, said",
     [
         ({"schema": 2}, "form 2 and not 1"),
-        ({"attacks": {"pgd": {"mean": 3.0}}}, "missing .* 'threat'"),
+        ({"attacks": {"pgd": {"mean": 3.0}}}, "missing .*threat"),
         ({"certificate": 3.0}, "certificate must be CertifiedMean, got 3.0"),
         ({"victim": {}}, "'fingerprint' is missing"),
         ({"more": 1}, "'more' is missing, or unknown"),
