@@ -46,7 +46,7 @@ from adv_wrappers.bounds.branch_and_bound import Decision, decide
 from adv_wrappers.bounds.probabilities import difference_spec
 from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.victims.possible_actions import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
+from adv_wrappers.victims.action_bounds import ROUNDING_FACTOR, action_bounds, params_network, possible_actions
 
 HALF = (0.9, 0.07)  # of MountainCar's positions and speeds
 METHODS = ("interval", "crown", "full-crown", "refined", "bisect")

@@ -66,7 +66,7 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.studies import Plan, expand
 from adv_wrappers.threats.presets import parse_threat, parse_when
 from adv_wrappers.threats.text import text_of
-from adv_wrappers.utils.text import split_stack
+from adv_wrappers.utils.parsing import split_stack
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 INPUTS, CHUNK = 50_000, 1000  # of a process

@@ -26,7 +26,7 @@ from gymnasium.vector import SyncVectorEnv
 from timing import Data, Page, Results, made_by, prose, table, timing_options
 
 import adv_wrappers as adv
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 
 CLEAN = "clean"
 PARTS = ("environment", "agent", "attack", "rest")

@@ -30,7 +30,7 @@ FLOORS = [
     "environments",
     "wrappers",
     "atari",
-    ("environments.environment", "environments.ids", "environments.make_function"),
+    ("environments.environment", "environments.ids", "environments.named_function"),
     "rendering",
     "evaluation",
     "certification",

@@ -47,7 +47,7 @@ from adv_wrappers.utils.deadline import Deadline, OutOfTime, TimedBatches
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_module, load_victim
-from adv_wrappers.victims.possible_actions import Method, action_bounds, params_network, possible_actions
+from adv_wrappers.victims.action_bounds import Method, action_bounds, params_network, possible_actions
 from adv_wrappers.wrappers.layer import AnyEnv
 
 _BOXES = 300_000  # that a search without seconds steps by default
@@ -625,7 +625,7 @@ class BoxActions:
         env: the environment.
         budget: ``Linf`` or ``Valid``.
         dynamics: of the environment.
-        method: as for :func:`adv_wrappers.victims.possible_actions.possible_actions`.
+        method: as for :func:`adv_wrappers.victims.action_bounds.possible_actions`.
 
     Attributes:
         method: the same, which may be changed.

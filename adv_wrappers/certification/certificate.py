@@ -45,7 +45,7 @@ from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.possible_actions import Method
+from adv_wrappers.victims.action_bounds import Method
 
 _PATHS_SHARE = 0.1  # of the time that the clean path, and GWC, get at most
 _BOXES_SHARE = 0.9  # of the time for an episode that boxes of states get, where they are known

@@ -46,7 +46,7 @@ from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.possible_actions import Method
+from adv_wrappers.victims.action_bounds import Method
 from adv_wrappers.wrappers.layer import as_float
 
 _ROUNDING = 1e-9  # of sums of rewards in another order, relatively

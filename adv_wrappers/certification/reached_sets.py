@@ -34,9 +34,9 @@ from adv_wrappers.networks.layers import Clip
 from adv_wrappers.utils.checks import check_integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.action_bounds import params_network
 from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim
-from adv_wrappers.victims.possible_actions import params_network
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel, load_dynamics
 
 MOST_STEPS = 50

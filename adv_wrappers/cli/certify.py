@@ -28,7 +28,7 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.registry import BEAM_WIDTH, Method
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.make_function import MakeFunction
+    from adv_wrappers.environments.named_function import MakeFunction
 
 
 @main.command("certify")

@@ -33,7 +33,7 @@ from adv_wrappers.registry import BY
 from adv_wrappers.utils.files import held
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.make_function import MakeFunction
+    from adv_wrappers.environments.named_function import MakeFunction
     from adv_wrappers.evaluation.report import Report
     from adv_wrappers.victims import Victim
 

@@ -28,7 +28,7 @@ from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from adv_wrappers.environments.environment import EnvFactory
-    from adv_wrappers.environments.make_function import MakeFunction
+    from adv_wrappers.environments.named_function import MakeFunction
     from adv_wrappers.victims import Victim
     from adv_wrappers.wrappers.layer import AnyEnv
 

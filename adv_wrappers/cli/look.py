@@ -15,7 +15,7 @@ from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.make_function import MakeFunction
+    from adv_wrappers.environments.named_function import MakeFunction
     from adv_wrappers.rendering.contact_sheet import ThreatComparison
 
 
@@ -60,7 +60,7 @@ def look_(
     out: Path,
 ) -> None:
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
-    from adv_wrappers.evaluation.comparison import compare_threats
+    from adv_wrappers.evaluation.threat_comparison import compare_threats
     from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra
     from adv_wrappers.rendering.plots import format_of
 

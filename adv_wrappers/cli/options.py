@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from adv_wrappers.cli.completion import complete_env, complete_victim
-from adv_wrappers.environments.make_function import MakeFunction
+from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.registry import Select as Select
+from adv_wrappers.utils.parsing import parse_value, split_arguments
 from adv_wrappers.utils.reading import parse_json
-from adv_wrappers.utils.text import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.victims import Victim

@@ -11,7 +11,7 @@ import click
 
 from adv_wrappers.cli.main import make_console
 from adv_wrappers.utils.pace import EVERY_S, Move, Pace, left_text, progress_lines
-from adv_wrappers.utils.text import duration
+from adv_wrappers.utils.parsing import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,7 +29,7 @@ from adv_wrappers.cli.options import (
 from adv_wrappers.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.make_function import MakeFunction
+    from adv_wrappers.environments.named_function import MakeFunction
 
 
 @main.command("report")
@@ -114,7 +114,7 @@ def report_(
 
 def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: bool, make: MakeFunction | None) -> None:
     """The page of one store, or of two that are compared."""
-    from adv_wrappers.studies.report.comparison import compare_pages
+    from adv_wrappers.studies.report.comparison_page import compare_pages
     from adv_wrappers.studies.report.page import PAGE_FILE, write_page
 
     if len(sources) > 2:

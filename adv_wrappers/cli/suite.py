@@ -32,7 +32,7 @@ from adv_wrappers.registry import SUITE_NAMES
 from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.make_function import MakeFunction
+    from adv_wrappers.environments.named_function import MakeFunction
     from adv_wrappers.evaluation.report import Report
     from adv_wrappers.studies import Costs, SuiteReport
 

@@ -38,11 +38,11 @@ from adv_wrappers.cli.options import (
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.registry import BOTH, FORMS, MOST_HIDDEN, OBSERVE, REWARDS, ROBUST, Rewards
-from adv_wrappers.utils.text import parse_value, split_arguments
+from adv_wrappers.utils.parsing import parse_value, split_arguments
 
 if TYPE_CHECKING:
     from adv_wrappers.core.budgets import Budget
-    from adv_wrappers.environments.make_function import MakeFunction
+    from adv_wrappers.environments.named_function import MakeFunction
     from adv_wrappers.training.agent import Hardened
     from adv_wrappers.victims.saved_networks import Critic
 

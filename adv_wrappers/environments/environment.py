@@ -19,7 +19,7 @@ from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.checked import check_one, made_by, takes
 from adv_wrappers.environments.dmc import PREFIX, dmc
-from adv_wrappers.environments.make_function import MakeFunction
+from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.environments.registration import make_environment
 from adv_wrappers.errors import AdvWrappersError, SpaceError, TrustError, ValueRangeError
 from adv_wrappers.utils.processes import pickled

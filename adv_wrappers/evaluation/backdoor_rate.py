@@ -18,7 +18,7 @@ from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.wrap import wrap
 
 

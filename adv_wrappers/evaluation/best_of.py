@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adv_wrappers.evaluation.distances import RunMeasurements
+from adv_wrappers.evaluation.run_monitor import RunMeasurements
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from adv_wrappers.evaluation.report import Row
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.pace import StepTimer
-from adv_wrappers.utils.text import duration
+from adv_wrappers.utils.parsing import duration
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims.victim import Victim
 

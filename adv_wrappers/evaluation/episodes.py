@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.distances import Distance
+from adv_wrappers.evaluation.run_monitor import Distance
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import BY

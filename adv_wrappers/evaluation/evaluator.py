@@ -11,7 +11,6 @@ from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import Environment, is_named, json_value
 from adv_wrappers.errors import SimulationError, ValueRangeError
 from adv_wrappers.evaluation.best_of import play_draws
-from adv_wrappers.evaluation.distances import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
 from adv_wrappers.evaluation.player import Block, BlockResult, Cell, Player
@@ -19,6 +18,7 @@ from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, co
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.return_range import LeastReturn, known_range
 from adv_wrappers.evaluation.row_key import revision, row_key, versions
+from adv_wrappers.evaluation.run_monitor import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.evaluation.target_distance import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (

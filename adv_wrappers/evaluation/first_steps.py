@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adv_wrappers.core.types import Array, Space
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 
 STEPS, MOST_SECONDS = 64, 2  # of an episode that are played twice; fewer where they take longer

@@ -11,20 +11,20 @@ from adv_wrappers.core.threat import fits
 from adv_wrappers.environments.dmc import DmcVectorEnv
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError, threat_in_errors
-from adv_wrappers.evaluation.distances import ObservationSample, RunMeasurements
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
+from adv_wrappers.evaluation.run_monitor import ObservationSample, RunMeasurements
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
-from adv_wrappers.wrappers.record_actions import VectorActionRecorder
 from adv_wrappers.wrappers.wrap import wrap
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of import EpisodeDraws
-from adv_wrappers.evaluation.distances import Distance, ObservationSample
+from adv_wrappers.evaluation.run_monitor import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import KnownRange, ReportRow, footnotes, marked
 from adv_wrappers.evaluation.tables import (
     LONG_COLUMNS,

@@ -23,12 +23,12 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import CONTROL_OBSERVATIONS, PREFIX, DmcVectorEnv, dmc_vector
 from adv_wrappers.environments.environment import EnvFactory, Environment, not_side_by_side
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.distances import Mask, ObservationSample, RunMeasurements, RunMonitor
+from adv_wrappers.evaluation.run_monitor import Mask, ObservationSample, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, layers
-from adv_wrappers.wrappers.record_actions import VectorActionRecorder
 
 
 class UnfinishedRows(When):

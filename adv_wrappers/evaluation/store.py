@@ -31,7 +31,7 @@ from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.text import unique
-from adv_wrappers.utils.text import split_stack
+from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.references import load_referenced
 

@@ -17,7 +17,7 @@ from adv_wrappers.rendering.text_table import plain
 from adv_wrappers.threats.text import unique, without_number
 from adv_wrappers.utils.checks import check_integer, is_number
 from adv_wrappers.utils.files import probe
-from adv_wrappers.utils.text import parse_value, split_arguments
+from adv_wrappers.utils.parsing import parse_value, split_arguments
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a row of a report says of its threat, as columns to sort and group by: its radius, and all of it but that.

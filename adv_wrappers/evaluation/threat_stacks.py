@@ -15,7 +15,7 @@ from adv_wrappers.core.timing import Always
 from adv_wrappers.errors import ThreatError, threat_in_errors
 from adv_wrappers.threats.presets import as_threat, threat_layers
 from adv_wrappers.threats.text import text_of, unique, without_number
-from adv_wrappers.utils.text import split_stack
+from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv, layers
 

@@ -24,7 +24,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.value import encode
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 
 _ROUNDING = 64  # units in the last place by which two equal answers may differ, as on devices that add in any order
 

@@ -43,8 +43,8 @@ from adv_wrappers.rendering.pixels import (
 from adv_wrappers.threats.text import caption
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.checks import check_choice, check_number, integer
+from adv_wrappers.wrappers.action_recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
-from adv_wrappers.wrappers.record_actions import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Pictures drawn with OpenCV: captions above panels, and vectors as a line a feature or as curves.

@@ -1,7 +1,7 @@
 """Pictures of one observation under several threats: frames, Fourier spectra and power spectral densities.
 
 They are those of the daylight paper (figures 1 to 3), drawn from a :class:`ThreatComparison`, which
-:func:`adv_wrappers.evaluation.comparison.compare_threats` makes.
+:func:`adv_wrappers.evaluation.threat_comparison.compare_threats` makes.
 """
 
 from __future__ import annotations

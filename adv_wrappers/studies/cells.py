@@ -22,7 +22,7 @@ from filelock import Timeout
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, json_value, named_code
-from adv_wrappers.environments.make_function import MakeFunction
+from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import (
     AdvWrappersError,
     BudgetError,
@@ -39,11 +39,11 @@ from adv_wrappers.evaluation.player import Cell, Player
 from adv_wrappers.evaluation.row_key import row_key
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack, json_form
 from adv_wrappers.studies.plan import Grid, Plan, Threat, environment_parts
+from adv_wrappers.studies.suite.attack_lists import SUITES, TIMED, entries_that_apply, entry_named
 from adv_wrappers.studies.suite.entry import AttackSetting
-from adv_wrappers.studies.suite.suites import SUITES, TIMED, entries_that_apply, entry_named
 from adv_wrappers.threats.presets import BUDGET_ARGUMENTS, as_threat, parse_threat
 from adv_wrappers.utils.files import held
-from adv_wrappers.utils.text import split_arguments, split_stack
+from adv_wrappers.utils.parsing import split_arguments, split_stack
 from adv_wrappers.victims import Victim, environment_of, load_victim
 from adv_wrappers.victims.references import load_referenced
 

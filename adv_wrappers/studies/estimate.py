@@ -31,8 +31,8 @@ from adv_wrappers.studies.cell_player import CellPlayer
 from adv_wrappers.studies.cells import AttackRecipe, Expansion, PlanCell, expand
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.runner import cells_of
+from adv_wrappers.studies.suite.attack_lists import ADVERSARIES, SUITES, entry_named
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
-from adv_wrappers.studies.suite.suites import ADVERSARIES, SUITES, entry_named
 from adv_wrappers.studies.suite.trained import SARSA
 from adv_wrappers.studies.suite.untrained import beam, beam_attack
 from adv_wrappers.training.critic import CriticTraining, scan_critics, train_one_critic

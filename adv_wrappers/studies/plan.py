@@ -23,8 +23,8 @@ from adv_wrappers.training.folder import MOST_SEED, MOST_TRAINING_STEPS
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.parsing import split_arguments, split_stack
 from adv_wrappers.utils.reading import decoding, read_bytes, read_json
-from adv_wrappers.utils.text import split_arguments, split_stack
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 _COUNTS = (

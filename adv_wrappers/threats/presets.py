@@ -42,7 +42,7 @@ from adv_wrappers.errors import BudgetError, ThreatError, threat_in_errors
 from adv_wrappers.registry import after_load, load_entry_points, package_of, warn_left_out
 from adv_wrappers.threats import all_attacks
 from adv_wrappers.utils.checks import check_names
-from adv_wrappers.utils.text import parse_value, split_arguments, unquote
+from adv_wrappers.utils.parsing import parse_value, split_arguments, unquote
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.references import load_referenced
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics

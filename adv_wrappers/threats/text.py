@@ -27,7 +27,7 @@ from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.games import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.threats.presets import TEXTS, Preset, norm_of, parse_when, presets
-from adv_wrappers.utils.text import parse_value, split_arguments, split_outside_quotes, unquote
+from adv_wrappers.utils.parsing import parse_value, split_arguments, split_outside_quotes, unquote
 from adv_wrappers.victims.saved_networks import Critic, Dynamics
 from adv_wrappers.victims.victim import Victim
 

@@ -46,7 +46,7 @@ from adv_wrappers.errors import (
     SpaceError,
     ThreatError,
 )
-from adv_wrappers.evaluation.distances import RunMeasurements
+from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.registry import BOTH, FORMS
 from adv_wrappers.threats.presets import parse_when
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model

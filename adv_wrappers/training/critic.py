@@ -55,8 +55,8 @@ from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.distributions import DeterministicFamily
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.purified import Purified
-from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Critic
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim

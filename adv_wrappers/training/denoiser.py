@@ -46,7 +46,7 @@ from adv_wrappers.training.folder import (
     described_victim,
     warn_of_unknown,
 )
-from adv_wrappers.training.trajectories import Trajectories, collect
+from adv_wrappers.training.transitions import Trajectories, collect
 from adv_wrappers.utils.checks import check_choice, check_integer, check_number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.threads import one_thread

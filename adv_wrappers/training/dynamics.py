@@ -40,7 +40,7 @@ from adv_wrappers.training.folder import (
     warn_of_unknown,
     write_tensors,
 )
-from adv_wrappers.training.trajectories import Trajectories, collect, recorded_trajectories
+from adv_wrappers.training.transitions import Trajectories, collect, recorded_trajectories
 from adv_wrappers.utils.checks import check_integer, check_number
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.reading import decoding

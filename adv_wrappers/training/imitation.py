@@ -52,7 +52,7 @@ from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
 from adv_wrappers.victims.module import from_module
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 from adv_wrappers.wrappers.wrap import wrap

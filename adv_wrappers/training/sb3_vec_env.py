@@ -21,9 +21,9 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.victims import Victim
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.layer import Layer, autoreset_mode, layers
 from adv_wrappers.wrappers.perturb_dynamics import end_diverged_episodes
-from adv_wrappers.wrappers.record_actions import VectorActionRecorder
 from adv_wrappers.wrappers.wrap import wrap
 
 

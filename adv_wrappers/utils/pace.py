@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from adv_wrappers.utils.text import duration
+from adv_wrappers.utils.parsing import duration
 
 EVERY_S = 10.0  # seconds between lines
 _ABOUT = 0.9  # of the largest size of a step

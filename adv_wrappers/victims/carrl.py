@@ -28,7 +28,7 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.checks import check_choice
-from adv_wrappers.victims.possible_actions import params_network
+from adv_wrappers.victims.action_bounds import params_network
 from adv_wrappers.victims.victim import Victim, VictimAround
 
 BoundMethod = Literal["interval", "crown", "full-crown"]

@@ -17,11 +17,11 @@ from adv_wrappers.core.spaces import CHOICES, to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of, traced_graph
 from adv_wrappers.utils.trees import clone, map_leaves, tensors
+from adv_wrappers.victims.action_check import draws, own_methods, play_as_it_says
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
 from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, answers_arrays, to_arrays
 from adv_wrappers.victims.hidden_state import HiddenState, answers, owners, take_out_state, unchanged_randomness
-from adv_wrappers.victims.own_actions import draws, own_methods, play_as_it_says
 from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ from adv_wrappers.registry import OBSERVE
 from adv_wrappers.threats.presets import parse_perturbation, parse_when
 from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims import Victim, load_victim
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.references import load_referenced
-from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
 from adv_wrappers.wrappers.layer import Layer, floated
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath

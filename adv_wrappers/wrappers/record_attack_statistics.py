@@ -30,7 +30,7 @@ from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import AdvWrappersError, OrderError, SpaceError, VictimError
 from adv_wrappers.utils.trees import copy, map_leaves, select
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.changed_actions import ActionChanges
 from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, autoreset_mode, counts, layers
 

@@ -25,7 +25,7 @@ from adv_wrappers.core.threat import fits
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import AdvWrappersError, SpaceError, VictimError
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The agents of a PettingZoo parallel environment: their names, and the seed of each.

@@ -9,7 +9,7 @@ from adv_wrappers.core.perturbation import On, Perturbation
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import ThreatError, threat_in_errors
 from adv_wrappers.threats.presets import as_threat, threat_layers
-from adv_wrappers.utils.text import split_stack
+from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.wrappers.order import check_order
 from adv_wrappers.wrappers.perturb_action import PerturbAction

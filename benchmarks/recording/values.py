@@ -27,7 +27,7 @@ TIMED = ("seconds", "ms_per_step", "minutes", "when", "created")  # columns that
 ELSEWHERE = {
     "AttackSetting": "adv_wrappers.studies",
     "SUITES": "adv_wrappers.studies",
-    "action_bounds": "adv_wrappers.victims.possible_actions",
+    "action_bounds": "adv_wrappers.victims.action_bounds",
     "action_radius": "adv_wrappers.certification.smoothing",
     "beam_search": "adv_wrappers.evaluation.searches.beam",
     "certify_all_starts": "adv_wrappers.certification.all_starts",
@@ -39,7 +39,7 @@ ELSEWHERE = {
     "interval": "adv_wrappers.bounds",
     "main": "adv_wrappers.cli",
     "parse_threat": "adv_wrappers.threats.presets",
-    "possible_actions": "adv_wrappers.victims.possible_actions",
+    "possible_actions": "adv_wrappers.victims.action_bounds",
     "resilience_profile": "adv_wrappers.evaluation.searches.fewest_perturbations",
     "text_of": "adv_wrappers.threats.text",
     "train_denoiser": "adv_wrappers.training.denoiser",

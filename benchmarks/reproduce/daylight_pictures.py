@@ -22,12 +22,12 @@ import torch
 from numpy.typing import NDArray
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.comparison import compare_threats, daylight_threats
+from adv_wrappers.evaluation.threat_comparison import compare_threats, daylight_threats
 from adv_wrappers.rendering.contact_sheet import ThreatComparison, draw_contact_sheet, draw_spectra
 from adv_wrappers.rendering.fourier_spectrum import BANDS
 from adv_wrappers.rendering.pixels import to_pixels
 from adv_wrappers.rendering.plots import PixelFigure, colour_mapped
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 
 GAMES = {"BankHeist": 50, "Jamesbond": 125, "Pong": 50, "Riverraid": 100, "TimePilot": 200}  # and the step shown
 ATTACK = "carlini-wagner:target=worst"

@@ -25,7 +25,7 @@ import adv_wrappers as adv
 from adv_wrappers.certification.smoothing import certify_smoothed
 from adv_wrappers.studies import run_suite
 from adv_wrappers.studies.standing.measure import what_card_says
-from adv_wrappers.studies.suite.suites import SUITES
+from adv_wrappers.studies.suite.attack_lists import SUITES
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.car import CarDQN
 from adv_wrappers.training.defences.losses import Radial, SARegularizer

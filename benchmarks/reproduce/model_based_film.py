@@ -19,7 +19,7 @@ import adv_wrappers as adv
 from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.rendering.pixels import INK
 from adv_wrappers.rendering.plots import new_figure, save_figure
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 
 EPS, SEED, TIMES = 0.2, 7, (0, 25, 50, 100, 200, 300, 400, 499)  # decisions; each is 0.05 seconds
 

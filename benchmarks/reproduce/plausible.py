@@ -21,7 +21,7 @@ from page import AGAIN, WORK, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
 from adv_wrappers.core.plausible import action_vectors
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Dynamics
 
 REF, ENV, EPS = "zoo:hopper-ppo", "Hopper-v5", 0.075

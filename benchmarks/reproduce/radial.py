@@ -28,7 +28,7 @@ from adv_wrappers.core.schedules import LinearSchedule
 from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.training.defences.losses import Radial, SARegularizer
-from adv_wrappers.victims.possible_actions import Method
+from adv_wrappers.victims.action_bounds import Method
 
 
 @dataclass(frozen=True)

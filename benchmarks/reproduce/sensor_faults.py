@@ -20,7 +20,7 @@ from page import AGAIN, Data, Page, Results, episode_options, prose
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.episodes import draw_seeds
-from adv_wrappers.studies.report.ranges import observed_ranges
+from adv_wrappers.studies.report.observation_ranges import observed_ranges
 
 AGENTS = {
     "zoo:cartpole-dqn": "CartPole-v1",

@@ -30,7 +30,7 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.rendering.pixels import GRID, INK, MUTED
 from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 
 COLOURS = ("#2563eb", "#0f766e", "#d97706", "#b91c1c", "#7c3aed")

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Director, Forces, Learned
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 
 SPACES = gym.make("InvertedPendulum-v5")
 STILL = adv.from_module(torch.nn.Linear(4, 1), SPACES.observation_space, SPACES.action_space, "mean")

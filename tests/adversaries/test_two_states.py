@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.adversaries import two_states as paper
 from tests.adversaries.two_states import PLANE, POLICY, RADIUS, attacked, perturbed, steered, towards
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from adv_wrappers.cli import main
 from adv_wrappers.cli.options import environment_options, repeated
-from adv_wrappers.environments.make_function import MakeFunction
+from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation.report import Report
 

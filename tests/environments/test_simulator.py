@@ -22,7 +22,7 @@ from adv_wrappers.environments.snapshot import difference
 from adv_wrappers.errors import SnapshotError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.training.sb3_vec_env import Sb3Adapter
-from adv_wrappers.wrappers.record_actions import VectorActionRecorder
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 
 
 def cartpole():

@@ -17,7 +17,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.attacks.targets import VictimValue
-from adv_wrappers.environments.make_function import MakeFunction
+from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Report

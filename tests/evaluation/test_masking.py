@@ -11,7 +11,7 @@ import adv_wrappers as adv
 from adv_wrappers.evaluation import masking
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.warning_counts import CheckedRow
-from adv_wrappers.utils.text import split_outside_quotes
+from adv_wrappers.utils.parsing import split_outside_quotes
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short
 from tests.evaluation.masked import saturated, straight_through

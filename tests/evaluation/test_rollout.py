@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, StandingEnv, play_episodes
-from adv_wrappers.wrappers.record_actions import VectorActionRecorder
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.wrap import wrap
 from tests.evaluation.agents import balancing, short
 from tests.rigs import RIGS

@@ -13,7 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation import warning_counts
 from adv_wrappers.victims import Victim, from_module
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.evaluation.agents import balancing
 from tests.evaluation.masked import LAW, noisy, saturated

@@ -35,7 +35,7 @@ from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import AdvWrappersError, VictimError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
 from tests.rigs import (
     RIGS,

@@ -18,7 +18,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.adversaries import PAAD, SARL, ActionPAAD, Director, Hybrid, Induce, Learned, Timed
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_env import AdversaryEnv
 from tests.laws.checks import by_turns
 from tests.rigs import spread

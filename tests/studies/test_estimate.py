@@ -14,7 +14,7 @@ from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.studies import AttackSetting, Costs, Entry, Plan, Store, run, run_suite, suite_cost
 from adv_wrappers.studies import estimate as estimate_module
 from adv_wrappers.studies.estimate import estimate
-from adv_wrappers.studies.suite.suites import SUITES
+from adv_wrappers.studies.suite.attack_lists import SUITES
 from tests.evaluation.agents import make_short, short
 from tests.studies.test_runner import DQN, SHORT, failing
 from tests.training.test_one_critic import Toy, toy_victim

@@ -13,7 +13,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import caption, name_of, text_of, unique, without_number
-from adv_wrappers.utils.text import parse_value, split_stack
+from adv_wrappers.utils.parsing import parse_value, split_stack
 from tests.laws.checks import adversary_of
 from tests.rigs import RIGS
 

@@ -17,7 +17,7 @@ from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.dynamics import _errors, train_dynamics
-from adv_wrappers.training.trajectories import Trajectories, collect, recorded_trajectories
+from adv_wrappers.training.transitions import Trajectories, collect, recorded_trajectories
 
 A = np.array([[1.0, 0.2], [-0.1, 0.95]])
 B = np.array([[0.1], [0.4]])

@@ -12,7 +12,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, VictimError
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 
 
 class Grid(gym.Env):

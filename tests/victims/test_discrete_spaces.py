@@ -13,7 +13,7 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.rigs import same_bytes
 
 

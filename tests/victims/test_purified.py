@@ -16,8 +16,8 @@ from adv_wrappers import from_module, load_victim
 from adv_wrappers.core import rng
 from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.training.critic import exploring_victim
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.purified import Purified
-from adv_wrappers.victims.runner import PolicyRunner
 from adv_wrappers.victims.saved_networks import Denoiser, DenoisingNetwork
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, box, chooser, mlp, randn

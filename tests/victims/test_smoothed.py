@@ -19,7 +19,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.training.critic import exploring_victim
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, box, chooser, linear, mlp, randn
 from tests.rigs import ReplayEnv

@@ -18,7 +18,7 @@ from adv_wrappers.errors import SpaceError, VictimError
 
 pytest.importorskip("pettingzoo")
 
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.perturb_agents import PerturbAgents
 from adv_wrappers.wrappers.single_agent_env import SingleAgentEnv, make_parallel_env, seed_of_agent
 from tests.wrappers.parallel_envs import AGENTS, STEPS, Trio

@@ -33,7 +33,7 @@ from adv_wrappers.environments.replay import record_for_replay
 from adv_wrappers.environments.snapshot import Snapshot, check_repeats, difference, random_states
 from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, VictimError
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
 
 _LOOKED_AT = 32  # steps of an episode that must draw no random numbers, before anything is computed

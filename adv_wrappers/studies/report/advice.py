@@ -15,7 +15,7 @@ from pathlib import Path
 
 from adv_wrappers.studies.report.choices import ADVERSARIES, ReportChoices
 from adv_wrappers.studies.report.sections import AgentSections
-from adv_wrappers.utils.text import duration
+from adv_wrappers.utils.parsing import duration
 
 STEPS = 1_000_000  # of the training that is advised, as many as train-agent takes by itself
 

@@ -12,14 +12,14 @@ from PIL import Image
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment
-from adv_wrappers.evaluation.comparison import compare_threats
+from adv_wrappers.evaluation.threat_comparison import compare_threats
 from adv_wrappers.rendering.attack_view import AttackView
 from adv_wrappers.rendering.pixels import amplified_difference, gain_for, largest_change, to_pixels
 from adv_wrappers.studies.report.choices import AttackedFrame
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.wrap import wrap
 

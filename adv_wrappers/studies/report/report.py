@@ -32,7 +32,6 @@ from adv_wrappers.errors import (
     ValueRangeError,
 )
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
-from adv_wrappers.evaluation.comparison import daylight_threats
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.report import Report
@@ -40,21 +39,22 @@ from adv_wrappers.evaluation.report_warnings import other_environment
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.threat_comparison import daylight_threats
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, read_choices, write_choices
+from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.hardening import hardened_by, training_step_seconds
+from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.page import PAGE_FILE, write_page
-from adv_wrappers.studies.report.ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, report_of, sorted_report
-from adv_wrappers.studies.report.sweep import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer, grouped_by_attack, one_feature
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding
+from adv_wrappers.utils.parsing import duration
 from adv_wrappers.utils.processes import check_workers
-from adv_wrappers.utils.text import duration
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath

@@ -33,7 +33,7 @@ from adv_wrappers.evaluation.tables import marks_of, row_label
 from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.text import without_number
-from adv_wrappers.utils.text import split_arguments
+from adv_wrappers.utils.parsing import split_arguments
 
 Kind = Literal[
     "clean", "sweep", "feature", "entries", "moment", "few", "action", "daylight", "fault", "dynamics", "other"

@@ -13,8 +13,8 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import MeanWithInterval, unseen
 from adv_wrappers.studies.report.advice import NextStep, hardening, words_of_agent
 from adv_wrappers.studies.report.choices import ReportChoices
+from adv_wrappers.studies.report.eps_search import NO_LOSS, half_return
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, feature_name, held, known_features
-from adv_wrappers.studies.report.sweep import NO_LOSS, half_return
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
 NEAR = 1.5  # the ratio of two eps that are said to be about the same

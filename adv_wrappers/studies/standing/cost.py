@@ -16,7 +16,7 @@ from adv_wrappers.evaluation.cost import Cost, Costs
 from adv_wrappers.studies.estimate import is_made, search_seconds
 from adv_wrappers.studies.report.trials import ROOM
 from adv_wrappers.studies.standing.measure import ATTACKS, CERTIFIED_SHARE, RANGE_SHARE, Submission, open_submission
-from adv_wrappers.studies.suite.suites import entries_that_apply
+from adv_wrappers.studies.suite.attack_lists import entries_that_apply
 from adv_wrappers.studies.suite.untrained import beam
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline

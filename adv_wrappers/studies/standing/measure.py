@@ -28,18 +28,18 @@ from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.studies.estimate import search_step, timed_search
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.hardening import hardened_by
-from adv_wrappers.studies.report.ranges import observed_ranges
+from adv_wrappers.studies.report.observation_ranges import observed_ranges
 from adv_wrappers.studies.report.trials import TrialPlayer
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
+from adv_wrappers.studies.suite.attack_lists import entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, MadeAttack
-from adv_wrappers.studies.suite.suites import entries_that_apply
 from adv_wrappers.studies.suite.untrained import beam
 from adv_wrappers.threats.presets import as_threat, parse_perturbation
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.text import duration
+from adv_wrappers.utils.parsing import duration
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim import Victim
 

@@ -14,7 +14,7 @@ from adv_wrappers.studies.report.page import Figures, render
 from adv_wrappers.studies.standing.entry import StandingEntry
 from adv_wrappers.studies.standing.measure import ATTACKS
 from adv_wrappers.studies.standing.table import figure_footnotes, without_certificate
-from adv_wrappers.utils.text import duration
+from adv_wrappers.utils.parsing import duration
 
 STANDING_PAGE = "standing.html"  # the name of its file
 TITLE = "The standing of agents under attack"

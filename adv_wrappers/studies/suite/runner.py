@@ -34,9 +34,9 @@ from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.studies.estimate import entry_costs, global_draws_kept, is_made
+from adv_wrappers.studies.suite.attack_lists import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack, SuiteProgress
 from adv_wrappers.studies.suite.report import SuiteReport, close_attacks, strongest_of
-from adv_wrappers.studies.suite.suites import LEARNED, SUITES, chosen_entries, entries_of, entries_that_apply
 from adv_wrappers.studies.suite.trained import SARSA
 from adv_wrappers.threats.presets import parse_threat, threat, threat_layers
 from adv_wrappers.training.critic import SMALL, CriticSetting

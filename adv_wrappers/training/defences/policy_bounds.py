@@ -23,7 +23,7 @@ from adv_wrappers.errors import BudgetError
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
-from adv_wrappers.victims.possible_actions import params_network
+from adv_wrappers.victims.action_bounds import params_network
 
 
 def image_bounds(layers: Sequence[nn.Module], x: Tensor, radius: float, spec: Tensor) -> Bounds:

@@ -35,7 +35,7 @@ import torch
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
-from adv_wrappers.training.resilience.measurement import (
+from adv_wrappers.training.resilience.procedure import (
     Measurement,
     MeasurementOptions,
     MeasurementProgress,

@@ -17,7 +17,7 @@ from adv_wrappers.evaluation.searches import beam
 from adv_wrappers.evaluation.searches.beam import BeamSearch, RankedStates, TargetedAttacks, beam_search
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils import deadline
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 from tests.evaluation.searches.test_fewest_perturbations import Drifting, Handle, Recurrent, Walk, agent
 

@@ -16,7 +16,7 @@ from adv_wrappers.errors import SnapshotError, SpaceError, ValueRangeError, Vict
 from adv_wrappers.evaluation.searches import fewest_perturbations as fewest_perturbations_module
 from adv_wrappers.evaluation.searches import search_tree
 from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations, resilience_profile
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 
 

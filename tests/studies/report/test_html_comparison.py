@@ -14,7 +14,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.studies.report.charts import eps_text
-from adv_wrappers.studies.report.comparison import _labels, _pair, compare_pages
+from adv_wrappers.studies.report.comparison_page import _labels, _pair, compare_pages
 from adv_wrappers.studies.report.sections import read_reports
 from adv_wrappers.studies.report.verdict import verdict
 

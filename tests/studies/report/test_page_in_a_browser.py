@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from adv_wrappers.studies.report.comparison import compare_pages
+from adv_wrappers.studies.report.comparison_page import compare_pages
 from adv_wrappers.studies.report.page import write_page
 from adv_wrappers.studies.standing.page import standing_page
 from tests.studies.standing.test_entry import ENTRY, FIGURES

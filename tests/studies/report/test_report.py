@@ -22,9 +22,9 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation import cost
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.store import Store
-from adv_wrappers.studies.report import ranges as ranges_module
+from adv_wrappers.studies.report import eps_search
+from adv_wrappers.studies.report import observation_ranges as ranges_module
 from adv_wrappers.studies.report import report as report_module
-from adv_wrappers.studies.report import sweep
 from adv_wrappers.studies.report.hardening import hardened_by
 from adv_wrappers.studies.report.report import report
 from adv_wrappers.studies.report.trials import Trial
@@ -50,7 +50,7 @@ def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("fgsm", "max-diff")}
     for name, value in {**short, **few, "_FAULTS": report_module._FAULTS[:1]}.items():
         monkeypatch.setattr(report_module, name, value)
-    monkeypatch.setattr(sweep, "_CLOSE", 2.0)
+    monkeypatch.setattr(eps_search, "_CLOSE", 2.0)
     monkeypatch.setattr(cost, "STEPS", 2)
 
 
@@ -128,7 +128,7 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     """A gradient flips a guess by less than noise does, and is played at smaller eps for that."""
     monkeypatch.setattr(report_module, "_STRONG", ("fgsm",))
     monkeypatch.setattr(report_module, "_THOROUGH", ())
-    monkeypatch.setattr(sweep, "_CLOSE", 1.5)
+    monkeypatch.setattr(eps_search, "_CLOSE", 1.5)
     told = list[str]()
     made = found(Plain(), Guess, tmp_path / "out", tell=told.append)
     left = {row["threat"]: row["mean_return"] for row in made.report.threats}

@@ -23,8 +23,8 @@ from adv_wrappers.evaluation.applicable_attacks import BEAM, untrained_threat, w
 from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies import SUITES, AttackSetting, Entry, MadeAttack, SuiteReport, run_suite, standard
+from adv_wrappers.studies.suite.attack_lists import entry_named
 from adv_wrappers.studies.suite.runner import _check_no_less, _with_advice, fresh_seed
-from adv_wrappers.studies.suite.suites import entry_named
 from adv_wrappers.training.critic import check_critic_settings
 from adv_wrappers.training.folder import read_record
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher

@@ -10,7 +10,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.studies import AttackSetting, run_suite
 from adv_wrappers.studies.suite import trained
-from adv_wrappers.studies.suite.suites import LEARNED, entry_named
+from adv_wrappers.studies.suite.attack_lists import LEARNED, entry_named
 from adv_wrappers.training.folder import read_record
 from tests.evaluation.agents import Film, balancing, watcher
 from tests.studies.suite.test_untrained import brief

@@ -11,7 +11,7 @@ from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.studies import SUITES, AttackSetting, run_suite
-from adv_wrappers.studies.suite.suites import entry_named
+from adv_wrappers.studies.suite.attack_lists import entry_named
 from tests.evaluation.agents import Film, balancing, watcher
 from tests.training.test_one_critic import Toy, toy_victim
 

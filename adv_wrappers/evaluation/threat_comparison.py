@@ -25,9 +25,9 @@ from adv_wrappers.rendering.pixels import FrameReader
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import caption, name_and_arguments
 from adv_wrappers.utils.checks import integer
-from adv_wrappers.utils.text import split_stack
+from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.layer import AnyEnv, layers
 from adv_wrappers.wrappers.wrap import wrap
 

@@ -22,7 +22,7 @@ from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.reading import decoding
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 

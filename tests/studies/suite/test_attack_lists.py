@@ -11,7 +11,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.studies import SUITES, AttackSetting, Entry, entries_that_apply
-from adv_wrappers.studies.suite.suites import LEARNED, NOT_TRAINED, chosen_entries, entries_of, entry_named
+from adv_wrappers.studies.suite.attack_lists import LEARNED, NOT_TRAINED, chosen_entries, entries_of, entry_named
 from tests.evaluation.agents import Film, balancing, short, watcher
 from tests.studies.suite.test_entry import no_reason, noise
 

@@ -11,9 +11,9 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.evaluation import distances as distances_module
-from adv_wrappers.evaluation.distances import ObservationSample
+from adv_wrappers.evaluation import run_monitor as distances_module
 from adv_wrappers.evaluation.image_distances import Lpips, psnr, ssim
+from adv_wrappers.evaluation.run_monitor import ObservationSample
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, short, watcher
 

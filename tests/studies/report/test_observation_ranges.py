@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.studies.report.ranges import ObservationRanges, observed_ranges, parts_of
+from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges, parts_of
 from tests.studies.report.planted import agent_for, showing
 
 VECTOR, GOAL = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)

@@ -53,7 +53,7 @@ from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import write
-from adv_wrappers.utils.text import duration, split_stack
+from adv_wrappers.utils.parsing import duration, split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 

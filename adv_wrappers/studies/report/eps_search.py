@@ -32,7 +32,7 @@ def strongest_by_eps(trials: Iterable[Trial]) -> dict[float, Trial]:
 def half_return(clean: float, means: Iterable[float]) -> float:
     """The return that counts as half: of the clean one where returns are positive, else half way to the lowest found.
 
-    >>> from adv_wrappers.studies.report.sweep import half_return
+    >>> from adv_wrappers.studies.report.eps_search import half_return
     >>> half_return(500.0, [480.0, 9.0]), half_return(-100.0, [-110.0, -200.0])
     (250.0, -150.0)
     """

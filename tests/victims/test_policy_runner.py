@@ -10,7 +10,7 @@ from torch import nn
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.victims import Victim, from_module
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.evaluation.agents import balancing
 
 

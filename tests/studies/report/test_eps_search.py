@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adv_wrappers.studies.report.sweep import EpsSweep, strongest_by_eps
+from adv_wrappers.studies.report.eps_search import EpsSweep, strongest_by_eps
 from adv_wrappers.studies.report.trials import Trial
 
 

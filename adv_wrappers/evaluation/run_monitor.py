@@ -26,10 +26,10 @@ from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.image_distances import DISTANCES
 from adv_wrappers.evaluation.warning_counts import count_unequal_answers, count_zero_gradients
 from adv_wrappers.utils.trees import is_text, select
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
+from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.changed_actions import ActionChanges
 from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer, layers
-from adv_wrappers.wrappers.record_actions import VectorActionRecorder
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Distances that are too slow for every step: they are computed on a sample of the attacked steps.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adv_wrappers.utils.text import duration
+from adv_wrappers.utils.parsing import duration
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ from adv_wrappers.errors import (
     VictimError,
     threat_in_errors,
 )
-from adv_wrappers.evaluation.distances import RunMeasurements
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.row_key import versions
+from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import OBSERVE
 from adv_wrappers.threats.presets import as_threat

@@ -22,7 +22,7 @@ from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.studies.report.choices import FeatureSpread
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.victims.runner import PolicyRunner
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.layer import AnyEnv
 
