@@ -33,12 +33,14 @@ class VerdictFigure(MeanWithInterval):
         of: the mean return without an attack.
         eps: the radius of the attack.
         attack: its name.
+        episodes: how many it is the mean of.
         certified_eps: the largest radius within which the return is certified, or None.
     """
 
     of: float
     eps: float | None
     attack: str
+    episodes: int
     certified_eps: float | None = None
 
 
@@ -81,7 +83,8 @@ def verdict(agent: AgentSections) -> Verdict:
     else:
         eps, row = found
         left = row.returned
-        figure = VerdictFigure(left.mean, left.low, left.high, left.caveat, clean, eps, _attack_name(row), proved)
+        episodes, attack = len(row.row["returns"]), _attack_name(row)
+        figure = VerdictFigure(left.mean, left.low, left.high, left.caveat, clean, eps, attack, episodes, proved)
         sentence = _sentence(agent, eps, row)
     feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
     kinds: tuple[Kind, ...] = ("daylight", "fault", "dynamics", "action")

@@ -162,3 +162,12 @@ def test_few_steps_of_other_values_are_named_in_words(tmp_path: Path) -> None:
     adv.evaluate(agent_for(ROOM), lambda: showing(ROOM), threats, episodes=1, out=tmp_path)
     (agent,) = read_reports(tmp_path).agents
     assert [row.label for row in agent.attacked] == ["noise in at most 2 steps", "noise in steps 0 to 1"]
+
+
+def test_the_number_says_how_many_episodes_it_is_the_mean_of(folder: Path) -> None:
+    """A search that had no time for all of the episodes has a row of the first ones."""
+    (agent,) = read_reports(folder).agents
+    first, *others = agent.rows
+    cut = [replace(one, row={**one.row, "returns": one.row["returns"][:2]}) for one in others]
+    figure = verdict(replace(agent, rows=(first, *cut))).figure
+    assert figure is not None and figure.episodes == 2
