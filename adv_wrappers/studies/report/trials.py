@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.spaces import At
 from adv_wrappers.core.threat import ThreatModel
@@ -57,7 +55,7 @@ class Trial:
         left, without = self.row["returns"], self.clean["returns"]
         if len(left) >= len(without):
             return float(self.row["mean_return"])
-        return float(self.clean["mean_return"] - np.mean(paired_differences(without[: len(left)], left)))
+        return float(self.clean["mean_return"] + paired_differences(left, without).mean())
 
 
 class TrialPlayer:
