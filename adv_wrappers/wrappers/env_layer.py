@@ -13,19 +13,19 @@ from adv_wrappers.core.spaces import MASK, side_by_side_mask, with_mask
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.checked import CHECKED_STEPS, check_one, check_step, checked_reset
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, Beneath, Layer, floated, layers, recorded
+from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, Layer, Wrapped, floated, layers, recorded
 
 
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A layer around a :class:`gymnasium.Env`; its subclasses say what it perturbs."""
 
-    def _wrap(self, env: Any) -> Beneath:
+    def _wrap(self, env: Any) -> Wrapped:
         if not isinstance(env, gym.Env):
             of_agents = ": PerturbAgents takes PettingZoo's" if hasattr(env, "possible_agents") else ""
             got = f"got {type(env).__name__}{of_agents}"
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, {got}")
         gym.Wrapper.__init__(self, check_one(env))
-        return Beneath(env.observation_space, env.action_space)
+        return Wrapped(env.observation_space, env.action_space)
 
     def _installed(self, env: AnyEnv) -> None:
         self._unchecked = 0 if layers(self.env) else CHECKED_STEPS

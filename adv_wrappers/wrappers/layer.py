@@ -168,7 +168,7 @@ class ForAnyEnv:
         return super().__new__(cls)
 
 
-class Beneath(NamedTuple):
+class Wrapped(NamedTuple):
     """What an adapter says of the environment that it wraps.
 
     Attributes:
@@ -211,9 +211,9 @@ class Layer:
         scale: object = None,
     ) -> None:
         one_thread_in_workers()
-        below = self._wrap(env)
-        observed: Space = below.observation_space
-        acted: Space = below.action_space
+        wrapped = self._wrap(env)
+        observed: Space = wrapped.observation_space
+        acted: Space = wrapped.action_space
         with threat_in_errors(how):
             threat = as_threat(how, on=self.on, within=within, when=when, at=at, eps=eps, norm=norm, scale=scale)
             if threat.on != self.on:
@@ -226,7 +226,7 @@ class Layer:
             self.keep_true, self.quantize = keep_true, quantize
             agent = None if victim is None else load_victim(victim)
             known = threat.resolve(agent).victims
-            if below.from_zero and agent is None and not known:
+            if wrapped.from_zero and agent is None and not known:
                 observed = numbered_from_zero(observed)
                 acted = numbered_from_zero(acted)
             self.perturbed_space = observed if quantize else as_float(observed, threat)
@@ -236,11 +236,11 @@ class Layer:
                 threat,
                 self.perturbed_space,
                 acted,
-                below.rows,
+                wrapped.rows,
                 victim=agent,
                 beneath=beneath[-1].engine if beneath else None,
                 stream=self.beneath[LAYERS],
-                autoreset=below.autoreset,
+                autoreset=wrapped.autoreset,
                 simulators=simulators,
                 parameters=parameters,
             )
@@ -248,13 +248,13 @@ class Layer:
             self._look()
             self.key = f"{self.beneath[LAYERS]}:{self.threat.label}"
         # masks may lie in observations
-        space = below.observation_space
+        space = wrapped.observation_space
         self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
-        self._choices = mask_choices(below.action_space)
+        self._choices = mask_choices(wrapped.action_space)
         self._action_mask: torch.Tensor | None = None  # bool [B, A], of the newest observations
         self._installed(simulators.env)
 
-    def _wrap(self, env: Any) -> Beneath:
+    def _wrap(self, env: Any) -> Wrapped:
         """Be the wrapper of an environment, which is checked.
 
         Raises:

@@ -18,7 +18,7 @@ from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
 from adv_wrappers.wrappers.adversary_config import AdversaryConfig, AdversaryLayer
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
-from adv_wrappers.wrappers.layer import GATES, Beneath, Layer, counts, floated, gate, layers, wrappers_of
+from adv_wrappers.wrappers.layer import GATES, Layer, Wrapped, counts, floated, gate, layers, wrappers_of
 from adv_wrappers.wrappers.perturb_dynamics import DynamicsLayer
 from adv_wrappers.wrappers.perturb_reward import RewardLayer
 from adv_wrappers.wrappers.wrap import wrap
@@ -27,11 +27,11 @@ from adv_wrappers.wrappers.wrap import wrap
 class VecLayer(Layer, VecEnvWrapper):
     """A layer around an SB3 ``VecEnv``. ``venv.seed(s)`` gives row i the seed s + i, at the next reset."""
 
-    def _wrap(self, env: Any) -> Beneath:
+    def _wrap(self, env: Any) -> Wrapped:
         if not isinstance(env, VecEnv):
             raise SpaceError(f"expected an SB3 VecEnv, got {type(env).__name__}")
         VecEnvWrapper.__init__(self, env)
-        return Beneath(env.observation_space, env.action_space, env.num_envs, "same step", from_zero=True)
+        return Wrapped(env.observation_space, env.action_space, env.num_envs, "same step", from_zero=True)
 
     def _installed(self, env: VecEnv) -> None:
         if not self.quantize:

@@ -20,8 +20,8 @@ from adv_wrappers.utils import trees
 from adv_wrappers.wrappers.layer import (
     LAYERS,
     AnyVectorEnv,
-    Beneath,
     Layer,
+    Wrapped,
     autoreset_mode,
     floated,
     layers,
@@ -38,7 +38,7 @@ _AUTORESET: dict[AutoresetMode, Autoreset] = {
 class VectorLayer(Layer, VectorWrapper):
     """A layer around a :class:`gymnasium.vector.VectorEnv`."""
 
-    def _wrap(self, env: Any) -> Beneath:
+    def _wrap(self, env: Any) -> Wrapped:
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
         if not hasattr(env, "single_observation_space"):
@@ -52,7 +52,7 @@ class VectorLayer(Layer, VectorWrapper):
             raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
         self.mode = autoreset_mode(env)
         autoreset = _AUTORESET[self.mode]
-        return Beneath(env.single_observation_space, env.single_action_space, env.num_envs, autoreset)
+        return Wrapped(env.single_observation_space, env.single_action_space, env.num_envs, autoreset)
 
     def _installed(self, env: AnyVectorEnv) -> None:
         if not self.quantize:
