@@ -94,7 +94,7 @@ def test_rows_are_the_same_with_and_without():
     for tell in (None, costs.append):
         torch.manual_seed(0)
         np.random.seed(0)
-        played.append(run_suite([*NAMES, own], DQN, briefly, 0.2, **HOW, on_cost=tell))
+        played.append(run_suite([*NAMES, own], DQN, briefly, 0.2, episodes=2, num_envs=2, on_cost=tell))
     without, with_estimate = played
     assert rows_of(without) == rows_of(with_estimate) and without.settings == with_estimate.settings
     assert without.warnings == with_estimate.warnings and without.protocol == with_estimate.protocol

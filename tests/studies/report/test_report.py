@@ -48,7 +48,8 @@ def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each kind of trial, no search and no training."""
     short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=8",), "_THOROUGH_POINTS": 1, "_WINDOWS": 2}
     few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("fgsm", "max-diff")}
-    for name, value in {**short, **few, "_FAULTS": report_module._FAULTS[:1]}.items():
+    others = {"_FAULTS": report_module._FAULTS[:1], "_CHANNEL": ("observation-delay:steps=1",), "_RATES": (0.5,)}
+    for name, value in {**short, **few, **others}.items():
         monkeypatch.setattr(report_module, name, value)
     monkeypatch.setattr(eps_search, "_CLOSE", 2.0)
     monkeypatch.setattr(cost, "STEPS", 2)
@@ -153,7 +154,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
 
     class Clocked(gym.Wrapper[Any, Any, Any, Any]):
         def step(self, action: Any) -> Any:
-            now[0] += 0.01
+            now[0] += 0.05
             return super().step(action)
 
     for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
@@ -244,9 +245,7 @@ def test_observations_of_every_space(
     space: Any, at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is a page, and what was attacked of the observation stands beside every row."""
-    for name in ("_FAULTS", "_CHANNEL"):
-        monkeypatch.setattr(report_module, name, ("observation-delay:steps=1",))
-    monkeypatch.setattr(report_module, "_RATES", (0.5,))
+    monkeypatch.setattr(report_module, "_FAULTS", report_module._CHANNEL)
     made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=2, tell=None)
     assert made.choices.at == at and len(made.report.threats) > 4
     page = made.page.read_text()
