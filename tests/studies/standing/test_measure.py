@@ -47,6 +47,12 @@ def measured(tmp_path_factory):
     return store, add(store / "dqn", claim="400")
 
 
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    """An entry of whole episodes, for most of whose attacks there was no time."""
+    return add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path_factory.mktemp("late") / "dqn", minutes=0.01)
+
+
 def test_an_entry_has_what_was_measured(measured):
     store, entry = measured
     assert entry.clean.mean == 5.0 and "noise" in entry.attacks
@@ -88,11 +94,11 @@ def test_rows_that_are_there_are_none_to_be_paid_for(measured):
     assert {name for name in left if left[name]} == {*entry.left_out_seconds}
 
 
-def test_what_does_not_fit_is_left_out_with_its_seconds(tmp_path):
-    entry = add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path / "dqn", minutes=0.01)
-    assert entry.left_out_seconds["strong-max-diff"] > 0  # more than was left, which may be less than the minutes
-    assert {*entry.left_out_seconds} <= {*entry.left_out}
-    assert entry.left_out["strong-max-diff"].endswith(", more than was left")
+def test_what_does_not_fit_is_left_out_with_its_seconds(late):
+    assert late.left_out_seconds["strong-max-diff"] > 0  # more than was left, which may be less than the minutes
+    assert {*late.left_out_seconds} <= {*late.left_out}
+    assert late.left_out["strong-max-diff"].endswith(", more than was left")
+    assert late.left_out_seconds["beam"] > 0.01 * 60  # steps were timed, and no search was begun
 
 
 def test_whole_episodes_are_searched_where_the_environment_can_be_saved(measured, tmp_path):
@@ -101,8 +107,6 @@ def test_whole_episodes_are_searched_where_the_environment_can_be_saved(measured
     folder = shutil.copytree(store / "dqn", tmp_path / "dqn")
     setting = open_submission(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), folder, 6.0)[0].setting(folder)
     assert is_made(beam, setting) and not is_made(beam, replace(setting, out=tmp_path))
-    short = add_submission(Submission("zoo:cartpole-dqn", "dqn"), tmp_path / "short", minutes=0.01)
-    assert short.left_out_seconds["beam"] > 0.01 * 60  # steps were timed, and no search was begun
 
 
 def test_an_attack_of_ones_own_can_only_lower(measured):

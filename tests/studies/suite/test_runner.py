@@ -140,7 +140,8 @@ class Lottery(gym.Env):
 def test_the_worst_case_of_attacks_that_take_nothing_is_nothing():
     net = torch.nn.Linear(2, 2, bias=False)
     victim = adv.from_module(net, Lottery.observation_space, Lottery.action_space, "logits")
-    reports = [standard(victim, Lottery, 1.0, attacks=("noise", "pgd"), episodes=25, seed=seed) for seed in range(16)]
+    how: dict[str, Any] = {"attacks": ("noise", "pgd"), "episodes": 25, "num_envs": 25}
+    reports = [standard(victim, Lottery, 1.0, seed=seed, **how) for seed in range(16)]
     deviation = 500 / (16 * 25) ** 0.5
     assert abs(np.mean([report.worst["mean_return"] for report in reports])) < 2 * deviation
     assert np.mean([report.chosen["mean_return"] for report in reports]) < -2 * deviation  # the lowest of two
@@ -753,7 +754,7 @@ def test_a_model_of_the_environment_is_planned_through(tmp_path):
     ],
 )
 def test_an_agent_whose_gradients_mislead_is_flagged_and_broken_without_them(make, flag):
-    found = run_suite(("pgd", "max-diff", "square:queries=60"), make(), short, eps=0.2, episodes=10)
+    found = run_suite(("pgd", "max-diff", "square:queries=60"), make(), short, eps=0.2, episodes=5)
     pgd, difference, square = [row["mean_return"] for row in found.report.threats][1:]
     assert min(pgd, difference) > 35 and square < 28 and found.worst["threat"] == "square:queries=60"
     assert any(said.startswith(flag) for said in found.warnings)
