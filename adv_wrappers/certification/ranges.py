@@ -284,7 +284,7 @@ class _Runner:
             out=None if folder is None else folder / "attacks",
             resume=folder is not None,
         )
-        return {name: row["returns"] for name, row in zip(("none", *threats), report.threats, strict=True)}
+        return {name: row.returns for name, row in zip(("none", *threats), report.threats, strict=True)}
 
 
 @holding

@@ -131,7 +131,7 @@ def certify_smoothed(
     _check_probability("confidence", confidence)
     report = evaluate(victim, environment, (), episodes, seed, num_envs, progress=progress)
     return SmoothedCertificate(
-        report.threats[0]["returns"], victim.sigma, float(least), victim.vote, confidence, seed, victim.ref
+        report.threats[0].returns, victim.sigma, float(least), victim.vote, confidence, seed, victim.ref
     )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.errors import TrustError
 
 if TYPE_CHECKING:
-    from adv_wrappers.evaluation.report import Row
+    from adv_wrappers.evaluation.row import Row
     from adv_wrappers.rendering.text_table import TextTable
     from adv_wrappers.studies import RunSummary, Store
     from adv_wrappers.studies.cells import Expansion, PlanCell
@@ -140,12 +141,13 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
     for played in store.played():
         if played.key not in known:
             continue
-        about, row, recipe = dict(played.about or {}), dict(played.row or {}), known[played.key]
+        about, row, recipe = dict(played.about or {}), played.row, known[played.key]
+        assert row is not None  # those that failed are not among them
         setting = {name: value for name, value in about.items() if name not in _OF_A_RUN}
         if recipe is not None and recipe.trained:
-            row = {**row, "threat": f"{row['threat']} ({recipe.steps} steps, seed {recipe.seed})"}
-        made = row["layers"] if recipe is None else recipe.identity
-        group = json.dumps([setting, row["threat"], row["best_of"], made], sort_keys=True)
+            row = replace(row, threat=f"{row.threat} ({recipe.steps} steps, seed {recipe.seed})")
+        made = row.layers if recipe is None else recipe.identity
+        group = json.dumps([setting, row.threat, row.best_of, made], sort_keys=True)
         groups.setdefault(group, (about, []))[1].append(row)
     if len(groups) > _MOST_LINES and not json_asked():
         say(f"{len(groups)} lines are too many for a table: --json and Store({str(store.path)!r}).reports() have them")
@@ -157,7 +159,7 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
 def _names(about: Mapping[str, Any]) -> tuple[str, str]:
     """The victim and the environment, with whatever is not as usual."""
     from adv_wrappers.environments.environment import environment_text
-    from adv_wrappers.evaluation.tables import victim_text
+    from adv_wrappers.evaluation.report import victim_text
 
     return victim_text(about), environment_text(about["env"])
 
@@ -167,16 +169,16 @@ def _over_seeds(about: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]
     import numpy as np
 
     victim, environment = _names(about)
-    means = np.array([row["mean_return"] for row in rows], np.float64)
+    means = np.array([row.mean_return for row in rows], np.float64)
     return {
         "victim": victim,
         "environment": environment,
-        "threat": rows[0]["threat"],
+        "threat": rows[0].threat,
         "mean_return": float(means.mean()),
         "std_over_seeds": float(means.std(ddof=1)) if len(means) > 1 else None,
         "lowest": float(means.min()),
         "seeds": len(rows),
-        "episodes": sum(row["episodes"] for row in rows),
+        "episodes": sum(row.episodes for row in rows),
     }
 
 

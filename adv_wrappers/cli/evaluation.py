@@ -58,7 +58,7 @@ def _run(victim: Victim | str, env: str, threats: tuple[str, ...], **options: An
 
 
 def _show(report: Report) -> None:
-    print_table(report.table(), report.threats)
+    print_table(report.table(), [row.to_dict() for row in report.threats])
 
 
 def _read_seeds(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:

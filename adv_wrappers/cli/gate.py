@@ -23,7 +23,7 @@ from adv_wrappers.utils.files import probe_file, write
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.claim import RobustnessClaim, Verdict
     from adv_wrappers.evaluation.report import Report
-    from adv_wrappers.evaluation.statistics import ReportRow
+    from adv_wrappers.evaluation.row import Row
     from adv_wrappers.studies import SuiteReport
 
 FAILED = 1  # exit status; 2 is wrong usage
@@ -67,7 +67,7 @@ class Judged:
         return self.verdict in ("not shown", "below")
 
 
-def judge(row: ReportRow, claim: RobustnessClaim, name: str | None = None, judged: bool = True) -> Judged:
+def judge(row: Row, claim: RobustnessClaim, name: str | None = None, judged: bool = True) -> Judged:
     """What a row of a report says of a claim.
 
     Args:
@@ -79,24 +79,21 @@ def judge(row: ReportRow, claim: RobustnessClaim, name: str | None = None, judge
     from adv_wrappers.evaluation.report import number_text
     from adv_wrappers.evaluation.statistics import caveat
 
-    name, returns, least = str(row["threat"]) if name is None else name, row["returns"], claim.min_return
+    name, returns, least = row.threat if name is None else name, row.returns, claim.min_return
     verdict, (low, high) = claim.verdict(returns), claim.interval(returns)
     interval = f"{claim.confidence:.0%} interval {number_text(low)} to {number_text(high)}"
     if not claim.conclusive(returns):
         interval = (
             f"{number_text(low)} to {number_text(high)}, no interval of {claim.confidence:.0%}, {caveat(returns)}"
         )
-    found = (
-        f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number_text(row['mean_return'])} ({interval})"
-    )
+    found = f"{'the agent earns' if name == 'none' else f'{name} leaves'} {number_text(row.mean_return)} ({interval})"
     said = {
         "shown": f"{found}, at least the {least:g} asked for",
         "not shown": f"{found}, which does not show the {least:g} asked for: it may be more or less; "
         f"{claim.why_open(returns)}",
         "below": f"{found}, less than the {least:g} asked for",
     }
-    seconds = row["ms_per_step"] * sum(row["lengths"]) / 1000
-    return Judged(name, verdict if judged else None, said[verdict], low, seconds)
+    return Judged(name, verdict if judged else None, said[verdict], low, row.seconds)
 
 
 def judge_report(report: Report, least: float, threats: int, lowest: float | None) -> list[Judged]:
@@ -122,7 +119,7 @@ def judge_suite(report: SuiteReport, least: float, lowest: float | None) -> list
     from adv_wrappers.evaluation.claim import RobustnessClaim
 
     claim = RobustnessClaim(least, lowest=lowest)
-    name = f"worst case {report.worst['threat']} on fresh episodes"
+    name = f"worst case {report.worst.threat} on fresh episodes"
     return [*(judge(row, claim, judged=False) for row in report.report.threats), judge(report.worst, claim, name)]
 
 

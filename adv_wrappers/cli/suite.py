@@ -171,20 +171,20 @@ def suite_(
 def _show(report: SuiteReport | Report) -> None:
     from adv_wrappers.studies import SuiteReport
 
-    rows = _rows(report) if isinstance(report, SuiteReport) else report.threats
+    rows = _rows(report) if isinstance(report, SuiteReport) else [row.to_dict() for row in report.threats]
     print_table(report.table(), rows)
 
 
 def _rows(report: SuiteReport) -> list[dict[str, Any]]:
     """The rows of the table: every attack, and the two below them, by the names in the first column."""
-    name, shares = report.worst["threat"], report.shares
+    name, shares = report.worst.threat, report.shares
     rows = [
         {
-            "attack": row["threat"],
-            "strongest": row["threat"] == name,
-            "share": shares.get(row["threat"]),
-            "other_budget": report.other_budgets.get(row["threat"]),
-            **row,
+            "attack": row.threat,
+            "strongest": row.threat == name,
+            "share": shares.get(row.threat),
+            "other_budget": report.other_budgets.get(row.threat),
+            **row.to_dict(),
         }
         for row in report.report.threats
     ]

@@ -372,7 +372,7 @@ def _scores(rows: Sequence[StoredRow], group: str, runs: str, range_: ScoreRange
                 f"rows of {threats[0]} and {threats[1]} of one victim fall together in {group!r:.80}: group by= threat "
                 "too, or choose one with where="
             )
-    means = [np.mean(np.concatenate([row.row["returns"] for row in own])) for own in by_run.values()]
+    means = [np.mean(np.concatenate([row.row.returns for row in own])) for own in by_run.values()]
     return (np.array(means, np.float64) - range_.low) / (range_.high - range_.low)
 
 
@@ -406,8 +406,8 @@ def _ranges(
 def _default_range(env: str, rows: Sequence[StoredRow]) -> ScoreRange:
     lowest, low_is = described_lowest_return(rows[0].described_env), "the lowest return of the game"
     if lowest is None or not math.isfinite(lowest):
-        lowest, low_is = min(float(row.row["mean_return"]) for row in rows), "the lowest mean return of a row"
-    clean = [float(row.row["mean_return"]) for row in rows if row.is_clean]
+        lowest, low_is = min(row.row.mean_return for row in rows), "the lowest mean return of a row"
+    clean = [row.row.mean_return for row in rows if row.is_clean]
     if not clean or np.mean(clean) <= lowest:
         why = "there is no clean run" if not clean else f"clean runs have the lowest return there is, {lowest:g}"
         raise ValueRangeError(f"{env} has no range to normalise by, as {why}: give ranges= a pair for it")

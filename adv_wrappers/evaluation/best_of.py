@@ -10,12 +10,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.evaluation.run_monitor import RunMeasurements
+
+
+class DrawResults(TypedDict):
+    """Returns and losses of every draw (outer) of every episode (inner)."""
+
+    returns: Annotated[list[list[float]], "by draw"]
+    losses: Annotated[list[list[float]] | None, "by draw"]
 
 
 @dataclass(frozen=True)
@@ -34,13 +41,13 @@ class EpisodeDraws:
     count: int
     alike: bool
 
-    def all_of_them(self) -> dict[str, list[list[float]] | None] | None:
+    def all_of_them(self) -> DrawResults | None:
         """Returns and losses of every draw of every episode, None where there is one draw."""
         if self.count == 1:
             return None
         shape, run = (-1, len(self.best)), self.run
         losses = None if run.losses is None else run.losses.reshape(shape).tolist()
-        return {"returns": run.returns.reshape(shape).tolist(), "losses": losses}
+        return DrawResults(returns=run.returns.reshape(shape).tolist(), losses=losses)
 
 
 def play_draws(count: int, episodes: int, by: str) -> Generator[list[int], Sequence[RunMeasurements], EpisodeDraws]:

@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.report import Row
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.pace import StepTimer
@@ -120,7 +120,7 @@ class Costs(Tabular):
 
 def seconds_of_row(row: Row) -> float:
     """Seconds that the run of a row took."""
-    return float(row["ms_per_step"]) * sum(row["lengths"]) / 1000
+    return row.ms_per_step * sum(row.lengths) / 1000
 
 
 def step_seconds(evaluator: Evaluator, i: int) -> float | None:
@@ -139,7 +139,7 @@ def step_seconds(evaluator: Evaluator, i: int) -> float | None:
 def run_seconds(evaluator: Evaluator, i: int, clean: Row) -> float:
     """Seconds of the run of a cell, whose episodes are taken to be as long as those of the run without an attack."""
     each = step_seconds(evaluator, i)
-    return seconds_of_row(clean) if each is None else each * evaluator.steps_of(clean["lengths"])
+    return clean.seconds if each is None else each * evaluator.steps_of(clean.lengths)
 
 
 def warn_of_long_attacks(stacks: Iterable[ThreatStack], victim: Victim, rows: int) -> None:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import described_lowest_return, described_range
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import (
     MARK,
     KnownRange,
-    ReportRow,
     caveat,
     cut,
     footnotes,
@@ -30,7 +30,6 @@ from adv_wrappers.evaluation.statistics import (
     mean_interval,
 )
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
-from adv_wrappers.evaluation.tables import argument_of, attack_label
 from adv_wrappers.registry import CURVES_BY
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
@@ -201,7 +200,7 @@ def _place(row: StoredRow, x: str) -> float | None:
     """Where a row is on the horizontal axis."""
     if x == "training_steps":
         return None if row.training_steps is None else float(row.training_steps)
-    return row.eps if x == "eps" else float(row.seed) if x == "seed" else argument_of(row.row, x)
+    return row.eps if x == "eps" else float(row.seed) if x == "seed" else row.row.argument(x)
 
 
 def _known(y: str, rows: Sequence[StoredRow]) -> KnownRange:
@@ -224,7 +223,7 @@ def _no_rows_with(x: str, attacks: Sequence[StoredRow]) -> None:
 
 
 def _value(row: StoredRow, column: str, x: str) -> str:
-    return attack_label(row.row, x) if column == "threat" else str(getattr(row, column))
+    return row.row.attack(x) + row.row.marks if column == "threat" else str(getattr(row, column))
 
 
 def _check_alike(rows: Sequence[StoredRow], label: str, x: str, by: set[str | None]) -> None:
@@ -270,17 +269,17 @@ def _value_of(row: StoredRow, y: str) -> tuple[NDArray[np.float64] | None, float
     return values, None if values is None else float(values.mean())
 
 
-def _figures(row: ReportRow) -> Mapping[str, Any]:
+def _figures(row: Row) -> Mapping[str, Any]:
     """The columns of a row, those of distances among them."""
-    return {**(row.get("distances") or {}), **row}
+    return {**row.distances, **row}
 
 
 def _lost(row: StoredRow, share: bool) -> NDArray[np.float64] | None:
     """What every episode lost, or what share of what it could lose on average."""
-    if row.clean is None or len(row.clean["returns"]) != len(row.row["returns"]):
+    if row.clean is None or len(row.clean.returns) != len(row.row.returns):
         return None
-    clean = np.array(row.clean["returns"], np.float64)
-    lost = clean - np.array(row.row["returns"], np.float64)
+    clean = np.array(row.clean.returns, np.float64)
+    lost = clean - np.array(row.row.returns, np.float64)
     if not share:
         return lost
     lowest = described_lowest_return(row.described_env)
@@ -295,7 +294,7 @@ def _point(x: float, rows: Sequence[StoredRow], value_of: ValueOfRow, known: Kno
         values, mean = value_of(row)
         if mean is not None:
             by_victim.setdefault(row.victim, []).append((values, mean))
-            episodes += len(row.row["returns"])
+            episodes += len(row.row.returns)
     if not by_victim:
         return None
     every = _pooled([one for own in by_victim.values() for one in own])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.player import Block, BlockResult, PlayerSetup
-from adv_wrappers.evaluation.report import Report, Row, check_minimum
+from adv_wrappers.evaluation.report import Report, check_minimum
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
@@ -123,7 +125,7 @@ def evaluate(
 
     >>> from adv_wrappers import evaluate
     >>> report = evaluate("zoo:cartpole-dqn", "CartPole-v1", ["max-diff:eps=0.1"], episodes=2)
-    >>> [row["threat"] for row in report.threats]
+    >>> [row.threat for row in report.threats]
     ['none', 'max-diff:eps=0.1']
     """
     check_minimum(minimum)
@@ -248,7 +250,7 @@ class _KeptRows:
         found = self._store.found([key for key in self.keys if key is not None])
         stacks = enumerate(zip(self.keys, self.evaluator.stacks, strict=True))
         return {
-            i: {**found[key], "threat": stack.name, "transfer": stack.transfer}
+            i: replace(found[key], threat=stack.name, transfer=stack.transfer)
             for i, (key, stack) in stacks
             if key is not None and key in found
         }
@@ -256,7 +258,7 @@ class _KeptRows:
     def add(self, i: int, rows: Mapping[int, Row]) -> None:
         """Write the row of a cell, and the report of all rows, once there is the first."""
         row, name = rows[i], self.evaluator.stacks[i].name
-        seconds = row["ms_per_step"] * row["mean_length"] * row["episodes"] / 1000
+        seconds = row.ms_per_step * row.mean_length * row.episodes / 1000
         self._unstored.append(PlayedCell(self._stored_keys[i], name, self.evaluator.about, row, None, seconds, ""))
         self.write(rows)
 

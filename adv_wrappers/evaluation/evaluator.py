@@ -14,9 +14,10 @@ from adv_wrappers.evaluation.best_of import play_draws
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
 from adv_wrappers.evaluation.player import Block, BlockResult, Cell, Player
-from adv_wrappers.evaluation.report import COLUMNS, Report, Row, checked_row, compared, describe_minimum, measured_row
+from adv_wrappers.evaluation.report import Report, describe_minimum
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.return_range import LeastReturn, known_range
+from adv_wrappers.evaluation.row import COLUMNS, Row, checked_row, compared, measured_row
 from adv_wrappers.evaluation.row_key import revision, row_key, versions
 from adv_wrappers.evaluation.run_monitor import ObservationSample, sampled_distances
 from adv_wrappers.evaluation.statistics import KnownRange
@@ -243,7 +244,7 @@ class Evaluator:
         fixed = self._least if minimum is None or isinstance(minimum, str) else float(minimum)
         lowest = fixed
         if isinstance(minimum, str):
-            lowest = next((row["mean_return"] for stack, row in played if is_worst_action(stack, self.victim)), None)
+            lowest = next((row.mean_return for stack, row in played if is_worst_action(stack, self.victim)), None)
         outcomes = [checked_row(stack, row) for stack, row in played]
         warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
         if self._on_rewards:

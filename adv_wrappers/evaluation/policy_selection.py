@@ -41,7 +41,8 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
-from adv_wrappers.evaluation.report import Report, Row
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks
 from adv_wrappers.utils.checks import check_number, integer, number
 from adv_wrappers.utils.files import holding
@@ -358,7 +359,7 @@ def evaluate_adaptive(
             for threat in np.unique(met).tolist():
                 if threat not in rows:
                     raise SimulationError(f"policy {k} has no returns under {names[threat]}: the simulation diverged")
-                returns[k, met == threat] = np.array(rows[threat]["returns"])[met == threat]
+                returns[k, met == threat] = np.array(rows[threat].returns)[met == threat]
     return replace(select_online(returns, return_range, learning_rate, how.seed), reports=tuple(reports))
 
 

@@ -233,7 +233,7 @@ def cut(interval: tuple[float, float], mean: float, known: KnownRange) -> tuple[
     return low, high
 
 
-def summary(values: Returns, known: KnownRange = (None, None)) -> dict[str, float]:
+def summary(values: Returns, known: KnownRange = (None, None)) -> dict[str, Any]:
     """``mean_return``, its :func:`mean_interval` ``low`` to ``high``, ``std``, ``median``, ``min`` and ``max``.
 
     Args:

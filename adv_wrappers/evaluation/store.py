@@ -26,9 +26,10 @@ from typing import Any
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation.evaluator import PERTURBED
-from adv_wrappers.evaluation.report import Report, Row, checked_row, compared
+from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.return_range import described_range
+from adv_wrappers.evaluation.row import Row, checked_row, compared
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.parsing import split_stack
@@ -250,7 +251,7 @@ class Store:
     def _add(self, cell: PlayedCell, replace: bool) -> None:
         execute = self._connection.execute
         run = None if cell.about is None else self._run(cell.about)
-        row = None if cell.row is None else json.dumps(cell.row, allow_nan=False)
+        row = None if cell.row is None else json.dumps(cell.row.to_dict(), allow_nan=False)
         values = (cell.key, cell.name, run, row, cell.error, cell.seconds, cell.worker, time.time())
         execute(
             "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET run = excluded.run, "
@@ -285,7 +286,7 @@ class Store:
             for key in keys:
                 find = "SELECT row FROM cells WHERE key = ? AND error IS NULL"
                 if (found := self._connection.execute(find, (key,)).fetchone()) is not None:
-                    rows[key] = json.loads(found[0])
+                    rows[key] = Row.from_dict(json.loads(found[0]))
         return rows
 
     def errors(self) -> dict[str, str]:
@@ -297,7 +298,7 @@ class Store:
 
     def rows(self) -> Iterator[tuple[Mapping[str, Any], Row]]:
         """Of every row what a report says of all its rows, and the row, as :func:`measured_row` made it."""
-        return ((cell.about or {}, cell.row or {}) for cell in self.played())
+        return ((cell.about or {}, cell.row) for cell in self.played() if cell.row is not None)
 
     def reports(self) -> list[Report]:
         """A report of every victim, environment and seed, with the warnings of :mod:`.report_warnings`.
@@ -307,15 +308,15 @@ class Store:
         """
         groups: dict[str, tuple[dict[str, Any], list[Row]]] = {}
         for about, row in self.rows():
-            known = json.dumps([{**about, "git": None}, sorted(row["distances"])], sort_keys=True)
+            known = json.dumps([{**about, "git": None}, sorted(row.distances)], sort_keys=True)
             first, rows = groups.setdefault(known, (dict(about), []))
             rows.append(row)
             first["git"] = about["git"]
         found = []
         for about, rows in groups.values():
-            clean = [row for row in rows if not row["layers"]]
+            clean = [row for row in rows if not row.layers]
             if clean:
-                found.append(_report(about, [*clean, *(row for row in rows if row["layers"])]))
+                found.append(_report(about, [*clean, *(row for row in rows if row.layers)]))
         return found
 
     def add_folder(self, folder: str | Path) -> int:
@@ -345,7 +346,7 @@ class Store:
         )
         with _named_errors(self.path):
             for key, name, about, row, seconds, worker in self._connection.execute(find):
-                yield PlayedCell(key, name, json.loads(about), json.loads(row), None, seconds, worker)
+                yield PlayedCell(key, name, json.loads(about), Row.from_dict(json.loads(row)), None, seconds, worker)
 
     def _placed(self, condition: str) -> str:
         """The end of a query of cells, for which the condition holds, in the order of their places."""
@@ -377,8 +378,8 @@ class Store:
 
 def _report(about: Mapping[str, Any], rows: Sequence[Row]) -> Report:
     """The report of some rows, the clean one first."""
-    names = unique(row["threat"] for row in rows)
-    rows = [{**row, "threat": name} for row, name in zip(rows, names, strict=True)]
+    names = unique(row.threat for row in rows)
+    rows = [replace(row, threat=name) for row, name in zip(rows, names, strict=True)]
     under = _under(rows[0])
     known = (None, None) if under else described_range(about["env"])
     lowest = known[0]
@@ -394,7 +395,7 @@ def _report(about: Mapping[str, Any], rows: Sequence[Row]) -> Report:
 
 def _under(clean: Row) -> list[str]:
     """The threats that an environment has itself, as :class:`PreparedEvaluation` names them in its clean row."""
-    _, begun, names = clean["threat"].partition(PERTURBED)
+    _, begun, names = clean.threat.partition(PERTURBED)
     return split_stack(names[:-1]) if begun else []
 
 
@@ -413,11 +414,11 @@ def _warnings(report: Report, under: Sequence[str]) -> list[str]:
     loaded = functools.cache(load_referenced)  # most rows name the same victim
     for row in report.threats:
         try:
-            layers = tuple(ThreatModel.from_dict(layer, loaded) for layer in row["layers"])
+            layers = tuple(ThreatModel.from_dict(layer, loaded) for layer in row.layers)
         except AdvWrappersError as error:  # such as one that was searched for these very episodes
-            left_out.append(f"{row['threat']} was not checked, as it cannot be loaded: {error}")
+            left_out.append(f"{row.threat} was not checked, as it cannot be loaded: {error}")
             continue
-        outcomes.append(checked_row(ThreatStack(row["threat"], layers, row["transfer"]), row))
+        outcomes.append(checked_row(ThreatStack(row.threat, layers, row.transfer), row))
     return [*find_warnings(outcomes, victim, report.env["id"], under, report.episode_seeds), *left_out]
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.statistics import ReportRow
+from adv_wrappers.evaluation.report import Report, victim_name, victim_text
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
-from adv_wrappers.evaluation.tables import attack_label, eps_of, is_clean, row_label, victim_name, victim_text
 
 RowSource = Store | Report | str | Path | Sequence[Report]
 
@@ -36,8 +35,8 @@ class StoredRow:
             else.
     """
 
-    row: ReportRow
-    clean: ReportRow | None
+    row: Row
+    clean: Row | None
     described_env: Mapping[str, Any]
     threat: str
     attack: str
@@ -50,7 +49,7 @@ class StoredRow:
     @property
     def is_clean(self) -> bool:
         """Whether this is a run without a threat."""
-        return is_clean(self.row)
+        return self.row.is_clean
 
 
 def read_rows(source: RowSource) -> list[StoredRow]:
@@ -73,7 +72,7 @@ def read_rows(source: RowSource) -> list[StoredRow]:
         where = source.path if isinstance(source, Store) else source
         raise ValueRangeError(f"{where if isinstance(where, (str, Path)) else 'the source'} holds no rows")
     runs = [json.dumps({**about, "git": None}, sort_keys=True, default=str) for about, _ in pairs]
-    clean = {run: row for run, (_, row) in zip(runs, pairs, strict=True) if is_clean(row)}
+    clean = {run: row for run, (_, row) in zip(runs, pairs, strict=True) if row.is_clean}
     hashes: dict[str, set[str]] = {}
     for about, _ in pairs:
         hashes.setdefault(victim_name(about["victim"]), set()).add(str(about["victim"].get("fingerprint")))
@@ -82,9 +81,9 @@ def read_rows(source: RowSource) -> list[StoredRow]:
     for run, (about, row) in zip(runs, pairs, strict=True):
         several = len(hashes[victim_name(about["victim"])]) > 1  # agents of one name
         victim = victim_text(about, *([str(about["victim"]["fingerprint"])[:8]] if several else []))
-        env, threat = environment_text(about["env"]), row_label(row)
+        env, threat = environment_text(about["env"]), row.label
         same = layers.setdefault((victim, env, threat), [])
-        if (own := json.dumps(row.get("layers"), sort_keys=True)) not in same:
+        if (own := json.dumps(row.layers, sort_keys=True)) not in same:
             same.append(own)
         number = f" #{same.index(own) + 1}" if same.index(own) else ""
         made = StoredRow(
@@ -92,26 +91,26 @@ def read_rows(source: RowSource) -> list[StoredRow]:
             clean=clean.get(run),
             described_env=about["env"],
             threat=threat + number,
-            attack=attack_label(row) + number,
-            eps=eps_of(row),
+            attack=row.attack() + row.marks + number,
+            eps=row.eps,
             victim=victim,
             env=env,
             seed=int(about["seed"]),
             training_steps=about["victim"].get("training_steps"),
         )
         known = (made.victim, made.env, made.seed, made.threat)
-        if known not in found or len(found[known].row["returns"]) <= len(row["returns"]):
+        if known not in found or len(found[known].row.returns) <= len(row.returns):
             found[known] = made
     return [*found.values()]
 
 
-def _pairs(source: RowSource) -> Iterator[tuple[Mapping[str, Any], ReportRow]]:
+def _pairs(source: RowSource) -> Iterator[tuple[Mapping[str, Any], Row]]:
     """What a report says of all its rows, and a row, of every row."""
     if isinstance(source, Store):
         yield from source.rows()
     elif isinstance(source, Report):
-        data = source.to_dict()
-        yield from ((data, row) for row in data["threats"])
+        about = source.to_dict()
+        yield from ((about, row) for row in source.threats)
     elif isinstance(source, (str, Path)):
         path = Path(source)
         if path.is_dir():

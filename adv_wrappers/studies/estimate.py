@@ -22,8 +22,8 @@ import torch
 from gymnasium import spaces
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
-from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds, seconds_of_row
-from adv_wrappers.evaluation.report import Row
+from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.searches.beam import BEAM_FILE, TOGETHER
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
@@ -104,7 +104,7 @@ def _costs_of_kind(cells: Sequence[PlanCell], player: CellPlayer, store: Store, 
     cell, recipe = cells[0], cells[0].recipe
     name = f"{cell.victim} on {cell.environment.name}, {cell.kind[0]}"
     if cell.name == CLEAN_RUN.name:
-        return [Cost(name, len(cells), seconds_of_row(clean))]
+        return [Cost(name, len(cells), clean.seconds)]
     if recipe is None and len(cells) >= _MANY:
         began = time.perf_counter()
         _played(cells[len(cells) // 2], player, store)
@@ -113,7 +113,7 @@ def _costs_of_kind(cells: Sequence[PlanCell], player: CellPlayer, store: Store, 
         return [Cost(name, len(cells), _cell_seconds(cell, player, clean))]
     setting = player.setting(cell)
     if recipe.entry == beam.name:  # what it finds is shown again in no time
-        return [Cost(name, len(cells), search_seconds(setting, float(clean["mean_length"])) + seconds_of_row(clean))]
+        return [Cost(name, len(cells), search_seconds(setting, clean.mean_length) + clean.seconds)]
     if recipe.entry not in ADVERSARIES:
         return [Cost(name, len(cells), _cell_seconds(cell, player, clean))]
     missing = {_folder(one, player) for one in cells if not _is_trained(recipe, _folder(one, player))}
@@ -154,13 +154,13 @@ def entry_costs(entry: Entry, setting: AttackSetting, clean: Row) -> list[Cost]:
     """
     name, alone = entry.name, replace(setting, out=None, progress=None)
     if entry is beam:
-        work = Cost(f"{name}: search", 1, search_seconds(alone, float(clean["mean_length"])), True)
+        work = Cost(f"{name}: search", 1, search_seconds(alone, clean.mean_length), True)
     elif entry in SUITES["everything"] and name in (*ADVERSARIES, SARSA):
         whole = _critic_seconds(alone, clean) if name == SARSA else adversary_seconds(name, alone)[1]
         work = Cost(f"{name}: training", 1, share_left(entry, setting) * whole, True)
     else:
         return []
-    return [work, Cost(name, 1, seconds_of_row(clean))]
+    return [work, Cost(name, 1, clean.seconds)]
 
 
 def is_made(entry: Entry, setting: AttackSetting) -> bool:
@@ -254,7 +254,7 @@ def _critic_seconds(setting: AttackSetting, clean: Row) -> float:
     episodes = inspect.signature(scan_critics).parameters["episodes"].default
     runs = (len(setting.critics) + 1) * episodes / setting.episodes
     steps = sum(int(str(critic.get("steps", usual))) for critic in setting.critics)
-    return float(each * steps + runs * seconds_of_row(clean))
+    return float(each * steps + runs * clean.seconds)
 
 
 def _steps_in(folder: Path) -> list[int]:

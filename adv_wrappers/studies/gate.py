@@ -179,7 +179,7 @@ def assert_robust(
                 for sentence in () if warned else said_in(row).values():
                     warnings.warn(sentence, stacklevel=2)
                 warned = True
-                test.add(i, row["returns"], evaluator.seeds, time.perf_counter() - started)
+                test.add(i, row.returns, evaluator.seeds, time.perf_counter() - started)
                 if test.below(i):
                     raise NotRobust(_broken(test.verdict(i), test, where))
                 if budget_s is not None and test.too_slow(budget_s - (time.perf_counter() - began)):

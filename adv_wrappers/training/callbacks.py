@@ -29,6 +29,7 @@ from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
@@ -199,15 +200,15 @@ class RobustnessCallback(BaseCallback):
         return read_json(path)
 
 
-def _row(steps: int, row: dict[str, Any]) -> dict[str, Any]:
+def _row(steps: int, row: Row) -> dict[str, Any]:
     return {
         "steps": steps,
-        "threat": row["threat"],
-        "return": row["mean_return"],
-        "low": row["low"],
-        "high": row["high"],
-        "attack_rate": row["attacked_fraction"],
-        "flips": row["action_change"],
+        "threat": row.threat,
+        "return": row.mean_return,
+        "low": row.low,
+        "high": row.high,
+        "attack_rate": row.attacked_fraction,
+        "flips": row.action_change,
     }
 
 

@@ -745,8 +745,8 @@ class CriticScan(Tabular):
         rows = zip(self.settings, self.chosen.threats[1:], strict=True)
         about = {
             "protocol": self.protocol,
-            "threat": self.scored.threats[1]["threat"],
-            "critics": [{"setting": dict(setting), "mean_return": row["mean_return"]} for setting, row in rows],
+            "threat": self.scored.threats[1].threat,
+            "critics": [{"setting": dict(setting), "mean_return": row.mean_return} for setting, row in rows],
             "episode_seeds": list(self.chosen.episode_seeds),
         }
         return Critic.of(self.critic.net, {**self.critic.card, "scan": about})
@@ -757,7 +757,7 @@ class CriticScan(Tabular):
         best = self.best + 1
         names[best] += " *"
         rows = [
-            (name, number_text(row["mean_return"]), interval_text(row), number_text(row["median"]))
+            (name, number_text(row.mean_return), interval_text(row), number_text(row.median))
             for name, row in zip(names, self.chosen.threats, strict=True)
         ]
         columns, notes = ("critic", "return", "95% interval", "median"), tuple(footnotes(self.chosen.threats))
@@ -952,7 +952,7 @@ def scan_critics(
         )
 
     chosen = evaluate_on(attacks, _CHOOSE, "chosen")
-    means = [row["mean_return"] for row in chosen.threats[1:]]
+    means = [row.mean_return for row in chosen.threats[1:]]
     best = means.index(min(means))
     scored = evaluate_on([attacks[best]], _SCORE, "scored")
     return CriticScan(tuple(settings), tuple(critics), best, chosen, scored)

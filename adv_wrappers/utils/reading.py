@@ -8,8 +8,10 @@ is one sentence that names it (:func:`decoding`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
+import math
 import os
 import stat
 import zipfile
@@ -17,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, ValueRangeError
 from adv_wrappers.utils.checks import check_integer, finite_float
@@ -123,6 +125,9 @@ def read_result(path: str | Path) -> dict[str, Any]:
     return read_json(path, _RESULT, ValueRangeError)
 
 
+_hints = functools.cache(get_type_hints)
+
+
 def value_of(kind: Any, data: Any, name: str = "it") -> Any:
     """What JSON holds as a value of an annotation: a dataclass, or tuples, lists, dictionaries and plain values.
 
@@ -141,14 +146,17 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
     origin, args = get_origin(kind), [one for one in get_args(kind) if one is not NoneType]
     if origin in (Union, UnionType):
         return None if data is None else value_of(args[0], data, name)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(data, kind):
+        return data
     if is_dataclass(kind) and isinstance(data, Mapping):
-        kinds = get_type_hints(kind)
+        kinds = _hints(cast(Any, kind))
         needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
         if missing := [key for key in needed if key not in data]:
             raise ValueRangeError(f"{cast(Any, kind).__name__} is missing {', '.join(missing)}")
         return cast(Any, kind)(**{key: value_of(kinds[key], part, key) for key, part in data.items()})
-    if origin in (tuple, list, Sequence) and isinstance(data, list):
-        parts = [value_of(args[0], part, name) for part in data]
+    if origin in (tuple, list, Sequence) and isinstance(data, (tuple, list)):
+        plain = args[0] in (float, int) and all(type(one) is args[0] and math.isfinite(one) for one in data)
+        parts = list(data) if plain else [value_of(args[0], part, name) for part in data]  # lists of returns are long
         return tuple(parts) if origin is tuple else parts
     if origin in (dict, Mapping) and isinstance(data, Mapping):
         return {key: value_of(args[1], part, name) for key, part in data.items()}
@@ -157,6 +165,8 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
     if kind is Path and isinstance(data, str):
         return Path(data)
     if kind is Any or (kind in (str, int, bool) and type(data) is kind):
+        return data
+    if (is_typeddict(kind) and isinstance(data, Mapping)) or (origin is Literal and data in args):
         return data
     raise ValueRangeError(f"{name} must be {getattr(kind, '__name__', kind)}, got {data!r:.80}")
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from adv_wrappers.cli import main
 from adv_wrappers.cli.gate import judge, junit_xml
 from adv_wrappers.evaluation.claim import RobustnessClaim
+from tests.evaluation.made_reports import made_row
 
 SHORT = ["--episodes", "20", "--env-kwargs", "max_episode_steps=40"]  # of CartPole no return below 0 is possible
 EVALUATE = ["evaluate", "CartPole-v1", "--victim", "zoo:cartpole-dqn", *SHORT]
@@ -21,8 +22,7 @@ def invoke(*words: str):
 
 
 def row(returns: list[float], threat: str = "max-diff:eps=0.1"):
-    mean = sum(returns) / len(returns)
-    return {"threat": threat, "returns": returns, "mean_return": mean, "ms_per_step": 2.0, "lengths": [100, 150]}
+    return made_row(threat, returns, ms_per_step=2.0, lengths=[100, 150])
 
 
 RETURNS = [float(i) for i in range(300, 325)]  # their mean is 312, its interval 308.962 to 315.038

@@ -8,29 +8,28 @@ from typing import Any
 import numpy as np
 
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import summary
 
 
-def made_row(threat: str, returns: Sequence[float], **more: Any) -> dict[str, Any]:
+def made_row(threat: str, returns: Sequence[float], **more: Any) -> Row:
     """A row under a threat of one layer, whose radius is read from its text."""
-    eps = [float(part.removeprefix("eps=")) for part in threat.partition(":")[2].split(",") if part.startswith("eps=")]
-    within = {"type": "linf", "eps": eps[0]} if eps else {"type": "valid"}
+    radius = "" if "layers" in more else threat.partition("eps=")[2].partition(",")[0]
+    within = {"type": "linf", "eps": float(radius)} if radius else {"type": "valid"}
     count = len(returns)
-    return {
+    columns = {
         "threat": threat,
         **summary(np.array(returns, np.float64)),
         "layers": [] if threat == "none" else [{"type": "threat", "within": within}],
         "returns": [*returns],
         "lengths": [10] * count,
+        "mean_length": 10.0,
         "attacked_fractions": [float(threat != "none")] * count,
-        "losses": None,
         "episodes": count,
         "action_change": None if threat == "none" else 0.5,
         "distances": {"ssim": 0.9},
-        "transfer": False,
-        "best_of": 1,
-        **more,
     }
+    return Row(**{**columns, **more})
 
 
 def made_report(
@@ -38,7 +37,7 @@ def made_report(
 ) -> Report:
     """A report of one victim, by threat the returns of its episodes."""
     rows = tuple(made_row(threat, values) for threat, values in returns.items())
-    count = len(rows[0]["returns"])
+    count = rows[0].episodes
     about = {
         "versions": {}, "seed": seed, "episode_seeds": tuple(range(count)), "git": None, "device": "cpu",
         "victim": {"ref": victim, "fingerprint": f"{victim} weights", "select": "mode"},

@@ -39,7 +39,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def untimed(report: Report) -> Report:
-    return replace(report, threats=tuple({**row, "ms_per_step": 0} for row in report.threats))
+    return replace(report, threats=tuple(replace(row, ms_per_step=0.0) for row in report.threats))
 
 
 def test_only_what_is_missing_is_played_and_the_report_is_the_same(

@@ -13,25 +13,17 @@ from rich.console import Console
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.report import Report, number_text
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.row_key import revision, versions
+from tests.evaluation.made_reports import made_row
 
 
-def row(name: str, mean: float) -> dict[str, object]:
-    return {
-        "threat": name,
-        "mean_return": mean,
-        "low": mean - 1,
-        "high": mean + 2,
-        "median": mean,
-        "regret": 10 - mean,
-        "impact": None,
-        "attacked_fraction": 1.0,
-        "action_change": 0.5,
-        "linf": 0.1,
-        "ms_per_step": 0.2,
-        "transfer": name == "other",
-        "returns": [mean - 3, mean + 3],
-    }
+def row(name: str, mean: float, **more: object) -> Row:
+    columns = {
+        "low": mean - 1, "high": mean + 2, "regret": 10 - mean, "attacked_fraction": 1.0, "linf": 0.1, "distances": {},
+        "ms_per_step": 0.2, "transfer": name == "other", **more,
+    }  # fmt: skip
+    return made_row(name, [mean - 3, mean + 3], **columns)
 
 
 @pytest.fixture
@@ -60,7 +52,7 @@ def test_json_round_trip(report: Report, tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_file(report: Report, tmp_path: Path) -> None:
     report.to_json(tmp_path / "r.json")
-    broken = dataclasses.replace(report, threats=({"mean_return": float("nan")},))
+    broken = dataclasses.replace(report, threats=(row("none", 10.0, std=float("nan")),))
     with pytest.raises(ValueError, match="JSON compliant"):
         broken.to_json(tmp_path / "r.json")
     assert Report.from_json(tmp_path / "r.json") == report
@@ -86,7 +78,7 @@ def test_intervals_that_are_none_of_95_percent_are_marked_and_the_mark_is_explai
 ) -> None:
     clean, *others = report.threats
     said = "all 30 returns are equal: 30 episodes miss an event of 1 in 20 in 21% of the runs"
-    rows = ({**clean, "episodes": 30, "caveat": said}, *({**r, "episodes": 30, "caveat": None} for r in others))
+    rows = tuple(dataclasses.replace(r, episodes=30, caveat=None if r in others else said) for r in (clean, *others))
     shown = dataclasses.replace(report, threats=rows)
     lines = str(shown).splitlines()
     assert [line.split()[0] for line in lines if "† " in line] == ["none", "†"] and "† 9 .. 12" in "\n".join(lines)
@@ -102,7 +94,7 @@ def test_intervals_that_are_none_of_95_percent_are_marked_and_the_mark_is_explai
     ("change", "said"),
     [
         ({"seed": None}, "seed must be int, got None"), ({"extra": 1}, "extra"), ({"threats": 3}, "threats must be"),
-        ({"threats": [{"no": 1}]}, "threats with their mean_return"), ({"minimum": 3.0}, "minimum must be"),
+        ({"threats": [{"no": 1}]}, "Row is missing threat, mean_return"), ({"minimum": 3.0}, "minimum must be"),
         ({"minimum": {"kind": "fixed"}}, "a minimum with its kind and value"),
     ],
 )  # fmt: skip
@@ -123,7 +115,7 @@ def test_dataframe(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = pytest.importorskip("pandas")
     frame = report.to_dataframe()
     assert isinstance(frame, pandas.DataFrame) and frame["mean_return"].tolist() == [10.0, 4.0, -1.0]
-    near = dict(row("near", 5.0), distances={"ssim": 0.9, "psnr": None})
+    near = row("near", 5.0, distances={"ssim": 0.9, "psnr": None})
     wide = dataclasses.replace(report, threats=(*report.threats, near)).to_dataframe()
     assert wide["ssim"].tolist()[-1] == 0.9 and wide["ssim"].isna().sum() == 3 and "distances" not in wide
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -148,13 +140,12 @@ def test_a_table_of_a_given_width_has_the_columns_that_matter_most(report: Repor
 
 
 def test_a_table_has_columns_for_two_of_the_distances(report: Report) -> None:
-    rows = [dict(r, distances=None) for r in report.threats]
-    bare = str(dataclasses.replace(report, threats=tuple(rows)))
-    assert bare == str(report)
-    rows[0]["distances"] = {"none": None, "ssim": None, "psnr": None, "lpips": None}
-    rows[1]["distances"] = {"none": None, "ssim": 0.98765, "psnr": 31.23, "lpips": 0.05}
-    rows[1]["threat"] = "max-diff:eps=0.1,scale=victim"
-    shown = str(dataclasses.replace(report, threats=tuple(rows))).splitlines()
+    clean, noise, other = report.threats
+    none = dataclasses.replace(clean, distances={"none": None, "ssim": None, "psnr": None, "lpips": None})
+    measured = {"none": None, "ssim": 0.98765, "psnr": 31.23, "lpips": 0.05}
+    far = dataclasses.replace(noise, threat="max-diff:eps=0.1,scale=victim", distances=measured)
+    rows = (none, far, other)
+    shown = str(dataclasses.replace(report, threats=rows)).splitlines()
     heads, first = (next(line for line in shown if word in line) for word in ("return", "max-diff"))
     assert "lpips" not in heads and "none" not in heads and heads.split()[-3:] == ["ssim", "psnr", "ms/step"]
     assert first.split()[-3:] == ["0.988", "31.2", "0.2"] and max(map(len, shown)) <= 150

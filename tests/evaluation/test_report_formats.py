@@ -11,7 +11,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, OutputError, ValueRangeError
-from adv_wrappers.evaluation.tables import LONG_COLUMNS, yaml_text
+from adv_wrappers.evaluation.report import LONG_COLUMNS, yaml_text
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_the_long_table_has_every_draw_of_every_episode(report: adv.Report) -> N
         assert best["return"].tolist() == own.groupby("episode")["return"].min().tolist()  # the best draw is the lowest
     assert frame["draw"].max() == 1 and frame["loss"].notna().all()
     bare = dataclasses.replace(
-        report, measure=None, threats=tuple({**r, "losses": None, "draws": None} for r in report.threats)
+        report, measure=None, threats=tuple(dataclasses.replace(r, losses=None, draws=None) for r in report.threats)
     )
     assert bare.to_dataframe(long=True)["loss"].isna().all()
     assert len(dataclasses.replace(report, threats=()).to_dataframe(long=True)) == 0
@@ -53,7 +53,7 @@ def test_the_best_draw_may_be_that_of_the_loss(report: adv.Report) -> None:
     pytest.importorskip("pandas")
     draws = {"returns": [[1.0, 2.0, 3.0], [3.0, 1.0, 9.0]], "losses": [[5.0, 1.0, 7.0], [2.0, 9.0, 6.0]]}
     counted = {"returns": [3.0, 2.0, 9.0], "losses": [2.0, 1.0, 6.0], "draws": draws}
-    rows = (report.threats[0], {**report.threats[1], **counted})
+    rows = (report.threats[0], dataclasses.replace(report.threats[1], **counted))
     frame = dataclasses.replace(report, by="loss", threats=rows).to_dataframe(long=True)
     own = frame[frame["threat"] == "noise:eps=0.5"]
     assert own["loss"].tolist() == [5, 1, 7, 2, 9, 6] and own["return"].tolist() == [1, 2, 3, 3, 1, 9]
@@ -90,7 +90,7 @@ def test_tensorboard_has_scalars_of_every_threat_at_its_step(
 def test_the_model_index_is_read_as_it_was_meant(report: adv.Report) -> None:
     yaml = pytest.importorskip("yaml")
     evil = 'a: "b"\n- c: \\d\u2028# {e} \ud83d \x07 \N{GRINNING FACE}'
-    rows = (report.threats[0], {**report.threats[1], "threat": evil}, report.threats[2])
+    rows = (report.threats[0], dataclasses.replace(report.threats[1], threat=evil), report.threats[2])
     [entry] = yaml.safe_load(dataclasses.replace(report, threats=rows).to_model_index(evil))["model-index"]
     shown = 'a: "b" - c: \\d # {e} \N{REPLACEMENT CHARACTER} \N{GRINNING FACE}'
     [result] = entry["results"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.evaluation.report import COLUMNS
+from adv_wrappers.evaluation.row import COLUMNS
 
 ROOT = Path(adv.__file__).parents[1]
 SCHEMA = adv.Report.json_schema()

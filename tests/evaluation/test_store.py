@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -76,8 +77,8 @@ def test_intervals_are_cut_at_the_range_of_returns(filled):
     wide = [-2234.0, 2835.0]
     with Store(":memory:") as store:
         for n, (about, row) in enumerate(Store(filled, read_only=True).rows()):  # of a release that did not cut
-            ends = dict(zip(("low", "high"), wide, strict=True)) if row["layers"] else {}
-            store.add([PlayedCell(str(n), str(n), about, {**row, **ends}, None, 1.0, "")])
+            row = row if row.is_clean else replace(row, low=wide[0], high=wide[1])
+            store.add([PlayedCell(str(n), str(n), about, row, None, 1.0, "")])
         for report in store.reports():
             assert [(row["low"], row["high"]) for row in report.threats] == [(500, 500), (0, 500), (0, 500)]
 

@@ -73,10 +73,6 @@ def test_the_row_of_most_episodes_counts_where_episodes_were_played_twice() -> N
     longer = made_report({"none": [9, 9, 8], "pgd:eps=0.1": [4, 5, 6]})
     for sources in ([REPORT, longer], [longer, REPORT]):
         assert [row.row["episodes"] for row in read_rows(sources)] == [3, 3]
-    old = made_report({"none": [9, 9, 8], "pgd:eps=0.1": [4, 5, 6]})
-    bare = ("threat", "mean_return", "returns", "low", "high")  # of older releases
-    rows = read_rows(dataclasses.replace(old, threats=tuple({key: row[key] for key in bare} for row in old.threats)))
-    assert [(row.is_clean, row.eps, row.attack) for row in rows] == [(True, 0.0, "none"), (False, None, "pgd")]
     other = made_report({"none": [1, 1]}, seed=1)
     assert len(read_rows([REPORT, other])) == 3
 

@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
-from adv_wrappers.evaluation.report import Row
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.threats.presets import parse_when
@@ -204,14 +204,14 @@ class _ParameterSearch:
         """Play parameters ``[m, n]``; the mean return of each, None where its simulation diverged."""
         with closing(self._evaluator([*points])) as evaluator:
             rows = self._played(evaluator, {0: self.clean})
-        means = [float(rows[i]["mean_return"]) if i in rows else None for i in range(1, 1 + len(points))]
+        means = [float(rows[i].mean_return) if i in rows else None for i in range(1, 1 + len(points))]
         self.tried += [TriedParameters(tuple(one.tolist()), mean) for one, mean in zip(points, means, strict=True)]
         return means
 
     @property
     def lowest(self) -> float:
         """The lowest mean return so far."""
-        return min([float(self.clean["mean_return"]), *self._means])
+        return min([self.clean.mean_return, *self._means])
 
     @property
     def _means(self) -> list[float]:
@@ -219,7 +219,7 @@ class _ParameterSearch:
 
     def result(self) -> WorstDynamics:
         """What was found; the environment's own parameters where nothing cost more."""
-        clean = float(self.clean["mean_return"])
+        clean = self.clean.mean_return
         own = TriedParameters(tuple(self.space.nominal[self.places].tolist()), clean)
         tried = (own, *self.tried)
         best = min((one for one in tried if one.mean_return is not None), key=lambda one: float(one.mean_return or 0.0))

@@ -183,7 +183,7 @@ def mean_limits(rows: Sequence[AttackRow], clean: AttackRow, more: Sequence[floa
     values = [*more, without - 0.25 * abs(without)]
     for row in (clean, *rows):
         mean = row.returned
-        values += [mean.mean, max(mean.low, row.row["min"]), min(mean.high, row.row["max"])]
+        values += [mean.mean, max(mean.low, row.row.min), min(mean.high, row.row.max)]
     return limits_of(values)
 
 
@@ -432,10 +432,10 @@ def sweep_chart(
         header += ("certified at least",)
         legend.insert(1, ("certified", "certified: no attack goes below"))
         counts = sorted({one.episodes for one in certified if one.episodes is not None})
-        if counts and counts != [int(clean.row["episodes"])]:
+        if counts and counts != [clean.row.episodes]:
             notes.append(
                 f"The certified return is the mean over {' or '.join(map(str, counts))} episodes, the attacked one "
-                f"over {clean.row['episodes']}."
+                f"over {clean.row.episodes}."
             )
         if certified[-1].eps < last_eps:
             notes.append(f"Nothing is certified beyond eps {eps_text(certified[-1].eps)}.")
@@ -614,15 +614,15 @@ def episode_chart(rows: Sequence[AttackRow]) -> Chart:
     lines = [
         (
             row.label,
-            [_Dot(row.label, row.returned, INK if row.kind == "clean" else ATTACK, episodes=row.row["returns"])],
+            [_Dot(row.label, row.returned, INK if row.kind == "clean" else ATTACK, episodes=row.row.returns)],
         )
         for row in rows
     ]
     description = "The return of every episode: " + "; ".join(
-        f"{row.label} from {row.row['min']:.4g} to {row.row['max']:.4g}" for row in rows[:8]
+        f"{row.label} from {row.row.min:.4g} to {row.row.max:.4g}" for row in rows[:8]
     )
     table: list[tuple[TableCell, ...]] = [
-        (row.label, row.returned, row.row["median"], row.row["min"], row.row["max"]) for row in rows
+        (row.label, row.returned, row.row.median, row.row.min, row.row.max) for row in rows
     ]
     return _line_chart(
         "Each episode's return", description, lines, episode_limits(rows), "return of an episode",
@@ -699,7 +699,7 @@ def distance_chart(distance: str, rows: Sequence[AttackRow], clean: AttackRow, l
     for row in rows:
         change = row.change
         taken = MeanWithInterval(-unit * change.mean, -unit * change.high, -unit * change.low, change.caveat)
-        points.append((row.label, float(row.row["distances"][distance]), taken))
+        points.append((row.label, row.row["distances"][distance], taken))
     limits = limits_of([0.0, *(taken.mean for _, _, taken in points)])
 
     def paint(axes: Axes, wide: bool) -> None:

@@ -21,7 +21,8 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, MakeEnv, json_value
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.report import Row, number_text
+from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import MeanWithInterval, caveat, footnotes, paired_difference, summary
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack, json_form
 from adv_wrappers.studies.report.advice import option_of, words_of_agent
@@ -198,7 +199,7 @@ def _attacks(agents: Agents, victims: tuple[Victim, Victim]) -> list[_Attack]:
     strongest = {id(row) for agent in agents for sweep in agent.sweeps[:1] for _, row in sweep.strongest}
     rows = [(side, row) for side, agent in enumerate(agents) for row in agent.attacked]
     for side, row in sorted(rows, key=lambda one: id(one[1]) not in strongest):
-        own, layers = agents[side].choices.scale, row.row["layers"]
+        own, layers = agents[side].choices.scale, row.row.layers
         if (key := _key(row, own)) not in found:
             found[key] = _Attack(row.attack or row.label, *_again(row, own, units, victims[side]))
         # a row of the second report counts where its budget means the same in the units of the first
@@ -219,17 +220,17 @@ def _again(
 ) -> tuple[tuple[ThreatModel, ...], str]:
     """The threats of a row in other units, whose victim is open; or why they cannot be played on another agent."""
     kinds = [layer["how"].get("type") if isinstance(layer, Mapping) and isinstance(layer["how"], Mapping) else None
-             for layer in row.row["layers"]]  # fmt: skip
-    if "recorded" in kinds or "<recorded>" in str(row.row["threat"]):
+             for layer in row.row.layers]  # fmt: skip
+    if "recorded" in kinds or "<recorded>" in row.row.threat:
         return (), "what a search found is for its own agent"
-    if "learned" in kinds or row.row.get("transfer"):
+    if "learned" in kinds or row.row.transfer:
         return (), "it was trained against, or aimed at, another agent"
-    if row.row.get("best_of", 1) > 1:
+    if row.row.best_of > 1:
         return (), "it is the best of several draws"
     try:
-        made = tuple(as_threat(part) for part in split_stack(without_number(str(row.row["threat"]))))
+        made = tuple(as_threat(part) for part in split_stack(without_number(row.row.threat)))
         again = [json_form(layer) for layer in as_threat_stack([*made], victim).layers]
-        if _in_own_terms(again) != _in_own_terms(row.row["layers"]):
+        if _in_own_terms(again) != _in_own_terms(row.row.layers):
             return (), "its text does not say all of it"
     except AdvWrappersError as error:
         return (), str(error)
@@ -362,8 +363,8 @@ def _of_episodes(agent: AgentSections, count: int) -> AgentSections:
         return agent
     cut = []
     for row in agent.report.threats:
-        returns = row["returns"][:count]
-        cut.append({**row, **summary(returns), "caveat": caveat(returns), "returns": returns, "episodes": len(returns)})
+        returns = row.returns[:count]
+        cut.append(replace(row, **summary(returns), caveat=caveat(returns), returns=returns, episodes=len(returns)))
     seeds = agent.report.episode_seeds[:count]
     report = replace(agent.report, threats=tuple(cut), episodes=count, episode_seeds=seeds)
     return sorted_report(report, agent.choices)
@@ -371,9 +372,9 @@ def _of_episodes(agent: AgentSections, count: int) -> AgentSections:
 
 def _key(row: AttackRow, scale: Sequence[float] | None) -> str:
     """The same for rows of the same threat, each aimed at its own agent, and its budget in units of its own scale."""
-    layers = row.row["layers"]
-    threat = row.row["threat"] if None in layers else _in_own_terms(layers, scale)
-    return json.dumps([threat, row.row.get("transfer"), row.row.get("best_of")], sort_keys=True)
+    layers = row.row.layers
+    threat = row.row.threat if None in layers else _in_own_terms(layers, scale)
+    return json.dumps([threat, row.row.transfer, row.row.best_of], sort_keys=True)
 
 
 def _in_own_terms(value: Any, scale: Sequence[float] | None = None) -> Any:
@@ -478,7 +479,7 @@ def _article(first: AgentSections, second: AgentSections, notes: Sequence[str]) 
 
 def _difference(one: AttackRow, other: AttackRow) -> MeanWithInterval:
     """The paired difference of the second of two rows to the first."""
-    return paired_difference(other.row["returns"], one.row["returns"])
+    return paired_difference(other.row.returns, one.row.returns)
 
 
 def _table(
@@ -490,7 +491,7 @@ def _table(
     # the marks of differences are those of paired episodes, which may be alike where neither run's are
     marked = [row.row for row in (*firsts, *seconds)]
     marked += [
-        {"episodes": one.row["episodes"], "caveat": change.caveat} for one, change in zip(firsts, changes, strict=True)
+        {"episodes": one.row.episodes, "caveat": change.caveat} for one, change in zip(firsts, changes, strict=True)
     ]
     columns = [
         Column("difference", changes, signed=True),

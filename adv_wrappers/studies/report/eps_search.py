@@ -97,7 +97,7 @@ class EpsSweep:
 
     def loses_nothing(self, trial: Trial) -> bool:
         """Whether a row is as good as the clean one."""
-        changed = trial.row.get("action_change")
+        changed = trial.row.action_change
         return changed == 0 or self.clean - trial.mean <= NO_LOSS * abs(self.clean)
 
     def _is_broken(self, trials: list[Trial]) -> bool:

@@ -291,7 +291,7 @@ class Figures:
     def of_rows(cls, rows: Sequence[AttackRow]) -> Figures:
         """Those of a report."""
         largest = max((abs(row.row[key]) for row in rows for key in ("mean_return", "min", "max")), default=1.0)
-        return cls(largest, all(int(row.row["episodes"]) < LEAST_EPISODES for row in rows))
+        return cls(largest, all(row.row.episodes < LEAST_EPISODES for row in rows))
 
     def number(self, value: float | None) -> str:
         """A return; a dash where there is none."""
@@ -431,7 +431,7 @@ def _charts(agent: AgentSections, said: Verdict) -> dict[str, list[Chart]]:
     }
     measured = defaultdict[str, list[AttackRow]](list)  # by distance
     for row in agent.attacked:
-        for name, distance in (row.row.get("distances") or {}).items():
+        for name, distance in (row.row.distances or {}).items():
             measured[name] += [row] if distance is not None else []
     lowest = agent.report.minimum.get("value")
     return {
@@ -461,9 +461,9 @@ def _attacks_table(agent: AgentSections, said: Verdict) -> AttackTable:
     columns = [
         Column("mean return", [row.returned for row in rows]),
         Column("against no attack", [None if row.kind == "clean" else row.change for row in rows], signed=True),
-        Column("worst episode", [row.row["min"] for row in rows], less=True),
-        Column("steps attacked", [row.row["attacked_fraction"] for row in rows], share=True, less=True),
-        Column("actions changed", [row.row["action_change"] for row in rows], share=True, less=True),
+        Column("worst episode", [row.row.min for row in rows], less=True),
+        Column("steps attacked", [row.row.attacked_fraction for row in rows], share=True, less=True),
+        Column("actions changed", [row.row.action_change for row in rows], share=True, less=True),
     ]
     return AttackTable(
         rows,
@@ -489,7 +489,7 @@ def _what_attacks_do(agent: AgentSections) -> dict[str, str]:
     """By the name of each attack that was played, a sentence on it; none for an attack of somebody's own."""
     found = dict[str, str]()
     for row in agent.attacked:
-        for part in str(row.row["threat"]).split(" + "):
+        for part in row.row.threat.split(" + "):
             name = part.partition(":")[0].partition(" (")[0].strip()
             preset = presets.get(name)
             if words := _UNLISTED.get(name, "" if preset is None else preset.summary):
@@ -536,7 +536,7 @@ def _episode_table(agent: AgentSections) -> dict[str, Any] | None:
     seeds = agent.report.episode_seeds
     if len(runs) * len(seeds) > _MOST_RETURNS:
         return None
-    return {"runs": runs, "lines": list(itertools.zip_longest(seeds, *(run.row["returns"] for run in runs)))}
+    return {"runs": runs, "lines": list(itertools.zip_longest(seeds, *(run.row.returns for run in runs)))}
 
 
 def _embedded(path: Path, kinds: Mapping[str, str]) -> dict[str, str] | None:
@@ -565,7 +565,7 @@ def _evaluate_command(agent: AgentSections) -> str:
     """The command that plays the rows again; "" where it is too long, or something has no name for it."""
     report = agent.report
     ref = report.victim.get("ref")
-    threats = [str(row.row["threat"]) for row in agent.attacked]
+    threats = [row.row.threat for row in agent.attacked]
     if not ref or "make" in report.env or any("<" in threat or " #" in threat for threat in threats):
         return ""
     words = ["adv-wrappers", "evaluate", agent.environment, "--victim", str(ref)]
@@ -592,7 +592,7 @@ def protocol_of(agent: AgentSections) -> dict[str, str]:
         f"{sweep.budget}: eps {', '.join(eps_text(eps) for eps, _ in sweep.strongest if eps)}" for sweep in agent.sweeps
     )
     lowest = report.minimum.get("value")
-    drawn = any(row.row.get("best_of", 1) > 1 for row in agent.rows)
+    drawn = any(row.row.best_of > 1 for row in agent.rows)
     lines = {
         "Agent": agent.victim,
         "Weights": str(report.victim.get("fingerprint") or "not known"),

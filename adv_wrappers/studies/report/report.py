@@ -411,7 +411,7 @@ class _Sections:
         return max(min(counts[-1], int(room)), 1)
 
     def _sweep_of(self, part: ObservationRanges) -> EpsSweep:
-        return EpsSweep(part.image, part.levels, part.whole, self.rows.clean["mean_return"], part.least_eps)
+        return EpsSweep(part.image, part.levels, part.whole, self.rows.clean.mean_return, part.least_eps)
 
     def budget(self, eps: float) -> Linf:
         """The budget of an eps."""
@@ -428,14 +428,14 @@ class _Sections:
         return self._focus(self.strongest)
 
     def _focus(self, found: Mapping[float, Trial]) -> float | None:
-        clean = self.rows.clean["mean_return"]
+        clean = self.rows.clean.mean_return
         half = half_return(clean, (trial.mean for trial in found.values()))
         broken = (eps for eps, trial in found.items() if half < clean and trial.mean <= half)
         return next(broken, max(found, default=None))
 
     def _halves(self, trial: Trial, times: float = 1.0) -> bool:
         """Whether a trial takes half of the return, or so many times that."""
-        clean = self.rows.clean["mean_return"]
+        clean = self.rows.clean.mean_return
         half = half_return(clean, (one.mean for one in self.strongest.values()))
         return bool(half < clean and clean - trial.mean >= times * (clean - half))
 
@@ -544,7 +544,7 @@ class _Sections:
         found = self.strongest
         if not found:
             return tuple(self._said)
-        clean, least = self.rows.clean["mean_return"], found[min(found)]
+        clean, least = self.rows.clean.mean_return, found[min(found)]
         at_least = "nothing is lost" if clean - least.mean <= NO_LOSS * abs(clean) else "something is lost already"
         return (
             *self._said,
@@ -590,7 +590,7 @@ class _Sections:
         """Other values of what has no distances, from one entry to all, at some of the steps and at all of them."""
         assert part.choices is not None
         self.tell(f"other values of {part.words}")
-        why, clean, count = "other values of the observation", float(self.rows.clean["mean_return"]), len(part.choices)
+        why, clean, count = "other values of the observation", self.rows.clean.mean_return, len(part.choices)
         counts = [Valid()] if count == 1 else [*(L0(k) for k in (1, 2, 4, 8) if k < count), Valid()]
         attacks = [attack for attack in _CHANGES if self.victim.kind == "q" or not attack.endswith("loss=q")]
         played = dict[str, float]()
@@ -688,18 +688,18 @@ class _Sections:
 
     def _takes_some(self, mean: float) -> bool:
         """Whether what is left is a tenth of the return less."""
-        clean = float(self.rows.clean["mean_return"])
+        clean = self.rows.clean.mean_return
         return clean - mean >= SOME_LOSS * abs(clean)
 
     def _windows(self) -> list[str]:
         """Timings of the parts of an episode; none of a short one."""
-        length = round(float(self.rows.clean["mean_length"]))
+        length = round(self.rows.clean.mean_length)
         edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)] if length >= 2 * _WINDOWS else []
         return [f"window({start},{end})" for start, end in itertools.pairwise(edges)]
 
     def _few_steps(self) -> list[str]:
         """Timings of few steps, fewer than an episode has."""
-        return [f"atmost({count})" for count in _FEW if count < float(self.rows.clean["mean_length"])]
+        return [f"atmost({count})" for count in _FEW if count < self.rows.clean.mean_length]
 
     def _some_steps(self) -> None:
         """The strongest attack in parts of an episode, and in few of its steps."""
@@ -732,7 +732,7 @@ class _Sections:
         self.tell("faults of sensors and channels")
         names, tries = self.ranges.names or (), list[tuple[str, Linf | None]]()
         if self.focus is not None:
-            half, budget = max(round(float(self.rows.clean["mean_length"])) // 2, 1), self.budget(self.focus)
+            half, budget = max(round(self.rows.clean.mean_length) // 2, 1), self.budget(self.focus)
             tries = [("sensor-bias", budget), (f"sensor-drift:steps={half}", budget)]
         stuck = [f"stuck-sensor:features={i}" for i in range(len(names))] if 1 < len(names) <= _MOST_STUCK else []
         stuck = ["stuck-sensor"] if len(names) == 1 else stuck
@@ -807,7 +807,7 @@ class _Sections:
 
     def _price_of_hardening(self) -> None:
         """What a step of the training takes that will be advised, where the agent loses something."""
-        focus, clean = self.focus, self.rows.clean["mean_return"]
+        focus, clean = self.focus, self.rows.clean.mean_return
         lost = focus is not None and clean - self.strongest[focus].mean > NO_LOSS * abs(clean)
         until = Deadline(min(max(_PRICE_SHARE * self.limit, _PRICE_SECONDS), self.deadline.left / 4))
         if lost and self.advised.why_none:
@@ -856,7 +856,7 @@ class _Sections:
         episodes, eps, width = self.rows.episodes, budget.eps, WIDTH if wide else _FIRST_WIDTH
         count = min(episodes.count, _MANY if wide else _FIRST_EPISODES)
         # episodes whose search was cut short are played to their end, and then all of them for the row
-        after = _ENDING * self.rows.clean["ms_per_step"] / 1000 * sum(self.rows.clean["lengths"][:count])
+        after = _ENDING * self.rows.clean.ms_per_step / 1000 * sum(self.rows.clean.lengths[:count])
         until = Deadline(min(until.left, self.deadline.left - self.rows.reserve - after))
         if until.left < _LEAST_SEARCH:
             raise OutOfTime
@@ -962,7 +962,7 @@ class _Sections:
             unit=self._unit(),
             at=tuple(map(str, keys_in(self.ranges.at) or ())),
             eps=(0.0, *self.strongest),
-            halving_eps=halving_eps(self.rows.clean["mean_return"], self.strongest),
+            halving_eps=halving_eps(self.rows.clean.mean_return, self.strongest),
             reasons=self._reasons(),
             certificates=tuple(self.certificates),
             untried=tuple(map(self._with_command, grouped_by_attack(left_out))),
@@ -987,13 +987,13 @@ class _Sections:
         earlier = self.folder.earlier
         if earlier is None:
             return played, set()
-        known = [row["layers"] for row in played.threats]
-        more = [row for row in earlier.attacked if row.row["layers"] not in known]
+        known = [row.layers for row in played.threats]
+        more = [row for row in earlier.attacked if row.row.layers not in known]
         if not more:
             return played, set()
         kept = {row.attack for row in more}
-        kept |= {BEAM for row in more if "<recorded>" in str(row.row["threat"])}
-        kept |= {kind for row in more if row.row["threat"].startswith("learned") for kind in _TRAINED}
+        kept |= {BEAM for row in more if "<recorded>" in row.row.threat}
+        kept |= {kind for row in more if row.row.threat.startswith("learned") for kind in _TRAINED}
         rows, warnings = [row.row for row in more], dict.fromkeys([*played.warnings, *earlier.report.warnings])
         return replace(played, threats=(*played.threats, *rows), warnings=tuple(warnings)), kept
 

@@ -26,10 +26,10 @@ from typing import Any, Literal
 
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.report import Report, Row
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import MeanWithInterval, paired_difference
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
-from adv_wrappers.evaluation.tables import marks_of, row_label
 from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.threats.text import without_number
@@ -71,13 +71,13 @@ class AttackRow(Trial):
     @property
     def name(self) -> str:
         """Its whole text."""
-        return row_label(self.row)
+        return self.row.label
 
     @property
     def returned(self) -> MeanWithInterval:
         """Its mean return."""
         row = self.row
-        return MeanWithInterval(row["mean_return"], row["low"], row["high"], row.get("caveat"))
+        return MeanWithInterval(row.mean_return, row.low, row.high, row.caveat)
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,10 @@ def read_reports(source: str | Path) -> StoredReports:
         with Store(file, read_only=True) as store:
             reports = store.reports()
             errors |= store.errors()
-            names.update(str(row["threat"]) for _, row in store.rows())
+            names.update(row.threat for _, row in store.rows())
         theirs = report_of(choices, reports)
         for report in reports:
-            names.subtract(without_number(str(row["threat"])) for row in report.threats)
+            names.subtract(without_number(row.threat) for row in report.threats)
             agents.append(replace(sorted_report(report, choices if report is theirs else _NONE_MADE), part=part))
     if not agents:
         what = "its rows lack the run without an attack" if +names else "it has no rows yet"
@@ -266,7 +266,7 @@ def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentS
 
 def held(row: AttackRow, clean: AttackRow) -> str:
     """How many of the episodes a row holds, where it has fewer than the one without an attack; else ""."""
-    count, whole = (len(one.row["returns"]) for one in (row, clean))
+    count, whole = (len(one.row.returns) for one in (row, clean))
     return f" on {count} of {whole} episodes" if count < whole else ""
 
 
@@ -274,7 +274,7 @@ def _label(row: AttackRow, choices: ReportChoices) -> str:
     known = known_features(row, choices)
     if row.kind == "clean":
         return "no attack" if row.name == "none" else row.name  # which names the threats of the environment itself
-    layers = row.row["layers"]
+    layers = row.row.layers
     if row.kind == "fault" and (stuck := _stuck_features(layers[0])):
         return f"{_type(layers[0]['how'])} on {', '.join(feature_name(index, known, row.keys) for index in stuck)}"
     if row.kind in ("entries", "moment", "few") and (words := _entries_label(row)):
@@ -287,12 +287,12 @@ def _label(row: AttackRow, choices: ReportChoices) -> str:
     if not own and not _ball(layers[0].get("within"))[2]:
         return row.name
     text = _text(_threat_text(row.row), "scale", *(["at"] if own else []))
-    return text + (f" on {feature_names(row, known)}" if row.features else "") + marks_of(row.row)
+    return text + (f" on {feature_names(row, known)}" if row.features else "") + row.row.marks
 
 
 def _entries_label(row: AttackRow) -> str:
     """What shows other values, of how much of the observation, and when; "" for other budgets and timings."""
-    within, when = row.row["layers"][0]["within"], row.row["layers"][0].get("when")
+    within, when = row.row.layers[0]["within"], row.row.layers[0].get("when")
     if _type(within) not in ("l0", "valid") or _type(when) not in ("", "always", "bernoulli", "window", "atmost"):
         return ""
     count = within.get("k") if _type(within) == "l0" else None
@@ -303,8 +303,8 @@ def _entries_label(row: AttackRow) -> str:
     often = f" in at most {row.count} step{'' if row.count == 1 else 's'}" if row.count is not None else often
     attack = _text(_threat_text(row.row), "norm", "eps", "at", "when", "p")
     if often and count is None:  # short, since charts cut long names
-        return f"{attack}{where.replace(' of ', ' on ', 1)}{often}{marks_of(row.row)}"
-    return f"{attack}, {much}{where}{often}{marks_of(row.row)}"
+        return f"{attack}{where.replace(' of ', ' on ', 1)}{often}{row.row.marks}"
+    return f"{attack}, {much}{where}{often}{row.row.marks}"
 
 
 def _stuck_features(layer: Mapping[str, Any]) -> tuple[int, ...]:
@@ -329,7 +329,7 @@ def _threat_text(row: Row) -> str:
 
     A trained adversary is named by its folder alone.
     """
-    text = str(row["threat"]).replace("<recorded>", "episode search")
+    text = row.threat.replace("<recorded>", "episode search")
     return re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", text)  # its folder, without the way there
 
 
@@ -352,8 +352,8 @@ def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
 
 
 def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]]) -> AttackRow:
-    threat, layers = without_number(_threat_text(row)), row["layers"]
-    change = paired_difference(row["returns"], clean["returns"])
+    threat, layers = without_number(_threat_text(row)), row.layers
+    change = paired_difference(row.returns, clean.returns)
     made = AttackRow(threat, None, row, clean, "other", "", "", "", (), (), None, None, change)
     if not layers:
         return replace(made, kind="clean")
@@ -380,8 +380,8 @@ def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset
 
     def varying(kind: Kind, *left_out: str, **rest: Any) -> AttackRow:
         """The row as one of a group that differs in what is left out of its text and, as ``rest``, of its layer."""
-        text = _text(threat, *left_out, *(["scale"] if scale else [])) + marks_of(row)
-        group = json.dumps([{**layer, **rest}, row.get("transfer"), row.get("best_of")], sort_keys=True)
+        text = _text(threat, *left_out, *(["scale"] if scale else [])) + row.marks
+        group = json.dumps([{**layer, **rest}, row.transfer, row.best_of], sort_keys=True)
         return replace(made, kind=kind, attack=text, group=group)
 
     if isinstance(when, Mapping) and _type(when) == "window":
@@ -433,7 +433,7 @@ def _usable_features(rows: Iterable[Row]) -> Mapping[tuple[str, ...], frozenset[
     found = defaultdict[tuple[str, ...], frozenset[int]](frozenset)
     size, whole = dict[tuple[str, ...], int](), set[tuple[str, ...]]()
     for row in rows:
-        for layer in row["layers"]:
+        for layer in row.layers:
             ball, _, scale = _ball(layer.get("within")) if isinstance(layer, Mapping) else ("", None, ())
             if scale:
                 found[_keys(layer)] |= {place for place, unit in enumerate(scale) if unit}
@@ -481,7 +481,7 @@ def _text(threat: str, *left_out: str) -> str:
 
 def _budget_words(row: AttackRow, choices: ReportChoices) -> str:
     """The budget of a sweep in words: what may move, and how far at an eps of 1."""
-    within = row.row["layers"][0]["within"]
+    within = row.row.layers[0]["within"]
     newest = _type(within) == "newest"
     inner = within["within"] if newest else within
     scale, where = inner.get("scale"), f" of {', '.join(row.keys)}" if row.keys else ""

@@ -17,7 +17,8 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.player import Player
-from adv_wrappers.evaluation.report import Report, Row
+from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import paired_differences
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
@@ -52,10 +53,10 @@ class Trial:
 
         Else a row of a few episodes that return little without an attack would seem to have lost much.
         """
-        left, without = self.row["returns"], self.clean["returns"]
+        left, without = self.row.returns, self.clean.returns
         if len(left) >= len(without):
-            return float(self.row["mean_return"])
-        return float(self.clean["mean_return"] + paired_differences(left, without).mean())
+            return self.row.mean_return
+        return float(self.clean.mean_return + paired_differences(left, without).mean())
 
 
 class TrialPlayer:
@@ -173,9 +174,9 @@ class TrialPlayer:
                 raise
             self._stacks.append(evaluator.stacks[1])
             self._rows[len(self._stacks) - 1] = row
-        steps = sum(row["lengths"])
+        steps = sum(row.lengths)
         if steps >= self._steps.get(text, 0):  # short rows cost more a step than others
-            self._steps[text], self._seconds[text] = steps, row["ms_per_step"] / 1000
+            self._steps[text], self._seconds[text] = steps, row.ms_per_step / 1000
         trial = Trial(text, getattr(budget, "eps", None), row, self._rows.get(0, row))
         self.trials.append(trial)
         return trial
@@ -250,15 +251,15 @@ class TrialPlayer:
         As long as others of its name; else what has no budget, such as a fault of sensors, costs little more than a row
         without an attack, and what has one may cost as much as the slowest attack so far.
         """
-        clean, name = self.clean["ms_per_step"] / 1000, attack.partition(":")[0]
+        clean, name = self.clean.ms_per_step / 1000, attack.partition(":")[0]
         alike = [each for text, each in self._seconds.items() if text.partition(":")[0] == name]
         others = [clean] if budget is None else [clean, *self._seconds.values()]
         each = self._seconds.get(attack) or max(alike or others)
-        return each * sum(self.clean["lengths"])
+        return each * sum(self.clean.lengths)
 
     def _price(self, evaluator: Evaluator, attack: str) -> float:
         """Seconds of the row, from rows of the same attack, or else from some of its steps."""
-        steps = sum(self.clean["lengths"])
+        steps = sum(self.clean.lengths)
         if attack not in self._seconds:
             self._seconds[attack] = run_seconds(evaluator, 1, self.clean) / steps
         return self._seconds[attack] * steps

@@ -83,7 +83,7 @@ def verdict(agent: AgentSections) -> Verdict:
     else:
         eps, row = found
         left = row.returned
-        episodes, attack = len(row.row["returns"]), _attack_name(row)
+        episodes, attack = len(row.row.returns), _attack_name(row)
         figure = VerdictFigure(left.mean, left.low, left.high, left.caveat, clean, eps, attack, episodes, proved)
         sentence = _sentence(agent, eps, row)
     feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
@@ -219,7 +219,7 @@ def _played(agent: AgentSections, eps: float | None = None) -> str:
 
 
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
-    count = int(agent.clean.row["episodes"])
+    count = agent.clean.row.episodes
     few = f" All of this rests on {count} episode{'' if count == 1 else 's'} alone." if count <= _FEW else ""
     return _finding(agent, eps, row) + _noise_alone(agent) + few
 
@@ -250,7 +250,7 @@ def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
         )
     if lost <= NO_LOSS * abs(clean):
         swept = [other for sweep in agent.sweeps for curve in sweep.curves for other in curve.rows]
-        if swept and all(other.row.get("action_change") == 0 for other in swept):
+        if swept and all(other.row.action_change == 0 for other in swept):
             return (
                 f"Nothing that was tried changes a single action, with errors of up to {size}: the agent earns "
                 f"{number_text(clean)} whatever it is shown{_played(agent)}.{below}"

@@ -25,6 +25,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, EnvKwargs, json_value
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.studies.estimate import search_step, timed_search
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.hardening import hardened_by
@@ -158,7 +159,7 @@ def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
     """
     timer, found = timed_search(setting, sys.maxsize, SEARCHED_SHARE * player.deadline.left)
     if found is None:
-        seconds = search_step(timer, setting) * float(player.clean["mean_length"])
+        seconds = search_step(timer, setting) * player.clean.mean_length
         player.leave_out(beam.name, "the standing", seconds)
         raise OutOfTime
     return found
@@ -266,15 +267,15 @@ def what_card_says(card: Mapping[str, Any]) -> dict[str, Any]:
     return {"trained_with": ", ".join(word for word in words if word) or None, "training_seconds": total}
 
 
-def _figures(row: Mapping[str, Any]) -> AttackedMean:
+def _figures(row: Row) -> AttackedMean:
     """What a page shows of a row."""
     return AttackedMean(
-        threat=_without_folders(str(row["threat"])),
-        mean=row["mean_return"],
-        low=row["low"],
-        high=row["high"],
-        caveat=row.get("caveat"),
-        seconds=row["ms_per_step"] * sum(row["lengths"]) / 1000,
+        threat=_without_folders(row.threat),
+        mean=row.mean_return,
+        low=row.low,
+        high=row.high,
+        caveat=row.caveat,
+        seconds=row.seconds,
     )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text
+from adv_wrappers.evaluation.report import Report, interval_text, number_text, share_text, victim_name
 from adv_wrappers.evaluation.return_range import described_range
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval, summary
-from adv_wrappers.evaluation.tables import victim_name
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.reading import decoding, read_result, value_of
@@ -64,15 +64,15 @@ class SuiteReport(Tabular):
     @property
     def attacks(self) -> tuple[str, ...]:
         """Names of the attacks that were run."""
-        return tuple(row["threat"] for row in self.report.threats[1:])
+        return tuple(row.threat for row in self.report.threats[1:])
 
     @property
-    def clean(self) -> dict[str, Any]:
+    def clean(self) -> Row:
         """The row of the run without an attack."""
         return self.report.threats[0]
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> Row:
         """The row of the strongest attack on the episodes that all were scored on.
 
         Its mean is the lowest there, or with a ``tie_break`` the lowest over those episodes and these.
@@ -80,18 +80,18 @@ class SuiteReport(Tabular):
         return strongest_of(self.report, self.tie_break)
 
     @property
-    def worst(self) -> dict[str, Any]:
+    def worst(self) -> Row:
         """The row of the strongest attack on fresh episodes; ``threat`` is its name.
 
         Its mean is that attack's own. The one that ``chosen`` has is too low: it is the lowest of several, by chance.
         """
         return self.fresh.threats[1]
 
-    def _ties(self) -> tuple[dict[str, Any], ...]:
+    def _ties(self) -> tuple[Row, ...]:
         return () if self.tie_break is None else self.tie_break.threats[1:]
 
     def _returns(self) -> NDArray[np.float64]:
-        return np.array([row["returns"] for row in self.report.threats[1:]], np.float64)
+        return np.array([row.returns for row in self.report.threats[1:]], np.float64)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -134,9 +134,9 @@ class SuiteReport(Tabular):
                 raise ValueRangeError(
                     "a suite's report holds the clean run and at least one attack, with their returns"
                 )
-        if not {row["threat"] for row in found._ties()} <= {*found.attacks}:
+        if not {row.threat for row in found._ties()} <= {*found.attacks}:
             raise ValueRangeError("the further episodes of a suite's report are those of attacks that it has")
-        if found.worst["threat"] != found.chosen["threat"]:
+        if found.worst.threat != found.chosen.threat:
             raise ValueRangeError("the fresh episodes of a suite's report are those of its strongest attack")
         return found
 
@@ -153,10 +153,10 @@ class SuiteReport(Tabular):
 
     def table(self) -> TextTable:
         """The table, one row an attack, the strongest marked, and two rows of the worst case; with :meth:`notes`."""
-        about, strongest, shares = self.report, self.chosen["threat"], self.shares
+        about, strongest, shares = self.report, self.chosen.threat, self.shares
         rows, bold = list[tuple[str, ...]](), list[int]()
         for row in about.threats:
-            name = str(row["threat"])
+            name = row.threat
             bold += [len(rows)] * (name == strongest)
             text = name + " *" * (name == strongest) + f" {_OTHER_BUDGET}" * (name in self.other_budgets)
             rows.append((text, *_cells(row), share_text(shares.get(name))))
@@ -175,18 +175,18 @@ class SuiteReport(Tabular):
     def verdict(self) -> str:
         """The worst case, how it was chosen, and why its mean on the episodes that chose it is another."""
         row, chosen, clean = self.worst, self.chosen, self.fresh.threats[0]
-        other = self.other_budgets.get(row["threat"])
-        name = f"{row['threat']} ({other})" if other else row["threat"]
-        count, over = self.report.episodes, number_text(chosen["mean_return"])
+        other = self.other_budgets.get(row.threat)
+        name = f"{row.threat} ({other})" if other else row.threat
+        count, over = self.report.episodes, number_text(chosen.mean_return)
         how = f"it is the lowest of {len(self.attacks)} means over the {count} episodes of the table, {over} there"
         if self.tie_break is not None:
-            further = {tie["threat"]: tie["returns"] for tie in self._ties()}
-            over = number_text(np.mean([*chosen["returns"], *further[chosen["threat"]]]))
+            further = {tie.threat: tie.returns for tie in self._ties()}
+            over = number_text(float(np.mean([*chosen.returns, *further[chosen.threat]])))
             how = f"the {count} episodes of the table do not tell {', '.join(further)} apart; with "
             how += f"{self.tie_break.episodes} more it is the lowest of them, {over} over both"
         return (
-            f"worst case: {name} leaves {number_text(row['mean_return'])} ({interval_text(row)}) of "
-            f"{number_text(clean['mean_return'])} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; "
+            f"worst case: {name} leaves {number_text(row.mean_return)} ({interval_text(row)}) of "
+            f"{number_text(clean.mean_return)} over {self.fresh.episodes} fresh episodes, seed {self.fresh.seed}; "
             f"{how}" + _WHY_APART * (len(self.attacks) > 1)
         )
 
@@ -216,22 +216,22 @@ class SuiteReport(Tabular):
 
     def plot(self, path: str | Path) -> None:
         """Write a figure (see :meth:`adv_wrappers.Report.plot`): one line an attack and one for the worst case."""
-        fresh = {**self.worst, "threat": f"worst case: {self.worst['threat']}, fresh episodes"}
+        fresh = replace(self.worst, threat=f"worst case: {self.worst.threat}, fresh episodes")
         replace(self.report, threats=(*self.report.threats, fresh)).plot(path)
 
 
-def strongest_of(report: Report, tie_break: Report | None = None) -> dict[str, Any]:
+def strongest_of(report: Report, tie_break: Report | None = None) -> Row:
     """The row of the attack with the lowest mean return.
 
     Args:
         report: of all attacks.
         tie_break: of some of them, on as many other episodes: the lowest mean over both is sought among these.
     """
-    returns = {row["threat"]: row["returns"] for row in report.threats[1:]}
+    returns = {row.threat: row.returns for row in report.threats[1:]}
     if tie_break is not None:
-        returns = {row["threat"]: [*returns[row["threat"]], *row["returns"]] for row in tie_break.threats[1:]}
+        returns = {row.threat: [*returns[row.threat], *row.returns] for row in tie_break.threats[1:]}
     name = min(returns, key=lambda name: float(np.mean(returns[name])))
-    return next(row for row in report.threats[1:] if row["threat"] == name)
+    return next(row for row in report.threats[1:] if row.threat == name)
 
 
 def close_attacks(report: Report) -> tuple[str, ...]:
@@ -243,19 +243,19 @@ def close_attacks(report: Report) -> tuple[str, ...]:
     """
     clean, *rows = report.threats
     best = strongest_of(report)
-    least = _CLOSE * max(float(clean["mean_return"]) - float(best["mean_return"]), 0.0)
+    least = _CLOSE * max(clean.mean_return - best.mean_return, 0.0)
 
-    def may_be_lower(row: Mapping[str, Any]) -> bool:
-        return mean_interval(np.subtract(row["returns"], best["returns"]))[0] < -least
+    def may_be_lower(row: Row) -> bool:
+        return mean_interval(np.subtract(row.returns, best.returns))[0] < -least
 
-    return tuple(row["threat"] for row in rows if row is best or may_be_lower(row))
+    return tuple(row.threat for row in rows if row is best or may_be_lower(row))
 
 
 def _figures(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return number_text(row["mean_return"]), interval_text(row), number_text(row["median"])
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[str, ...]:
     """All cells of an attack, but for its share."""
-    shares = (share_text(row.get("impact")), share_text(row.get("action_change")))
-    return (*_figures(row), number_text(row.get("regret")), *shares)
+    shares = (share_text(row.impact), share_text(row.action_change))
+    return (*_figures(row), number_text(row.regret), *shares)

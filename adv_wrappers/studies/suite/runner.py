@@ -29,7 +29,8 @@ from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.report import Report, Row, number_text
+from adv_wrappers.evaluation.report import Report, number_text
+from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.evaluation.store import ROWS_FILE
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
@@ -198,7 +199,7 @@ def run_suite(
         stacks = [as_threat_stack(made[name].threat, victim) for name in names]
         with held(setting.folder(setting.part)), closing(_opened(setting, stacks)) as evaluator:
             named = zip(("none", *names), evaluator.stacks, strict=True)
-            played = {i: {**rows[one], "threat": as_.name} for i, (one, as_) in enumerate(named) if one in rows}
+            played = {i: replace(rows[one], threat=as_.name) for i, (one, as_) in enumerate(named) if one in rows}
             return play_missing(
                 evaluator,
                 played,
@@ -458,7 +459,7 @@ def fresh_seed(seed: int, key: int = 1) -> int:
 def _named(report: Report, names: Sequence[str]) -> Report:
     """A report whose rows are named as in the suite: the texts of two adversaries that learn are equal."""
     rows = zip(("none", *names), report.threats, strict=True)
-    return replace(report, threats=tuple({**row, "threat": name} for name, row in rows))
+    return replace(report, threats=tuple(replace(row, threat=name) for name, row in rows))
 
 
 def _finished_suite(folder: Path, settings: dict[str, Any]) -> SuiteReport | None:
@@ -507,17 +508,17 @@ def _with_advice(
     """
     rows = dict(zip(names, report.threats[1:], strict=True))
     trained = [name for name in rows if name in learned and name not in others]
-    doubled = tuple(f"{rows[name]['threat']} is weaker than " for name in trained)
+    doubled = tuple(f"{rows[name].threat} is weaker than " for name in trained)
     found = [warning for warning in report.warnings if not warning.startswith(doubled)]
 
     def less(one: str, other: str) -> bool:
         """Whether one attack's mean return is lower than another's, beyond the interval of the paired difference."""
-        return mean_interval(np.subtract(rows[other]["returns"], rows[one]["returns"]))[0] > 0
+        return mean_interval(np.subtract(rows[other].returns, rows[one].returns))[0] > 0
 
     usual = [name for name in names if name not in others]
-    best = min(usual, default="", key=lambda name: float(rows[name]["mean_return"]))
+    best = min(usual, default="", key=lambda name: float(rows[name].mean_return))
     for name in trained if "noise" in rows else ():
-        means = [rows[key]["mean_return"] for key in (name, "noise")]
+        means = [rows[key].mean_return for key in (name, "noise")]
         figures = f"({number_text(means[0])} against {number_text(means[1])})"
         more = "more critics, or more steps for each" if name == SARSA else "train it longer"
         if less("noise", name):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from adv_wrappers.studies.report.eps_search import EpsSweep, strongest_by_eps
 from adv_wrappers.studies.report.trials import Trial
+from tests.evaluation.made_reports import made_row
 
 
 def trial(eps: float, mean: float) -> Trial:
-    row: Any = {"mean_return": mean, "returns": [mean], "action_change": 1.0}
+    row = made_row("noise", [mean], action_change=1.0)
     return Trial("noise", eps, row, row)
 
 

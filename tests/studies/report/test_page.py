@@ -250,11 +250,9 @@ def test_a_single_eps_is_no_line(tmp_path):
 
 def test_one_bad_row_stretches_no_other_chart(played):
     (agent,) = read_reports(played).agents
-    clean = replace(
-        agent.clean, row=agent.clean.row | {"mean_return": 4.5, "low": 4.4, "high": 4.6, "min": 4, "max": 5}
-    )
-    near = replace(clean, row=clean.row | {"mean_return": 4.3, "low": 4.2, "high": 4.4, "min": -70.0})
-    far = replace(clean, row=clean.row | {"mean_return": -18.3, "low": -40.0, "high": 1.0, "min": -70.0})
+    clean = replace(agent.clean, row=replace(agent.clean.row, mean_return=4.5, low=4.4, high=4.6, min=4, max=5))
+    near = replace(clean, row=replace(clean.row, mean_return=4.3, low=4.2, high=4.4, min=-70.0))
+    far = replace(clean, row=replace(clean.row, mean_return=-18.3, low=-40.0, high=1.0, min=-70.0))
     low, high = mean_limits([near], clean)
     assert 3 < low < 4.2 and 4.6 < high < 5
     low, high = mean_limits([far], clean)

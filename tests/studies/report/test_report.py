@@ -30,6 +30,7 @@ from adv_wrappers.studies.report.report import report
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import OutOfTime
+from tests.evaluation.made_reports import made_row
 from tests.studies.report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
 
 MINUTES = 1.0  # never used up: no time passes
@@ -482,9 +483,9 @@ def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -
     )
     sections.ranges = SimpleNamespace(seconds=0.0, scale=None)  # type: ignore[assignment]
     sections._player = SimpleNamespace(  # type: ignore[assignment]
-        episodes=Episodes(1, 0), clean={"mean_return": 20.0, "returns": [20.0]}, close=lambda: None
+        episodes=Episodes(1, 0), clean=made_row("none", [20.0]), close=lambda: None
     )
-    sections._swept = [Trial("noise", 0.1, {"mean_return": 5.0, "returns": [5.0]}, sections._player.clean)]
+    sections._swept = [Trial("noise", 0.1, made_row("noise", [5.0]), sections._player.clean)]
     sections._train()
     [said] = sections.not_tried
     assert said.startswith(

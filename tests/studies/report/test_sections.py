@@ -15,11 +15,12 @@ from gymnasium import spaces
 import adv_wrappers as adv
 from adv_wrappers.errors import StoreError, ValueRangeError
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.statistics import caveat, paired_difference, summary
+from adv_wrappers.evaluation.statistics import paired_difference
 from adv_wrappers.studies import Plan, Store, run
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.page import page_of
 from adv_wrappers.studies.report.sections import StoredReports, read_reports, sorted_report
+from tests.evaluation.made_reports import made_row
 from tests.studies.report.planted import agent_for, showing
 
 pytestmark = pytest.mark.usefixtures("charts")
@@ -139,12 +140,9 @@ def test_an_attack_on_a_key_is_none_on_all_features(tmp_path):
 
 
 def row(threat, mean, layers, **more):
-    returns = [mean - 1.0, mean, mean + 1.0]
-    return {
-        "threat": threat, **summary(returns), "caveat": caveat(returns), "returns": returns,
-        "layers": layers, "transfer": False, "best_of": 1, "episodes": 3, "distances": {}, "attacked_fraction": 1.0,
-        "action_change": None, **more,
-    }  # fmt: skip
+    return made_row(
+        threat, [mean - 1.0, mean, mean + 1.0], layers=layers, **{"action_change": None, "distances": {}, **more}
+    )
 
 
 def layer(how="noise", within=None, when=None, on="observation"):
@@ -231,7 +229,7 @@ def test_a_run_without_an_attack_names_the_threats_of_its_environment():
     name = "none (on an environment already perturbed by noise:eps=0.1)"
     report = made()
     for threat, expected in (("none", "no attack"), (name, name)):
-        (clean,) = sorted_report(replace(report, threats=({**report.threats[0], "threat": threat},))).rows
+        (clean,) = sorted_report(replace(report, threats=(replace(report.threats[0], threat=threat),))).rows
         assert (clean.kind, clean.label) == ("clean", expected)
 
 

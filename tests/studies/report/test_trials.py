@@ -13,6 +13,7 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer
 from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from tests.evaluation.made_reports import made_row
 from tests.studies.report.planted import Guess, Plain, victim
 
 
@@ -88,7 +89,6 @@ def test_the_row_without_an_attack_is_played_whole_unless_it_has_a_limit(tmp_pat
 
 def test_a_row_of_few_episodes_has_lost_what_was_lost_in_them() -> None:
     """Two episodes that return little without an attack too are no loss of half."""
-    clean: Any = {"mean_return": 100.0, "returns": [10.0, 10.0, 190.0, 190.0]}
-    row: Any = {"mean_return": 9.0, "returns": [9.0, 9.0]}
+    clean, row = made_row("none", [10.0, 10.0, 190.0, 190.0]), made_row("beam", [9.0, 9.0])
     assert Trial("beam", 0.1, row, clean).mean == 99.0
     assert Trial("beam", 0.1, clean, clean).mean == 100.0

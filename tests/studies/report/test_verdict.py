@@ -73,8 +73,7 @@ def test_the_next_step_is_a_training_that_can_begin_with_the_agent(folder: Path,
 
 def test_what_one_feature_takes_of_a_negative_return(folder: Path) -> None:
     (agent,) = read_reports(folder).agents
-    lowered = {row.row["threat"]: {**row.row, "mean_return": row.row["mean_return"] - 200} for row in agent.rows}
-    rows = tuple(replace(row, row=lowered[row.row["threat"]]) for row in agent.rows)
+    rows = tuple(replace(row, row=replace(row.row, mean_return=row.row.mean_return - 200)) for row in agent.rows)
     report = replace(agent.report, minimum={"kind": "unknown", "value": None})
     sentence = verdict(replace(agent, report=report, rows=rows)).sentence
     assert " alone takes " in sentence and " from a mean return of -80 (" in sentence
@@ -168,6 +167,6 @@ def test_the_number_says_how_many_episodes_it_is_the_mean_of(folder: Path) -> No
     """A search that had no time for all of the episodes has a row of the first ones."""
     (agent,) = read_reports(folder).agents
     first, *others = agent.rows
-    cut = [replace(one, row={**one.row, "returns": one.row["returns"][:2]}) for one in others]
+    cut = [replace(one, row=replace(one.row, returns=one.row.returns[:2])) for one in others]
     figure = verdict(replace(agent, rows=(first, *cut))).figure
     assert figure is not None and figure.episodes == 2

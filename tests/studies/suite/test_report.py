@@ -10,9 +10,11 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.statistics import caveat, summary
+from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.statistics import caveat
 from adv_wrappers.studies import SuiteReport
 from adv_wrappers.studies.suite.report import close_attacks
+from tests.evaluation.made_reports import made_row
 
 RETURNS = {
     "none": [9.0, 9.0, 9.0, 9.0],
@@ -28,9 +30,8 @@ def report() -> SuiteReport:
     """Three attacks with returns that were made up, in the report of an evaluation; and the strongest's others."""
     played = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", ["noise:eps=0.1"], episodes=1)
 
-    def made(all_: dict[str, list[float]]) -> tuple[dict[str, object], ...]:
-        about = {name: {**summary(r), "caveat": caveat(r), "returns": r, "episodes": 4} for name, r in all_.items()}
-        return tuple({**played.threats[1], **row, "threat": name} for name, row in about.items())
+    def made(all_: dict[str, list[float]]) -> tuple[Row, ...]:
+        return tuple(made_row(name, returns, caveat=caveat(returns)) for name, returns in all_.items())
 
     about = replace(played, threats=made(RETURNS), episodes=4)
     fresh = replace(played, threats=made(FRESH), episodes=4, seed=77)
@@ -52,9 +53,8 @@ def test_figures(report):
 
 def with_tie_break(report: SuiteReport, b: list[float]) -> SuiteReport:
     """The report with further episodes of a and b: under a all return 4, under b these."""
-    rows = {row["threat"]: row for row in report.report.threats}
     further = {"none": [9.0] * 4, "a": [4.0] * 4, "b": b}
-    threats = tuple({**rows[name], **summary(returns), "returns": returns} for name, returns in further.items())
+    threats = tuple(made_row(name, returns, caveat=caveat(returns)) for name, returns in further.items())
     return replace(report, tie_break=replace(report.report, threats=threats, seed=78))
 
 
@@ -76,7 +76,7 @@ def test_further_episodes_choose_between_close_attacks(report):
 def test_attacks_that_could_take_little_more_are_not_close(report):
     def close(b: list[float], clean: float) -> tuple[str, ...]:
         returns = {"none": [clean] * 4, "a": [5.0] * 4, "b": b}
-        threats = tuple({"threat": name, "returns": r, "mean_return": np.mean(r)} for name, r in returns.items())
+        threats = tuple(made_row(name, r) for name, r in returns.items())
         return close_attacks(replace(report.report, threats=threats))
 
     assert close([5.0, 5.0, 5.0, 5.0], 9.0) == ("a",) and close([8.0, 6.0, 9.0, 7.0], 9.0) == ("a",)

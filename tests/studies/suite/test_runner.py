@@ -262,7 +262,7 @@ def scored(received):
 
 def untimed(report):
     def without(part):
-        return replace(part, threats=tuple({**row, "ms_per_step": None} for row in part.threats))
+        return replace(part, threats=tuple(replace(row, ms_per_step=0.0) for row in part.threats))
 
     return replace(report, report=without(report.report), fresh=without(report.fresh))
 

@@ -1,0 +1,305 @@
+"""The row of a report: what one run under one threat measured, and what that means beside the clean run.
+
+A row is the same in memory, in a store, in ``report.json`` and in a data frame; its fields are its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any, TypedDict, get_type_hints
+
+import numpy as np
+
+from adv_wrappers.errors import ThreatError
+from adv_wrappers.evaluation import statistics
+from adv_wrappers.evaluation.best_of import DrawResults, EpisodeDraws
+from adv_wrappers.evaluation.run_monitor import Distance, ObservationSample
+from adv_wrappers.evaluation.statistics import KnownRange
+from adv_wrappers.evaluation.threat_stacks import ThreatStack, json_form
+from adv_wrappers.evaluation.warning_counts import CheckedRow
+from adv_wrappers.threats.text import without_number
+from adv_wrappers.utils.checks import is_number
+from adv_wrappers.utils.parsing import parse_value, split_arguments
+from adv_wrappers.utils.reading import value_of
+from adv_wrappers.utils.schema import Count, NotNegative, Positive, Share
+
+
+class EnvironmentNotes(TypedDict, total=False):
+    """Sentences about the environment, where there is something to say."""
+
+    unrepeated: Annotated[str, "how two playings of one episode differed"]
+    outside: Annotated[str, "an observation outside of the space that the environment declares"]
+
+
+class Checks(EnvironmentNotes):
+    """Counts of observations, which warnings are made of."""
+
+    attacked: Annotated[Count, "observations that were attacked"]
+    unchanged: Annotated[Count, "those of them that the attack left as they were"]
+    gradients: Annotated[Count, "observations at which an attack's gradient was looked at"]
+    zero_gradients: Annotated[Count, "those of them at which it is zero or not finite"]
+    integers: Annotated[bool, "whether the observation is made of integers"]
+    alike: Annotated[bool, "whether two draws of every episode came out the same"]
+    asked_twice: Annotated[Count, "observations about which the victim was asked twice"]
+    unequal_answers: Annotated[Count, "those of them at which the second answer was another one"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Row(Mapping[str, Any]):
+    """What one run measured: its fields, with their meanings, are the columns of a report.
+
+    A column is an attribute, and read by its name too: ``row.mean_return`` and ``row["mean_return"]``.
+
+    >>> import adv_wrappers as adv
+    >>> row = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", ["pgd:eps=0.1,steps=20"], episodes=2).threats[1]
+    >>> row.eps, row.attack(), row.argument("steps"), row["episodes"]
+    (0.1, 'pgd:steps=20', 20.0, 2)
+    """
+
+    threat: Annotated[str, "the threat as text, none for the run without one"]
+    mean_return: Annotated[float, "mean return over the episodes"]
+    low: Annotated[float, "lower end of its 95% interval"]
+    high: Annotated[float, "upper end of its 95% interval"]
+    std: Annotated[NotNegative, "standard deviation of the sample of returns"]
+    median: Annotated[float, "of the returns"]
+    min: Annotated[float, "of the returns"]
+    max: Annotated[float, "of the returns"]
+    caveat: Annotated[str | None, "why low and high are not a 95% interval"] = None
+    regret: Annotated[float | None, "clean mean return minus this one"] = None
+    impact: Annotated[float | None, "regret as a share of what can be lost, counted from minimum"] = None
+    general_impact: Annotated[
+        float | None, "the same, counted from the lowest return that the rules of the game allow"
+    ] = None
+    attacked_fraction: Annotated[Share, "share of all steps at which any layer attacked"] = 0.0
+    e_adv: Annotated[Share, "mean over the episodes of the attacked share of an episode"] = 0.0
+    e_adv_std: Annotated[NotNegative, "its standard deviation over the episodes"] = 0.0
+    action_change: Annotated[
+        Share | None,
+        "share of the attacked steps at which the environment received another action than the agent would take on the "
+        "true observation; a continuous one another by at least 5% of its range",
+    ] = None
+    l2: Annotated[
+        NotNegative | None,
+        "mean Euclidean distance of the attacked steps, of observations, or of continuous actions where those alone "
+        "are attacked, in the units of the environment",
+    ] = None
+    linf: Annotated[NotNegative | None, "mean largest distance of the attacked steps, of the same"] = None
+    distances: Annotated[
+        dict[str, float | None], "mean of every other distance, by its name, over a sample of the attacked steps"
+    ] = field(default_factory=dict)
+    distance_images: Annotated[Count, "observations over which distances are means"] = 0
+    ms_per_step: Annotated[NotNegative, "milliseconds of wall clock for a step of one environment"] = 0.0
+    episodes: Annotated[Positive, "number of episodes"]
+    mean_length: Annotated[NotNegative, "mean number of steps of an episode"]
+    transfer: Annotated[bool, "whether the attack is aimed at another victim"] = False
+    layers: Annotated[
+        list[Annotated[Any, {"type": ["object", "null"]}]],
+        "the dictionaries of the threats, innermost first; null where one has no JSON form; none if clean",
+    ]
+    returns: Annotated[list[float], "of every episode"]
+    lengths: Annotated[list[Count], "steps of every episode"]
+    attacked_fractions: Annotated[list[Share] | None, "attacked share of every episode"] = None
+    loss: Annotated[float | None, "mean over the episodes of the total loss of states"] = None
+    loss_std: Annotated[NotNegative | None, "its standard deviation over the episodes"] = None
+    losses: Annotated[list[float] | None, "of every episode"] = None
+    best_of: Annotated[Positive, "draws of every episode, of which the best counts"] = 1
+    draws: Annotated[DrawResults | None, "of every episode; null for one draw"] = None
+    checks: Annotated[Checks | None, "counts of observations, which warnings are made of"] = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether this is a run without a threat."""
+        return not self.layers
+
+    @property
+    def label(self) -> str:
+        """The threat, and what else tells the row from others."""
+        return self.threat + self.marks
+
+    @property
+    def marks(self) -> str:
+        """What tells the row from others beside its threat."""
+        draws = f" (best of {self.best_of})" if self.best_of > 1 else ""
+        return draws + (" (transfer)" if self.transfer else "")
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that its steps took, one environment after the other."""
+        return self.ms_per_step * sum(self.lengths) / 1000
+
+    @property
+    def eps(self) -> float | None:
+        """The radius of its budget: 0 without a threat; None for a stack, and for a budget that has no radius."""
+        if self.is_clean:
+            return 0.0
+        [layer, *others] = self.layers
+        if layer is None or others:
+            return None
+        budget = layer.get("within") or {}
+        while isinstance(budget.get("within"), dict):  # Newest holds the budget of the newest frame
+            budget = budget["within"]
+        eps = budget.get("eps")
+        return float(eps) if isinstance(eps, (int, float)) else None
+
+    def argument(self, name: str) -> float | None:
+        """A number among the arguments of the threat's text, such as ``steps``; None where there is none."""
+        values = [parse_value(value.strip()) for key, value in self._arguments()[1] if key == name]
+        number = values[0] if len(values) == 1 else None
+        return float(number) if is_number(number) else None
+
+    def attack(self, without: str = "eps") -> str:
+        """The text of the threat without its radius, or without another argument; a stack's stays as it is."""
+        name, arguments = self._arguments()
+        kept = [f"{key}={value}" for key, value in arguments if key != without]
+        if len(kept) == len(arguments):
+            return self.threat
+        number = self.threat.strip().removeprefix(without_number(self.threat))  # of rows that have one text
+        return f"{name}:{','.join(kept)}{number}" if kept else name + number
+
+    def _arguments(self) -> tuple[str, list[tuple[str, str]]]:
+        """The name of the threat and its arguments as they are written; none of a stack, or of a text that is none."""
+        name, colon, rest = without_number(self.threat).partition(":")
+        if not colon or " + " in rest or len(self.layers) > 1:
+            return name, []
+        try:
+            pairs = [piece.partition("=") for piece in split_arguments(rest)]
+        except ThreatError:
+            return name, []
+        return name, [(key.strip(), value) for key, _, value in pairs]
+
+    # a mapping, for whoever chooses a column by its name
+
+    def __getitem__(self, column: str) -> Any:
+        if column not in COLUMNS:
+            raise KeyError(column)
+        return getattr(self, column)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COLUMNS)
+
+    def __len__(self) -> int:
+        return len(COLUMNS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every column, as values that JSON knows."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Row:
+        """Inverse of :meth:`to_dict`. What other releases count is left out.
+
+        Raises:
+            ValueRangeError: for a dictionary of another form.
+        """
+        columns = {column: value for column, value in data.items() if column in COLUMNS}
+        if columns.get("checks"):
+            columns["checks"] = {name: count for name, count in columns["checks"].items() if name in _CHECKS}
+        row: Row = value_of(Row, columns)
+        return row
+
+
+_CHECKS = {*get_type_hints(Checks)}
+COLUMNS = tuple(column.name for column in fields(Row))
+
+
+def measured_row(
+    stack: ThreatStack,
+    draws: EpisodeDraws,
+    sample: ObservationSample | None,
+    distances: Mapping[str, Distance],
+    known: KnownRange = (None, None),
+) -> Row:
+    """The columns that one run decides; those that depend on other runs are None (see :func:`compared`).
+
+    Args:
+        stack: the threats.
+        draws: what was played.
+        sample: the observations that were sampled.
+        distances: those that are measured of them.
+        known: the range of returns, at which the interval is cut.
+    """
+    run, best = draws.run, draws.best
+    returns, lengths = run.returns[best], run.lengths[best]
+    fractions = run.attacked_steps[best] / lengths
+    losses = None if run.losses is None else run.losses[best]
+    checks = Checks(
+        attacked=run.compared,
+        unchanged=run.unchanged,
+        gradients=run.gradients,
+        zero_gradients=run.zero_gradients,
+        integers=run.integers,
+        alike=draws.alike,
+        asked_twice=run.asked_twice,
+        unequal_answers=run.unequal_answers,
+    )
+    if run.unrepeated:
+        checks["unrepeated"] = run.unrepeated
+    if run.outside:
+        checks["outside"] = run.outside
+    return Row(
+        threat=stack.name,
+        **statistics.summary(returns, known),
+        caveat=statistics.caveat(returns),
+        attacked_fraction=run.attacked / run.steps,
+        e_adv=float(fractions.mean()),
+        e_adv_std=float(fractions.std(ddof=1)) if len(fractions) > 1 else 0.0,
+        action_change=run.changed_actions / run.attacked if run.attacked else None,
+        l2=run.l2 / run.compared if run.compared else None,
+        linf=run.linf / run.compared if run.compared else None,
+        distances=sample.means(distances) if sample is not None else {},
+        distance_images=len(sample) if sample is not None else 0,
+        ms_per_step=1000 * run.seconds / run.steps,
+        episodes=len(returns),
+        mean_length=float(lengths.mean()),
+        transfer=stack.transfer,
+        layers=[json_form(threat) for threat in stack.layers],
+        returns=returns.tolist(),
+        lengths=lengths.tolist(),
+        attacked_fractions=fractions.tolist(),
+        loss=None if losses is None else float(losses.mean()),
+        loss_std=None if losses is None else float(losses.std(ddof=1)) if len(losses) > 1 else 0.0,
+        losses=None if losses is None else losses.tolist(),
+        best_of=draws.count,
+        draws=draws.all_of_them(),
+        checks=checks,
+    )
+
+
+def checked_row(stack: ThreatStack, row: Row) -> CheckedRow:
+    """A run and its :func:`measured_row`, as the checks need them."""
+    checks: Mapping[str, Any] = row.checks or {}
+    return CheckedRow(stack.name, stack.layers, np.array(row.returns, np.float64), transfer=stack.transfer, **checks)
+
+
+def compared(
+    rows: Sequence[Row], lowest: float | None, fixed: float | None, known: KnownRange = (None, None)
+) -> tuple[Row, ...]:
+    """The rows, the clean one first, with ``regret``, ``impact`` and ``general_impact``.
+
+    Args:
+        rows: the rows of :func:`measured_row`.
+        lowest: the return that ``impact`` counts from; None where it is not known (yet).
+        fixed: the one that ``general_impact`` counts from.
+        known: the range of returns, at which intervals are cut: those of a store are not.
+    """
+    found = list[Row]()
+    for row in rows:
+        clean = _mean_of_first(rows[0], row.episodes)  # on the episodes that the row holds
+        low, high = statistics.cut((row.low, row.high), row.mean_return, known)
+        found.append(
+            replace(
+                row,
+                low=low,
+                high=high,
+                regret=statistics.regret(clean, row.mean_return),
+                impact=statistics.impact(clean, row.mean_return, lowest),
+                general_impact=statistics.impact(clean, row.mean_return, fixed),
+            )
+        )
+    return tuple(found)
+
+
+def _mean_of_first(row: Row, count: int) -> float:
+    """The mean return over the first episodes of a row."""
+    return row.mean_return if count >= row.episodes else float(np.mean(row.returns[:count]))

@@ -1,0 +1,65 @@
+"""JSON schemas (draft 2020-12) of annotated types: what a file holds is written down once, where it is defined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+JsonSchema = dict[str, Any]
+
+_PLAIN = {str: "string", float: "number", int: "integer", bool: "boolean"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The range of a number, as an annotation of its type."""
+
+    minimum: float
+    maximum: float | None = None
+
+
+Count = Annotated[int, Limits(0)]
+Positive = Annotated[int, Limits(1)]
+NotNegative = Annotated[float, Limits(0.0)]
+Share = Annotated[float, Limits(0.0, 1.0)]
+
+
+def json_schema(kind: Any) -> JsonSchema:
+    """The JSON schema of an annotation: of a dataclass, a ``TypedDict``, a container, a choice, or a plain value.
+
+    Args:
+        kind: the annotation. In ``Annotated``, a text is a description, :class:`Limits` are those of a number, and a
+            dictionary holds further keywords of the schema.
+
+    >>> json_schema(Annotated[list[Share] | None, "of every episode"])["items"]
+    {'type': 'number', 'minimum': 0.0, 'maximum': 1.0}
+    """
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        keywords: JsonSchema = {}
+        for one in kind.__metadata__:
+            if isinstance(one, Limits):
+                keywords |= {name: limit for name, limit in vars(one).items() if limit is not None}
+            else:
+                keywords |= {"description": one} if isinstance(one, str) else one
+        return {**keywords, **json_schema(args[0]), **keywords}
+    if origin in (Union, UnionType):
+        found = json_schema(next(one for one in args if one is not NoneType))
+        return {**found, "type": [found["type"], "null"]}
+    if origin is Literal:
+        return {"enum": [*args]}
+    if origin in (list, tuple):
+        return {"type": "array", "items": json_schema(args[0])}
+    if origin is dict:
+        return {"type": "object", **({} if args[1] is Any else {"additionalProperties": json_schema(args[1])})}
+    if is_dataclass(kind) or is_typeddict(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        names = [one.name for one in fields(kind)] if is_dataclass(kind) else [*hints]
+        return {
+            "type": "object",
+            "properties": {name: json_schema(hints[name]) for name in names},
+            "required": [name for name in names if name not in getattr(kind, "__optional_keys__", ())],
+            "additionalProperties": False,
+        }
+    return {} if kind is Any else {"type": _PLAIN[kind]}
