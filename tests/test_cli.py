@@ -292,7 +292,7 @@ DYNAMICS = ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo"]
         ([*CRITIC, "--one", "--seed", "9" * 20], "seed must be an integer from 0 to"),
         ([*CRITIC, "--one", "--eps", "0.1"], "one critic is not attacked with"),
         ([*CRITIC, "--eps", "0.1", "--weight", "1"], "one critic is not attacked with"),
-        ([*CRITIC, "--scale", "victim"], "--scale goes with --eps"),
+        ([*CRITIC, "--scale", "victim"], "--scale victim needs --eps beside it"),
         ([*CRITIC, "--grid", "--eps", "0.1", "--weight", "1"], "settings of its own"),
         ([*CRITIC, "--grid", "--one"], "settings of its own"),
         ([*CRITIC, "--robust-eps", "-1"], "--robust-eps': -1.0 is not in the range"),

@@ -217,28 +217,30 @@ def certify(
         env: an id, or a function that makes one environment.
         eps: the radius of :class:`adv_wrappers.Linf` around every observation, in its units or in those of ``scale``.
         episodes, seed: as for :func:`adv_wrappers.evaluate`, with the same seeds for the episodes.
-        method: how the outputs of the network are bounded: ``"interval"``, ``"crown"``, ``"full-crown"``,
-            ``"refined"`` or ``"bisect"``, from the fastest to the tightest.
-        budget_s: seconds for an episode, above 0, of the monotonic clock; None for no limit of time: then the clean
-            path, ACR and GWC are whole, and the searches end by their counts, with the same figures on every machine,
-            however busy. All that a call with seconds does together takes at most ``episodes`` times as many, but for
-            one step: of the clean path or GWC, of all episodes side by side, or of a search. The clean path with its
-            ACR and GWC get up to a tenth each, and the searches what is left. What is cut is NaN and named in ``cut``;
-            lower bounds hold all the same.
+        method: how the outputs of the network are bounded, from the fastest to the tightest.
+        budget_s: seconds for an episode, above 0, for all but the attacks; None is no limit, but that of counts. Then
+            the clean path, ACR and GWC are whole, and the searches end by their counts, with the same figures on every
+            machine, however busy. All that a call with seconds does together takes at most ``episodes`` times as many,
+            but for one step: of the clean path or GWC, of all episodes side by side, or of a search. The clean path
+            with its ACR and GWC get up to a tenth each, and the searches what is left. What is cut is NaN and named in
+            ``cut``; lower bounds hold all the same.
         scale: the scale of ``Linf``.
         within: a budget instead of ``eps``: ``Linf``, ``Valid`` or one of these in ``Newest``.
-        least_reward, least_return: the least reward of a step, and the least return of an episode, as the rules set
-            them; None takes what is known of the environment as it is, its arguments and wrappers included (CartPole,
-            MountainCar, Acrobot, some Atari games, ...). A search that finds the least return is finished.
+        least_reward: least reward of a step, as the rules set it; None takes what is known of the environment. That is
+            of the environment as it is, its arguments and wrappers included (CartPole, MountainCar, Acrobot, some Atari
+            games, ...).
+        least_return: least return of an episode, as the rules set it; None takes what is known of the environment. A
+            search that finds it is finished.
         order: the order of the search: ``"depth-first"``, the paper's, or ``"best-first"``, which raises the lower
             bound. None takes depth-first for half of the time and steps, then best-first.
         max_sequences: after how many sequences depth-first stops; the paper's 5000. None for any number.
-        max_nodes: how many steps are simulated for an episode at most; None is 10 000, or a million within
-            ``budget_s``; 0 for no search: then the clean path, GWC and ACR are computed alone. States that are open are
-            kept in memory, some kilobytes each; of images a hundred.
-        max_boxes: how many boxes of states are stepped for an episode at most, where the environment is one of those
-            that :func:`adv_wrappers.certification.all_starts.certify_all_starts` knows; a box takes far
-            less time than a simulated step. None takes ten times ``max_nodes``.
+        max_nodes: steps that a search simulates, 0 for no search; None is 10 000, or a million with ``budget_s``. They
+            are those of an episode, at most; without a search the clean path, GWC and ACR are computed alone. States
+            that are open are kept in memory, some kilobytes each; of images a hundred.
+        max_boxes: boxes of states that it steps; None takes ten times ``max_nodes``. They are those of an episode, at
+            most, where the environment is one of those that
+            :func:`adv_wrappers.certification.all_starts.certify_all_starts` knows; a box takes far less time than a
+            simulated step.
         num_envs: how many environments are stepped side by side for GWC; None takes 32, or 8 for images.
         env_kwargs, make: as for :func:`adv_wrappers.evaluate`.
         quantize: False lets integer observations vary as floats, for budgets below one grey level, as attacks with

@@ -37,7 +37,8 @@ from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.evaluation.row_key import versions
-from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
+from adv_wrappers.evaluation.searches.beam import beam_search
+from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
@@ -304,7 +305,7 @@ def certified_ranges(
     least_return: float | None = None,
     max_nodes: int | None = None,
     max_boxes: int | None = None,
-    width: int = WIDTH,
+    width: int = BEAM_WIDTH,
     num_envs: int | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
@@ -316,17 +317,18 @@ def certified_ranges(
 
     Args:
         victim, env, episodes, seed, num_envs, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
-        eps: the radii, in the units of the observation or of ``scale``.
+        eps: radii of the l-infinity budget, in the units of the observation or of ``scale``.
         method, budget_s, least_reward, least_return, max_nodes, max_boxes: as for :func:`adv_wrappers.certify`, for the
             certificate of each radius. Attacks take their time besides.
         scale: of :class:`adv_wrappers.Linf`.
-        attacks: names of the attacks without training (those of :func:`adv_wrappers.studies.standard`), ``"beam"``,
-            and any other threat as a text without a budget, such as ``"pgd:steps=50"`` or ``"learned:card=FOLDER"``;
-            also threats with budgets of their own, which are then at most the radii. None takes all attacks without
-            training that apply.
-        width: of the beam (:func:`adv_wrappers.evaluation.searches.beam.beam_search`).
-        out: a folder for ``ranges.json``, what is found as it comes, and everything that was played. The same call goes
-            on after an interruption; radii and attacks may be added. No other process gets it meanwhile.
+        attacks: a name of the suite's, beam, or a threat without a budget; None takes all without training. Names are
+            those of the attacks without training (:func:`adv_wrappers.studies.standard`) and ``"beam"``; any other
+            threat is a text without a budget, such as ``"pgd:steps=50"`` or ``"learned:card=FOLDER"``; also threats
+            with budgets of their own, which are then at most the radii. None takes all that apply.
+        width: states that the beam search keeps (:func:`adv_wrappers.evaluation.searches.beam.beam_search`).
+        out: a folder for the ranges; the same call goes on where it stopped. It gets ``ranges.json``, what is found as
+            it comes, and everything that was played. Radii and attacks may be added. No other process gets it
+            meanwhile.
         progress: called as ``progress(what, done, of how many)``.
 
     Raises:

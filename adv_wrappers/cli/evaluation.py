@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
-from adv_wrappers.cli.completion import complete_threat
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import rows_kept
 from adv_wrappers.cli.main import main, print_if_unwritten
-from adv_wrappers.cli.options import (
-    FOLDER,
-    NUM_ENVS,
-    POSITIVE,
-    SEED,
-    SELECT,
-    WORKERS,
-    EnvArguments,
-    Select,
-    environment_options,
-    load_agent,
-    victim_options,
-)
+from adv_wrappers.cli.options import FOLDER, load_agent, read_value
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
+from adv_wrappers.cli.signatures import command
 from adv_wrappers.errors import AdvWrappersError
-from adv_wrappers.registry import BY
 from adv_wrappers.utils.files import held
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.named_function import MakeFunction
     from adv_wrappers.evaluation.report import Report
     from adv_wrappers.victims import Victim
 
@@ -70,131 +57,48 @@ def _read_seeds(ctx: click.Context, param: click.Parameter, text: str | None) ->
         ) from error
 
 
-def _check_store_options(
-    out: Path | None, resume: bool, minimum: str | None, junit: Path | None, at_least: float | None
-) -> None:
-    """Raise for options of a single report beside ``--store``."""
-    given = {"--out": out, "--resume": resume or None, "--minimum": minimum, "--junit": junit, "--at-least": at_least}
-    if wrong := [name for name, value in given.items() if value is not None]:
-        raise click.UsageError(f"{wrong[0]} is for one report, and --store for rows of many: give one of them")
-
-
-@main.command("evaluate")
-@environment_options
-@victim_options
-@click.option(
-    "--threat",
-    "threats",
-    multiple=True,
-    metavar="TEXT",
-    shell_complete=complete_threat,
-    help="e.g. max-diff:eps=0.1, in quotes where it has ; or (; ' + ' between threats makes a stack, innermost first; "
-    "again for more runs",
+@command(
+    "evaluate",
+    "adv_wrappers.evaluate",
+    threats={"help": "such as max-diff:eps=0.1, in quotes where it has ; or (; ' + ' between threats makes a stack"},
+    minimum={"callback": read_value, "metavar": "RETURN"},
+    measure={"type": str, "metavar": "TARGET"},
 )
-@SELECT
-@click.option("--episodes", default=10, show_default=True, type=POSITIVE)
-@SEED
-@click.option(
-    "--minimum", metavar="RETURN", help="what impact counts from: a number, or worst-action  [default: the game's own]"
-)
-@click.option("--measure", metavar="TARGET", help="a loss of states beside the return: height=0, or own for the task's")
-@click.option("--best-of", default=1, show_default=True, type=POSITIVE, help="draws of every attacked episode")
-@click.option(
-    "--by", default="return", show_default=True, type=click.Choice(BY), help="what the best draw is chosen by"
-)
-@NUM_ENVS
-@WORKERS
-@click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
-@click.option("--no-quantize", is_flag=True, help="images as float32, for budgets below one grey level")
-@click.option("--out", type=FOLDER, help="for report.json and returns.png")
-@click.option("--resume", is_flag=True, help="play only what --out does not hold yet")
 @click.option("--store", type=STORE, help="for rows of several seeds and calls, instead of --out")
 @click.option("--seeds", metavar="0,1,2", callback=_read_seeds, help="with --store, instead of --seed")
 @gate_options
 @table_options
 def evaluate_(
     env: str,
-    env_kwargs: EnvArguments | None,
-    make: MakeFunction | None,
-    victim: str,
-    stats: str | None,
-    trust: bool,
-    threats: tuple[str, ...],
-    select: Select | None,
-    episodes: int,
-    seed: int,
-    minimum: str | None,
-    measure: str | None,
-    best_of: int,
-    by: str,
-    num_envs: int | None,
-    workers: int,
-    device: str | None,
-    no_quantize: bool,
-    out: Path | None,
-    resume: bool,
     store: Path | None,
     seeds: tuple[int, ...] | None,
     at_least: float | None,
     junit: Path | None,
+    threats: tuple[str, ...] | None,
+    **given: Any,
 ) -> None:
     """Play ENV clean and under each threat, on the same episodes."""
     check_gate(at_least, junit)
-    if store is not None:
-        _check_store_options(out, resume, minimum, junit, at_least)
-    elif seeds is not None:
+    out, resume, minimum = given["out"], given["resume"], given["minimum"]
+    single = {"--out": out, "--resume": resume or None, "--minimum": minimum, "--junit": junit, "--at-least": at_least}
+    if store is not None and (wrong := [name for name, value in single.items() if value is not None]):
+        raise click.UsageError(f"{wrong[0]} is for one report, and --store for rows of many: give one of them")
+    if seeds is not None and store is None:
         raise click.UsageError("--seeds goes with --store")
-    agent = load_agent(victim, trust, stats, select, device)
+    ref, select, device, threats = given["victim"], given["select"], given.pop("device"), threats or ()
+    agent = load_agent(given, device)
+    name = agent.ref or ref
     if store is not None:
-        from adv_wrappers.studies import Plan, Store, expand
-
-        name = agent.ref or victim
-        place: object = env
-        if env_kwargs is not None or make is not None:
-            place = {"id": env, "kwargs": env_kwargs, "make": None if make is None else make.text}
-        plan = Plan.of(
-            victims=[name],
-            environments=[place],
-            threats=threats,
-            seeds=seeds or [seed],
-            episodes=episodes,
-            num_envs=num_envs,
-            quantize=not no_quantize,
-            measure=measure,
-            best_of=best_of,
-            by=by,
-            select=select,
-            device=device or "cpu",
+        rows = {name: value for name, value in given.items() if name not in ("out", "resume", "minimum", "seed")}
+        seeds = seeds or (given["seed"],)
+        _into_store(
+            store, name, agent, env, threats=threats, seeds=seeds, select=select, device=device or "cpu", **rows
         )
-        cells = expand(plan, {name: agent})
-        with Store(store) as opened, rows_of_store(opened, cells):
-            summary = play(cells, opened, workers, victims={name: agent})
-            show(opened, cells.cells)
-        finish(summary, store)
         return
-    lowest: float | str | None = minimum
-    with contextlib.suppress(TypeError, ValueError):
-        lowest = float(lowest)  # type: ignore[arg-type]  # None and other texts stay
     with rows_kept(out, resume, len(threats) + 1 + _own_row(minimum, threats, agent)):
         with print_if_unwritten(_show):
-            report = _run(
-                agent,
-                env,
-                threats,
-                episodes=episodes,
-                seed=seed,
-                minimum=lowest,
-                num_envs=num_envs,
-                quantize=not no_quantize,
-                out=out,
-                resume=resume,
-                measure=True if measure == "own" else measure,
-                best_of=best_of,
-                by=by,
-                env_kwargs=env_kwargs,
-                make=make,
-                workers=workers,
-            )
+            measure = True if given["measure"] == "own" else given["measure"]
+            report = _run(agent, env, threats, **{**given, "measure": measure})
         _show(report)
         if out is not None:
             report.plot(out / "returns.png")
@@ -203,9 +107,33 @@ def evaluate_(
         from adv_wrappers.environments.environment import Environment
         from adv_wrappers.evaluation.return_range import lowest_return
 
-        lowest_known = lowest_return(Environment.of(env, agent, env_kwargs, make))
-        judged = judge_report(report, at_least, len(threats), lowest_known)
-        pass_or_fail(judged, f"{agent.ref or victim} on {env}", junit)
+        lowest_known = lowest_return(Environment.of(env, agent, given["env_kwargs"], given["make"]))
+        pass_or_fail(judge_report(report, at_least, len(threats), lowest_known), f"{name} on {env}", junit)
+
+
+def _into_store(
+    store: Path,
+    name: str,
+    agent: Victim,
+    env: str,
+    *,
+    env_kwargs: Any,
+    make: Any,
+    seeds: Sequence[int],
+    workers: int,
+    **given: Any,
+) -> None:
+    """Play the rows of several seeds that a store does not hold."""
+    from adv_wrappers.studies import Plan, Store, expand
+
+    place: object = env
+    if env_kwargs is not None or make is not None:
+        place = {"id": env, "kwargs": env_kwargs, "make": None if make is None else make.text}
+    cells = expand(Plan.of(victims=[name], environments=[place], seeds=seeds, **given), {name: agent})
+    with Store(store) as opened, rows_of_store(opened, cells):
+        summary = play(cells, opened, workers, victims={name: agent})
+        show(opened, cells.cells)
+    finish(summary, store)
 
 
 def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> bool:

@@ -4,40 +4,30 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from adv_wrappers.cli.completion import complete_threat, complete_victim
-from adv_wrappers.cli.main import main
-from adv_wrappers.cli.options import SEED, STATS, TRUST, EnvArguments, environment_options, load_agent
+from adv_wrappers.cli.completion import complete_env, complete_victim
+from adv_wrappers.cli.options import load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
+from adv_wrappers.cli.signatures import command
 from adv_wrappers.utils.files import probe_file
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.named_function import MakeFunction
     from adv_wrappers.rendering.contact_sheet import ThreatComparison
 
 
-@main.command("look")
-@environment_options
-@click.option(
-    "--threat",
-    "threats",
-    multiple=True,
-    metavar="TEXT",
-    shell_complete=complete_threat,
-    help="again for more columns; ' + ' between threats makes a stack  [default: the six daylight transforms]",
+@command(
+    "look",
+    "adv_wrappers.evaluation.threat_comparison.compare_threats",
+    without=("source",),
+    victim={
+        "help": "who plays, and is attacked; None takes random actions",
+        "shell_complete": complete_victim("card", "sb3"),
+    },
 )
-@click.option(
-    "--victim", metavar="REF", help="who plays, and is attacked  [default: random actions]",
-    shell_complete=complete_victim("card", "sb3"),
-)  # fmt: skip
-@STATS
-@TRUST
-@click.option("--step", default=100, show_default=True, type=click.IntRange(min=0), help="played before the picture")
-@SEED
-@click.option("--raw", is_flag=True, help="the colour screen of an Atari game, not the observation of agents")
+@click.argument("env", shell_complete=complete_env)
 @click.option(
     "--out",
     default=Path("sheet.png"),
@@ -46,19 +36,7 @@ if TYPE_CHECKING:
     help="a second figure, of the spectra, is put beside it",
 )
 @table_options
-def look_(
-    env: str,
-    env_kwargs: EnvArguments | None,
-    make: MakeFunction | None,
-    threats: tuple[str, ...],
-    victim: str | None,
-    stats: str | None,
-    trust: bool,
-    step: int,
-    seed: int,
-    raw: bool,
-    out: Path,
-) -> None:
+def look_(env: str, out: Path, **given: Any) -> None:
     """Show what threats do to one observation of ENV: pictures, spectra and distances."""
     from adv_wrappers.evaluation.threat_comparison import compare_threats
     from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra
@@ -66,10 +44,7 @@ def look_(
 
     format_of(out, ("png",))
     probe_file(out)
-    agent = None if victim is None else load_agent(victim, trust, stats)
-    comparison = compare_threats(
-        env, list(threats) or None, agent, step=step, seed=seed, raw=raw, env_kwargs=env_kwargs, make=make
-    )
+    comparison = compare_threats(env, victim=load_agent(given), **given)
     spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")
     draw_contact_sheet(comparison, out)
     draw_spectra(comparison, spectrum)

@@ -110,7 +110,8 @@ def option_names(command: click.Command | None) -> dict[str, str]:
     for parameter in () if command is None else command.params:
         if isinstance(parameter, click.Option):
             option = max(parameter.opts, key=len)
-            found |= {name: option for name in (parameter.name, option.lstrip("-").replace("-", "_")) if name}
+            found[str(parameter.name)] = option
+            found |= {one.lstrip("-").replace("-", "_"): one for one in (option, *parameter.secondary_opts)}
     return found
 
 

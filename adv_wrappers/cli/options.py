@@ -6,22 +6,20 @@ where the victim comes from. :func:`repeated` gives them back as words, for the 
 
 from __future__ import annotations
 
+import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from adv_wrappers.cli.completion import complete_env, complete_victim
+from adv_wrappers.cli.completion import complete_env, complete_threat, complete_victim
 from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import SpaceError, ThreatError
-from adv_wrappers.registry import Select as Select
 from adv_wrappers.utils.parsing import parse_value, split_arguments
 from adv_wrappers.utils.reading import parse_json
-
-if TYPE_CHECKING:
-    from adv_wrappers.victims import Victim
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -60,79 +58,96 @@ def finite_number(ctx: click.Context, param: click.Parameter, number: float | No
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 POSITIVE = click.IntRange(min=1)
-ENV_WORKERS = click.option(
-    "--env-workers", default=1, show_default=True, type=POSITIVE, help="processes that step the training's environments"
-)
-NUM_ENVS = click.option("--num-envs", type=POSITIVE, help="side by side  [default: 32, or 8 for images]")
-WORKERS = click.option("--workers", default=1, show_default=True, type=POSITIVE, help="processes that play episodes")
-VICTIM = click.option(
-    "--victim", required=True, metavar="REF", help="zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER",
-    shell_complete=complete_victim("card", "sb3", "rllib"),
-)  # fmt: skip
-SELECT = click.option(
-    "--select", type=click.Choice(["mode", "sample"]), help="how the victim acts  [default: as its card says]"
-)
-SCALE = click.option("--scale", metavar="UNIT", help="of eps: victim, a number, or a;b;... a feature  [default: 1]")
-SEED = click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-STATS = click.option(
-    "--stats", metavar="FILE", help="of the VecNormalize of sb3:FILE.zip  [default: looked for beside it]"
-)
-TRUST = click.option(
-    "--trust",
-    is_flag=True,
-    help="run the code that is pickled in sb3:FILE.zip, rllib:FOLDER and --stats: for files of your own",
-)
-TRUST_MODULES = click.option(
-    "--trust", is_flag=True, help="import the module of an environment that a card names: for files of your own"
-)
-ENV_KWARGS = click.option(
-    "--env-kwargs", callback=_read_arguments, metavar="TEXT",
-    help="of ENV: frameskip=4,mode=1, or a dictionary in JSON  [default: as the victim's card says]",
-)  # fmt: skip
-MAKE = click.option(
-    "--make", callback=_read_function, metavar="MODULE:FUNCTION",
-    help="called as function(ENV, **env_kwargs) instead of gymnasium.make; found in the current directory too",
-)  # fmt: skip
 
 
-def environment_options(command: Command) -> Command:
-    """The argument ``ENV`` with ``--env-kwargs`` and ``--make``, given as ``env``, ``env_kwargs`` and ``make``."""
-    return click.argument("env", shell_complete=complete_env)(ENV_KWARGS(MAKE(command)))
+def _none_if_empty(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...] | None:
+    return given or None
 
 
-def victim_options(command: Command) -> Command:
-    """``--victim``, which is needed, with ``--stats`` and ``--trust``."""
-    return VICTIM(STATS(TRUST(command)))
+def read_value(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+    """The callback of an option with numbers, words and tuples, as in the text of a threat."""
+    return None if text is None else parse_value(text)
 
 
-def load_agent(
-    ref: str, trust: bool, stats: str | None, select: Select | None = None, device: str | None = None
-) -> Victim:
-    """The victim that ``--victim`` names, with ``--trust``, ``--stats``, ``--select`` and ``--device``.
+def _needs_tensorboard(ctx: click.Context, param: click.Parameter, folder: Path | None) -> Path | None:
+    if folder is not None and importlib.util.find_spec("tensorboard") is None:
+        raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
+    return folder
+
+
+REQUIRED = {"required": True}
+ENV = click.Argument(["env"], shell_complete=complete_env)
+# by the names of arguments of functions, how options of other types are written, and what is of the command line alone
+SPELLED: dict[str, dict[str, Any]] = {
+    "env_kwargs": {
+        "type": str, "callback": _read_arguments,
+        "help": "of ENV: frameskip=4,mode=1, or a dictionary in JSON; None takes those of the victim's card",
+    },
+    "make": {
+        "type": str, "callback": _read_function, "metavar": "MODULE:FUNCTION",
+        "help": "called as function(ENV, **env_kwargs) instead of gymnasium.make; found in the current directory too",
+    },
+    "victim": {
+        "type": str, "metavar": "REF", "shell_complete": complete_victim("card", "sb3", "rllib"),
+        "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER",
+    },
+    "stats": {"type": str, "metavar": "FILE"},
+    "scale": {
+        "type": str, "callback": read_value, "metavar": "UNIT",
+        "help": "unit of --eps: victim, a number, or one a feature as in 1;1;2; None takes 1",
+    },
+    "when": {"type": str, "metavar": "TIMING"},
+    "threats": {
+        "type": str, "flag": "--threat", "multiple": True, "callback": _none_if_empty,
+        "shell_complete": complete_threat,
+    },
+    "attacks": {"type": str, "flag": "--attack", "multiple": True, "callback": _none_if_empty},
+    "out": {"type": FOLDER},
+    "tensorboard": {"type": FOLDER, "callback": _needs_tensorboard},
+}  # fmt: skip
+
+
+def load_agent(given: dict[str, Any], device: str | None = None) -> Any:
+    """The victim that ``--victim`` names, with ``--trust``, ``--stats`` and ``--select``; None where none is named.
 
     An adversary in a folder names its victim by reference. Where this file is trusted, it is found there again until
     the command ends; any other file of this kind is not.
+
+    Args:
+        given: what the command was given, from which these options are taken.
+        device: the device that it is loaded onto, None for the CPU.
     """
     from adv_wrappers.victims import load_victim
     from adv_wrappers.victims.references import trusted_reference
 
-    victim = load_victim(ref, trust=trust, stats=stats, select=select, device=device or "cpu")
-    if trust:
+    ref, how = given.pop("victim"), {name: given.pop(name) for name in ("trust", "stats", "select") if name in given}
+    if ref is None:
+        if how["trust"] or how["stats"] is not None:
+            raise click.UsageError(
+                f"{'--trust' if how['trust'] else '--stats'} is for the file of --victim, which is not given"
+            )
+        return None
+    victim = load_victim(ref, device=device or "cpu", **how)
+    if how["trust"]:
         click.get_current_context().with_resource(trusted_reference(victim))
     return victim
 
 
-def repeated(env_kwargs: EnvArguments | None, make: MakeFunction | None, trust: bool) -> list[str]:
-    """The words with which another command gets the same environment and trusts the same files."""
-    words = [] if env_kwargs is None else ["--env-kwargs", env_kwargs.text]
-    words += [] if make is None else ["--make", make.text]
-    return [*words, "--trust"] if trust else words
+def was_given(*names: str) -> bool:
+    """Whether any of these options of the present command was given."""
+    context = click.get_current_context()
+    return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in names)
 
 
-def parse_scale(text: str | None) -> float | str | tuple[float, ...] | None:
-    """A budget's scale as it is written on the command line."""
-    scale: float | str | tuple[float, ...] | None = None if text is None else parse_value(text)
-    return scale
+def repeated(given: Mapping[str, Any]) -> list[str]:
+    """The words with which another command gets the same environment and trusts the same files.
+
+    Args:
+        given: ``env_kwargs`` and ``make`` as this command has them, and ``trust``.
+    """
+    words = [] if given["env_kwargs"] is None else ["--env-kwargs", given["env_kwargs"].text]
+    words += [] if given["make"] is None else ["--make", given["make"].text]
+    return [*words, "--trust"] if given.get("trust") else words
 
 
 def _json(text: str) -> dict[str, object]:

@@ -4,104 +4,63 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from adv_wrappers.cli.completion import complete_env_or_path, complete_victim
+from adv_wrappers.cli.completion import complete_env_or_path
 from adv_wrappers.cli.interruption import resumable
-from adv_wrappers.cli.main import BEGAN, main, make_console
-from adv_wrappers.cli.options import (
-    ENV_KWARGS,
-    MAKE,
-    NUM_ENVS,
-    POSITIVE,
-    SEED,
-    SELECT,
-    STATS,
-    TRUST,
-    WORKERS,
-    EnvArguments,
-    Select,
-    load_agent,
-    repeated,
-)
+from adv_wrappers.cli.main import BEGAN, make_console
+from adv_wrappers.cli.options import load_agent, repeated
 from adv_wrappers.cli.progress import show_progress
-
-if TYPE_CHECKING:
-    from adv_wrappers.environments.named_function import MakeFunction
+from adv_wrappers.cli.signatures import command
 
 
-@main.command("report")
+@command(
+    "report",
+    "adv_wrappers.report",
+    without=("env", "command", "began"),
+    victim={"required": False, "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER; with ENV"},
+    out={
+        "default": None,
+        "type": click.Path(path_type=Path),
+        "help": "a folder; with STORE, the page; None is adv_report",
+    },
+)
 @click.argument(
     "sources", metavar="ENV | STORE | STORE STORE", nargs=-1, required=True, shell_complete=complete_env_or_path
 )
-@click.option("--victim", metavar="REF", help="zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER; with ENV",
-              shell_complete=complete_victim("card", "sb3", "rllib"))  # fmt: skip
-@STATS
-@TRUST
-@ENV_KWARGS
-@MAKE
-@SELECT
-@click.option("--minutes", default=5.0, show_default=True, type=click.FloatRange(0, min_open=True),
-              help="of wall clock, after which the page is ready; with two STOREs for what one lacks")  # fmt: skip
-@click.option("--episodes", type=POSITIVE, help="of every row  [default: by how long they take]")
-@SEED
-@WORKERS
-@NUM_ENVS
-@click.option("--device", default=None, metavar="DEVICE", help="of the victim  [default: cpu]")
-@click.option("--out", type=click.Path(path_type=Path), help="a folder; with STORE, the page  [default: adv_report]")
-def report_(
-    sources: tuple[str, ...],
-    victim: str | None,
-    stats: str | None,
-    trust: bool,
-    env_kwargs: EnvArguments | None,
-    make: MakeFunction | None,
-    select: Select | None,
-    minutes: float,
-    episodes: int | None,
-    seed: int,
-    workers: int,
-    num_envs: int | None,
-    device: str | None,
-    out: Path | None,
-) -> None:
+def report_(sources: tuple[str, ...], minutes: float, out: Path | None, **given: Any) -> None:
     """Find out how an agent breaks, and write a page that says it.
 
     With ENV and --victim, attacks are chosen and played for --minutes; the same command goes on with more. With STORE,
     a folder or file of rows that evaluate, suite, run or report left, the page is made of those. With two of them,
     the page compares two agents, after what only one of them was played under was played on the other, for --minutes.
     """
-    if victim is None:
-        _draw(sources, out, minutes, trust, make)
+    if given["victim"] is None:
+        _draw(sources, out, minutes, given["trust"], given["make"])
         return
     if len(sources) != 1:
         raise click.UsageError(f"one ENV goes with --victim, got {' '.join(sources)}")
     from adv_wrappers.studies.report.report import report
 
-    agent = load_agent(victim, trust, stats, select, device)
     folder = out or Path("adv_report")
-    words = ["adv-wrappers", "report", sources[0], "--victim", victim, *([] if stats is None else ["--stats", stats])]
-    words += [*repeated(env_kwargs, make, trust), *([] if select is None else ["--select", select])]
-    words += [] if num_envs is None else ["--num-envs", str(num_envs)]
+    words = ["adv-wrappers", "report", sources[0], *repeated(given)]
+    for name in ("victim", "stats", "select", "num_envs"):
+        words += [] if given[name] is None else [f"--{name.replace('_', '-')}", str(given[name])]
     words += ["--out", str(folder)]
+    agent = load_agent(given, given["device"])
     with resumable(folder), show_progress() as move:
         found = report(
             agent,
             sources[0],
             minutes,
             out=folder,
-            episodes=episodes,
-            seed=seed,
-            env_kwargs=env_kwargs,
-            make=make,
-            workers=workers,
-            num_envs=num_envs,
             progress=move,
             tell=lambda sentence: click.echo(f"  {sentence}", err=True),
             command=shlex.join(words),
             began=BEGAN,
+            **given,
         )
     console = make_console()
     console.print(found.verdict.sentence, markup=False)
@@ -112,7 +71,7 @@ def report_(
     console.print(f"the page: {found.page}", markup=False, soft_wrap=True)
 
 
-def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: bool, make: MakeFunction | None) -> None:
+def _draw(sources: tuple[str, ...], out: Path | None, minutes: float, trust: bool, make: Any) -> None:
     """The page of one store, or of two that are compared."""
     from adv_wrappers.studies.report.comparison_page import compare_pages
     from adv_wrappers.studies.report.page import PAGE_FILE, write_page

@@ -12,19 +12,10 @@ import click
 
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, resumable
-from adv_wrappers.cli.main import main
-from adv_wrappers.cli.options import (
-    FOLDER,
-    POSITIVE,
-    SEED,
-    SELECT,
-    Command,
-    environment_options,
-    load_agent,
-    victim_options,
-)
+from adv_wrappers.cli.options import POSITIVE, REQUIRED, Command, load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
+from adv_wrappers.cli.signatures import command
 from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:
@@ -34,29 +25,20 @@ if TYPE_CHECKING:
     from adv_wrappers.victims.victim import Victim
 
 BUDGETS = range(1, 11)  # of a profile
-_OPTIONS: tuple[Callable[[Command], Command], ...] = (
-    click.option("--cost", default=1.0, show_default=True, type=float, help="of a perturbation, in units of a reward"),
-    click.option("--r-max", type=float, help="return that regret is counted from  [default: the highest clean return]"),
-    click.option("--steps", default=60_000, show_default=True, type=POSITIVE, help="of the adversary's training"),
-    click.option("--episodes", default=100, show_default=True, type=POSITIVE, help="of the test"),
-    SEED,
-    click.option("--algorithm", default="ppo", show_default=True, metavar="NAME", help="ppo, a2c, or dqn, the paper's"),
-    click.option("--how", metavar="THREAT", help="what a perturbation does, e.g. max-diff:eps=0.1  [default: the "
-                 "action that the victim values least]"),
-    click.option("--any-action", "induce", is_flag=True,
-                 help="the adversary names the action, instead of the worst one"),
-    click.option("--by", metavar="NAME", help="q, successor or policy: how the worst action is found"),
-    click.option("--terminal", is_flag=True, help="the paper's reward, at the end of an episode  [default: dense]"),
-    click.option("--stop", is_flag=True, help="end the training by the paper's rule"),
-    click.option("--transfer", multiple=True, metavar="REF", help="another victim to test on; again for more",
-                 shell_complete=complete_victim("card", "sb3")),
-    click.option("--checks", default=10, show_default=True, type=POSITIVE, help="checkpoints that are compared"),
-    click.option("--num-envs", type=POSITIVE, help="attacked as one batch  [default: 32, or 8 for images]"),
-    SELECT,
+_RESILIENCE = "adv_wrappers.training.resilience.resilience.resilience"
+_SPELLED: dict[str, Any] = {
+    "how": {"type": str, "metavar": "THREAT"},
+    "transfer": {
+        "type": str, "multiple": True, "metavar": "REF", "shell_complete": complete_victim("card", "sb3"),
+        "help": "another victim to test on",
+    },
+    "out": REQUIRED,
+}  # fmt: skip
+_OPTIONS = (
+    click.option("--any-action", "induce", is_flag=True, help="the adversary names the action, not the worst one"),
     click.option("--profile", type=POSITIVE, metavar="STARTS", help="draw the exact regret of 1 to 10 perturbations, "
                  "over so many of the test's episodes: seconds to a minute each"),
     click.option("--lowest-reward", type=float, help="that a step can bring, for --profile  [default: 0]"),
-    click.option("--out", required=True, type=FOLDER, help="for results and figures; the same call goes on from there"),
     table_options,
 )  # fmt: skip
 
@@ -68,30 +50,24 @@ def _measurement(command: Command) -> Command:
     return command
 
 
-@main.command("resilience")
-@environment_options
-@victim_options
+@command("resilience", _RESILIENCE, **_SPELLED)
 @_measurement
-def resilience_(**options: object) -> None:
+def resilience_(**given: Any) -> None:
     """How few perturbations break an agent in ENV: train an adversary that decides when to perturb, and test it."""
-    _run("resilience", **options)
+    _run("resilience", **given)
 
 
-@main.command("robustness")
-@environment_options
-@victim_options
-@click.option("--budget", required=True, type=POSITIVE, help="perturbations of an episode")
-@click.option("--hard", is_flag=True, help="no more than the budget  [default: each beyond it costs as much again]")
+@command("robustness", "adv_wrappers.robustness", _RESILIENCE, **_SPELLED)
 @_measurement
-def robustness_(**options: object) -> None:
+def robustness_(**given: Any) -> None:
     """What a budget of perturbations costs an agent in ENV: train an adversary that decides when to perturb."""
-    _run("robustness", **options)
+    _run("robustness", **given)
 
 
-def _run(name: str, **options: object) -> None:
-    if options["lowest_reward"] is not None and options["profile"] is None:
+def _run(name: str, **given: Any) -> None:
+    if given["lowest_reward"] is not None and given["profile"] is None:
         raise click.UsageError("--lowest-reward is for --profile, which is not given")
-    if options["profile"] is not None and (options["induce"] or options["how"] is not None):
+    if given["profile"] is not None and (given["induce"] or given["how"] is not None):
         raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
     from adv_wrappers.studies.suite.trained import import_train_adversary
 
@@ -100,9 +76,7 @@ def _run(name: str, **options: object) -> None:
     from adv_wrappers.training.resilience.resilience import resilience, robustness
     from adv_wrappers.victims import load_victim
 
-    given: dict[str, Any] = dict(options)
-    victim, trust, stats, select = (given.pop(key) for key in ("victim", "trust", "stats", "select"))
-    agent = load_agent(victim, trust, stats, select)
+    trust, agent = given["trust"], load_agent(given)
     environment = Environment.of(given.pop("env"), agent, given.pop("env_kwargs"), given.pop("make"))
     others = [load_victim(ref, trust=trust) for ref in given.pop("transfer")]
     measures: dict[str, Callable[..., Resilience]] = {"resilience": resilience, "robustness": robustness}

@@ -11,10 +11,14 @@ import click
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main
-from adv_wrappers.cli.options import ENV_KWARGS, FOLDER, SCALE, SEED, TRUST_MODULES, EnvArguments, parse_scale
+from adv_wrappers.cli.options import FOLDER
 from adv_wrappers.cli.output import print_table
+from adv_wrappers.cli.signatures import command
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.object_by_name import object_by_name
+
+_MEASURE = "adv_wrappers.studies.standing.measure."
+_VICTIM = click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
 
 
 def _read_perturbation(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
@@ -33,81 +37,48 @@ def standing_() -> None:
     """Agents under the strongest attack, at one budget an environment."""
 
 
-@standing_.command("add")
-@click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
-@click.option("--store", required=True, type=FOLDER, help="of the standing; the agent gets a folder in it")
-@click.option("--name", help="of the agent  [default: of its card's folder, or in the zoo]")
-@click.option("--licence", help="of its weights  [default: as its card says]")
-@click.option("--claim", default="", help="what its authors say of it, in their words")
-@click.option("--env", help="the id of its environment  [default: as its card says]")
-@ENV_KWARGS
-@click.option("--eps", type=float, help="for an environment that the table of budgets does not have")
-@SCALE
-@click.option(
-    "--minutes", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
+@command(
+    "add",
+    f"{_MEASURE}Submission",
+    f"{_MEASURE}add_submission:minutes",
+    group=standing_,
+    name={"required": False, "help": "of the agent  [default: of its card's folder, or in the zoo]"},
 )
-@SEED
-@TRUST_MODULES
+@_VICTIM
+@click.option("--store", required=True, type=FOLDER, help="of the standing; the agent gets a folder in it")
 @click.option("--dry-run", is_flag=True, help="play the clean run and time each attack, and say what all would take")
-def add_(
-    victim: str,
-    store: Path,
-    name: str | None,
-    licence: str | None,
-    claim: str,
-    env: str | None,
-    env_kwargs: EnvArguments | None,
-    eps: float | None,
-    scale: str | None,
-    minutes: float,
-    seed: int,
-    trust: bool,
-    dry_run: bool,
-) -> None:
+def add_(victim: str, store: Path, name: str | None, minutes: float, dry_run: bool, **given: Any) -> None:
     """Measure the agent of a card, or go on with it; the table counts the lowest mean of all its attacks."""
     from adv_wrappers.studies.standing.cost import submission_cost
     from adv_wrappers.studies.standing.measure import Submission, add_submission
 
     name = name or Path(victim.partition(":")[2]).name
-    given = Submission(victim, name, licence, claim, env, eps, parse_scale(scale), seed, env_kwargs, trust)
+    agent = Submission(victim, name, **given)
     if dry_run:
-        cost = submission_cost(given, store / name, minutes)
+        cost = submission_cost(agent, store / name, minutes)
         table = replace(cost.costs.table(), notes=tuple(cost.notes()))
         print_table(table, (part.to_dict() for part in cost.costs.parts))
         return
     with resumable(store / name):
-        entry = add_submission(given, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))
+        entry = add_submission(agent, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))
     clean, worst = entry.clean, entry.strongest
     assert clean is not None
     left = f"{worst[0]} leaves {worst[1].mean:.4g}" if worst else "no attack fitted into the time"
     click.echo(f"{name}: {clean.mean:.4g} without an attack, {left}")
 
 
-@standing_.command("attack")
-@click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
+@command("attack", f"{_MEASURE}add_attack", group=standing_, without=("out",), threat={"required": False})
+@_VICTIM
 @click.option("--store", required=True, type=FOLDER, help="of the standing, which has the agent")
 @click.option("--name", help="of the agent in the standing  [default: as for add]")
-@click.option("--threat", metavar="TEXT", help="without a budget: max-diff:steps=100 or learned:card=FOLDER")
 @click.option(
     "--perturbation",
     callback=_read_perturbation,
     metavar="MODULE:NAME",
     help="of your own code instead: a class, an instance or a function; found in the current directory too",
 )
-@click.option("--label", help="of the attack in the table  [default: the text]")
-@click.option(
-    "--minutes", default=10.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of wall clock"
-)
-@TRUST_MODULES
 def attack_(
-    victim: str,
-    store: Path,
-    name: str | None,
-    threat: str | None,
-    perturbation: Any,
-    label: str | None,
-    minutes: float,
-    trust: bool,
+    victim: str, store: Path, name: str | None, threat: str | None, perturbation: Any, label: str | None, **given: Any
 ) -> None:
     """Attack an agent of the standing in a way of your own, on its episodes: it can only be lowered."""
     from adv_wrappers.studies.standing.measure import add_attack, called
@@ -122,9 +93,8 @@ def attack_(
         store / name,
         attack,
         label=label,
-        minutes=minutes,
         tell=lambda sentence: click.echo(f"  {sentence}", err=True),
-        trust=trust,
+        **given,
     )
     found, worst = entry.attacks[label], entry.strongest
     assert worst is not None

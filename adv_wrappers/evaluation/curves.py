@@ -30,7 +30,7 @@ from adv_wrappers.evaluation.statistics import (
     mean_interval,
 )
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
-from adv_wrappers.registry import CURVES_BY
+from adv_wrappers.registry import CURVES_BY, CurvesBy
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.checks import finite_float
@@ -150,20 +150,20 @@ class Curves(Tabular):
 
 
 def curves_of(
-    source: RowSource, x: str = "eps", y: str = "return", hue: str = "threat", col: str | None = None
+    source: RowSource, x: str = "eps", y: str = "return", hue: CurvesBy = "threat", col: CurvesBy | None = None
 ) -> Curves:
     """Curves from the rows of a store, a folder or reports.
 
     Args:
         source: as for :func:`adv_wrappers.aggregate`.
-        x: what curves go over: ``"eps"``, ``"seed"``, ``"training_steps"`` of the agents that
-            :class:`adv_wrappers.RobustnessCallback` measured, or an argument of threats with numbers, such as
-            ``"steps"``. Over eps every curve begins at 0 with the clean run, and over a training's steps the clean runs
-            are a curve of their own.
-        y: ``"return"``, ``"regret"``, ``"impact"``, ``"length"``, ``"loss"``, ``"attacked"`` (the attacked share of an
-            episode), or any column of a row with one number, such as ``"action_change"`` or ``"linf"``, or a distance.
-        hue: what curves are by: ``"threat"`` (without what ``x`` goes over), ``"victim"``, ``"env"`` or ``"seed"``.
-        col: what panels are by, one of the same; None for one panel.
+        x: ``"eps"``, ``"seed"``, ``"training_steps"`` of a RobustnessCallback, or an argument of threats such as
+            ``"steps"``. Curves go over it, so it has numbers. Over eps every curve begins at 0 with the clean run, and
+            over a training's steps the clean runs are a curve of their own.
+        y: ``"return"``, ``"regret"``, ``"impact"``, ``"length"``, ``"loss"``, ``"attacked"``, or a column of rows such
+            as ``"action_change"``. A column, or a distance, has one number a row; attacked is the attacked share of an
+            episode.
+        hue: what curves are by. A threat is without what ``x`` goes over.
+        col: what panels are by; None takes one panel.
 
     Raises:
         ValueRangeError: for a source without rows, a column that is not there, and rows of several threats or

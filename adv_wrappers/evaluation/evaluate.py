@@ -13,7 +13,7 @@ import torch
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import OutputError, SimulationError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.cost import warn_of_long_attacks
-from adv_wrappers.evaluation.episodes import BestOf, Distances, Episodes
+from adv_wrappers.evaluation.episodes import Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.player import Block, BlockResult, PlayerSetup
@@ -22,6 +22,7 @@ from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
+from adv_wrappers.registry import By
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.threads import one_thread
@@ -50,8 +51,8 @@ def evaluate(
     quantize: bool = True,
     resume: bool = False,
     measure: Measure = None,
-    best_of: BestOf = 1,
-    by: str = "return",
+    best_of: int | Mapping[str, int] = 1,
+    by: By = "return",
     workers: int = 1,
 ) -> Report:
     """Evaluate an agent without an attack and under each threat, on the same episodes.
@@ -65,48 +66,47 @@ def evaluate(
         env: the id of the environment, a function that makes one, or an :class:`adv_wrappers.Environment`, which has
             its own ``env_kwargs`` and ``make``. For victims of 84x84 frame stacks an Atari id is made by
             :func:`adv_wrappers.atari.atari`.
-        threats: each a text, a :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a
-            list of these, innermost first, or one text with `` + `` between them. One without a victim is aimed at
-            ``victim``; one with a victim of its own is a transfer attack, and its row says so.
-        episodes: the number of episodes of every run, at most a million; or an :class:`adv_wrappers.Episodes`, which
-            has its own ``seed``, ``num_envs``, ``best_of``, ``by``, ``measure``, ``distances`` and ``quantize``.
+        threats: such as ``max-diff:eps=0.1``; with `` + `` between threats a stack, innermost first. Each is a text, a
+            :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a list of these,
+            innermost first, or one text with `` + `` between them. One without a victim is aimed at ``victim``; one
+            with a victim of its own is a transfer attack, and its row says so.
+        episodes: episodes of every run, at most a million. Or an :class:`adv_wrappers.Episodes`, which has its own
+            ``seed``, ``num_envs``, ``best_of``, ``by``, ``measure``, ``distances`` and ``quantize``.
         seed: seeds all randomness; at least 0.
-        num_envs: the number of environments that are stepped at once; None takes 32, or 8 for images, and never more
-            than ``episodes`` (and their draws). Tasks of the DeepMind Control Suite that
+        num_envs: environments that are stepped at once; None takes 32, or 8 for images. There are never more than
+            ``episodes`` (and their draws). Tasks of the DeepMind Control Suite that
             :class:`~adv_wrappers.environments.dmc.DmcVectorEnv` knows step MuJoCo directly.
-        device: the device that a reference is loaded onto.
+        device: the device that a victim is loaded onto; None takes the CPU. A victim that is loaded stays where it is.
         env_kwargs: keyword arguments of the environment; None takes those of the victim's card, if it names the same
             id.
         make: a function called as ``make(id, **env_kwargs)`` instead of ``gymnasium.make``.
-        minimum: the return that ``impact`` counts from: a number; ``"worst-action"`` for that of the agent that takes
-            the action it values least in every state, which is then a run of its own; or None, which takes it from a
-            what is known of the environment's rewards
-            (:class:`adv_wrappers.evaluation.return_range.LeastReturn`), if anything is.
+        minimum: return that impact counts from: a number, or ``"worst-action"``; None takes the game's own. That is
+            what is known of the environment's rewards (:class:`adv_wrappers.evaluation.return_range.LeastReturn`), if
+            anything is. ``"worst-action"`` is the agent that takes the action it values least in every state, which is
+            then a run of its own.
         distances: how observations are compared beside ``l2`` and ``linf``, which are always taken: ``"ssim"``,
-            ``"psnr"``, and functions of two batches with a ``name`` such as
-            :class:`.Lpips`, computed on at most 256 attacked steps of a run. None takes
-            ssim and psnr where observations are images of uint8.
+            ``"psnr"``, and functions of two batches with a ``name`` such as :class:`.Lpips`, computed on at most 256
+            attacked steps of a run. None takes ssim and psnr where observations are images of uint8.
         progress: called as ``progress(threat, episodes finished, episodes)``, which counts every draw of an episode.
-        quantize: whether integer observations stay integers; False makes them float32, so that budgets below one grey
-            level have room.
+        quantize: integer observations stay integers, not float32, which has room for budgets below one grey level.
         out: a folder. Every row is written to ``rows.db`` in it as it comes, a :class:`.Store`, which keeps the rows of
             all evaluations of the folder; ``report.json`` holds all rows of this one. No other process gets it
             meanwhile.
-        resume: take over rows that ``out`` holds and play only the others. A row is taken over if it was played with
-            the same victim, environment, episodes, layers (trained adversaries and critics by their hashes), distances
-            (by name), ``num_envs``, ``quantize``, device and versions. A function that makes the environment is known
-            by its name. Always played is what nothing distinguishes: a victim that is a function, a layer without a
-            JSON form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``.
-        measure: a loss of states whose total over an episode is reported beside the return, over every control step
-            where actions are held for several: what :func:`adv_wrappers.attacks.targets.as_target`
-            takes, such as ``"height=0"``, or True for the environment's own.
-        best_of: play every episode so many times with other random numbers of the attack, and report the best of them
-            (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a threat.
-            A threat without any randomness is played twice, and a warning says so.
-        by: what the best is chosen by: the lowest ``"return"``, or the lowest ``"loss"``, which needs ``measure``.
-        workers: the number of processes that play; 1 is this one alone. Rows are the same to the last digit, whatever
-            it is: every run is cut into blocks of about ``num_envs`` episodes (at most 16 of them), which are played
-            by whoever is free. So one run of no more than ``num_envs`` episodes is played by one process; a smaller
+        resume: play only rows that ``out`` does not hold yet. A row is taken over if it was played with the same
+            victim, environment, episodes, layers (trained adversaries and critics by their hashes), distances (by
+            name), ``num_envs``, ``quantize``, device and versions. A function that makes the environment is known by
+            its name. Always played is what nothing distinguishes: a victim that is a function, a layer without a JSON
+            form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``.
+        measure: a loss of states beside the return, such as ``"height=0"``. Its total over an episode is reported, over
+            every control step where actions are held for several: what :func:`adv_wrappers.attacks.targets.as_target`
+            takes, or True for the environment's own.
+        best_of: draws of every attacked episode, of which the best is reported. They have other random numbers of the
+            attack (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a
+            threat. A threat without any randomness is played twice, and a warning says so.
+        by: what the best is chosen by: the lowest return, or the lowest loss, which needs ``measure``.
+        workers: processes that play episodes, this one included. Rows are the same to the last digit, whatever it is:
+            every run is cut into blocks of about ``num_envs`` episodes (at most 16 of them), which are played by
+            whoever is free. So one run of no more than ``num_envs`` episodes is played by one process; a smaller
             ``num_envs`` makes more blocks. The processes are spawned (a script needs its
             ``if __name__ == "__main__":``) and stay for the next call.
 

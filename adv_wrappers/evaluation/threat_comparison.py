@@ -76,13 +76,13 @@ def compare_threats(
 
     Args:
         source: an id (an Atari game is put behind :func:`adv_wrappers.atari.atari`), an environment, or an observation.
-        threats: as :func:`adv_wrappers.evaluate` takes them, stacks included; None for the six daylight transforms.
+        threats: as :func:`adv_wrappers.evaluate` takes them, stacks included; None takes the six daylight transforms.
         victim: the agent that plays until then, at whom threats without a victim are aimed; without one, actions are
             random.
-        step: number of steps that are played first.
+        step: steps that are played before the picture.
         seed: seeds the episode and all draws.
-        raw: whether to take the emulator's colour screen, uint8 ``[210, 160, 3]``, instead of the observation.
-        layout: which axis of the observation is what; None infers it.
+        raw: the colour screen of an Atari game, not the observation of agents. It is uint8 ``[210, 160, 3]``.
+        layout: which axis of the observation is what, such as CHW; None takes what fits its shape.
         env_kwargs, make: of an id, as for :func:`adv_wrappers.evaluate`.
 
     Raises:

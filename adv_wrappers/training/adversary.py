@@ -47,7 +47,7 @@ from adv_wrappers.errors import (
     ThreatError,
 )
 from adv_wrappers.evaluation.run_monitor import RunMeasurements
-from adv_wrappers.registry import BOTH, FORMS
+from adv_wrappers.registry import BOTH, FORMS, Form, Observe
 from adv_wrappers.threats.presets import parse_when
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, made_model
 from adv_wrappers.training.checkpoints import restore_model, save_model
@@ -334,7 +334,7 @@ def train_adversary(
     scale: Any = None,
     within: Budget | None = None,
     when: Any = None,
-    form: str | None = None,
+    form: Form | None = None,
     checks: int = 10,
     episodes: int = 30,
     out: str | Path | None = None,
@@ -342,7 +342,7 @@ def train_adversary(
     progress: AdversaryProgress | None = None,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
-    observe: str = "state",
+    observe: Observe = "state",
     quantize: bool = True,
     reward: Reward | None = None,
     on_episode: OnTrainingEpisode | None = None,
@@ -354,50 +354,50 @@ def train_adversary(
     """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
 
     Args:
-        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``; ``"forces"``, which push the bodies of the environment;
-            ``"timed:"`` and a perturbation, as in
-            ``"timed:max-diff"``, to learn when to attack with it, or ``"induce"``; an actor with other arguments, a
+        kind: ``"sa-rl"``, ``"pa-ad"``, ``"pa-ad-action"``, ``"forces"`` (on all bodies), ``"induce"``, or
+            ``"timed:max-diff"`` and the like, to learn when to attack. Also an actor with other arguments, a
             :class:`Hybrid`, or the dictionary of one.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
         victim: the victim or its reference.
-        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself. Discrete actions need none.
+        eps: radius of the l-infinity budget, which pa-ad-action on discrete actions does not need. Instead of it and
+            ``scale``, ``within`` is the budget itself.
+        scale: of :class:`Linf`.
         steps: environment steps, summed over all environments.
-        algorithm: ``"ppo"``, ``"a2c"``, or ``"dqn"`` for actors that choose among discrete actions, such as
-            ``"timed:max-diff"``.
-        num_envs: the number of environments attacked as one batch; None takes 32, or 8 for images, or 1 for DQN.
+        algorithm: ``"ppo"``, ``"a2c"``, or ``"dqn"`` for actors that choose among discrete actions.
+        num_envs: environments attacked as one batch; None takes 32, or 8 for images, or 1 for DQN.
         seed: seeds all randomness of the training.
-        when: the timing, as a value or a text; None attacks at every step.
-        form: form of PA-AD's actions, ``"direction"`` or ``"target"``; None takes the actor's own. Which is stronger
-            differs by a factor from victim to victim: ``"both"`` trains the two, ``steps`` each, and returns the best
-            checkpoint of either. It takes twice the time, unless there are ``workers``: then another process trains the
-            second form meanwhile.
-        checks: the number of checkpoints that are compared.
-        episodes: the number of episodes that each checkpoint's deterministic director is evaluated on, with seeds that
-            the training never sees; the checkpoint with the lowest mean return of the victim is returned.
-        out: a folder for the best adversary so far, the record of all checkpoints, and the state from which the same
-            call resumes an interrupted training, or continues a finished one with more ``steps``. Nothing in the folder
-            is unpickled, so resuming from somebody else's folder runs none of their code. DQN's replay buffer is not
-            kept: it plays ``learning_starts`` steps before it learns on. With ``form="both"`` each form has its record
-            and state in a folder of its own in this one.
-        tensorboard: a folder for SB3's logs; ``adversary/victim_return`` is the victim's mean return at a checkpoint.
-        progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with
-            ``form="both"`` the steps of the second form come after ``steps``, and with several ``workers`` at the end.
+        when: timing, such as ``bernoulli(0.5)``; None takes every step.
+        form: of PA-AD's actions; both trains the two and keeps the stronger; None takes the actor's own. Which is
+            stronger differs by a factor from victim to victim: ``"both"`` trains the two, ``steps`` each, and returns
+            the best checkpoint of either. It takes twice the time, unless there are ``workers``: then another process
+            trains the second form meanwhile.
+        checks: checkpoints that are compared.
+        episodes: episodes that each checkpoint is judged by, with seeds that the training never sees. They are played
+            by its deterministic director; the checkpoint with the lowest mean return of the victim is returned.
+        out: a folder for the adversary; the same call goes on where it stopped. It holds the best adversary so far, the
+            record of all checkpoints, and the state from which an interrupted training resumes, or a finished one
+            continues with more ``steps``. Nothing in the folder is unpickled, so resuming from somebody else's folder
+            runs none of their code. DQN's replay buffer is not kept: it plays ``learning_starts`` steps before it
+            learns on. With ``form="both"`` each form has its record and state in a folder of its own in this one.
+        tensorboard: a folder for SB3's logs. ``adversary/victim_return`` is the victim's mean return at a checkpoint.
+        progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with ``form="both"``
+            the steps of the second form come after ``steps``, and with several ``workers`` at the end.
         observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
         reward: as for :class:`adv_wrappers.AdversaryEnv`; None is minus the victim's reward. Where attacks cost
             something, :class:`adv_wrappers.wrappers.adversary_rewards.PerturbationCost`, checkpoints are compared by
             the victim's return and that cost.
         on_episode: called as ``on_episode(steps done, return of the victim, attacks, length)`` at the end of every
             training episode; it stops the training there by returning False.
-        device: the device that the director is trained on; None takes the CPU for flat observations, where that is
-            faster, and for images a CUDA device if there is one. The victim and the attack stay on the victim's device.
-        workers: the number of processes; 1 is this one alone. The others play the episodes of checkpoints while this
-            one trains on, which changes nothing in the result; two are enough unless a checkpoint's episodes take
-            longer than the training between two checkpoints. The processes are spawned (a script needs its
+        device: the device that the director is trained on; None takes the CPU, for images a CUDA device if there is
+            one. The victim and the attack stay on the victim's device.
+        workers: processes, this one included; the others play the episodes of checkpoints. This one trains on
+            meanwhile, which changes nothing in the result; two are enough unless a checkpoint's episodes take longer
+            than the training between two checkpoints. The processes are spawned (a script needs its
             ``if __name__ == "__main__":``) and stay for the next call. A training that is killed loses the checkpoints
             that have no score yet, at most ``workers`` of them.
-        env_workers: the number of processes that step the environments of the training, this one included, each some
-            of the ``num_envs`` rows. That changes nothing in the result, and pays where stepping is slow.
+        env_workers: processes that step the training's environments, this one included. Each has some of the
+            ``num_envs`` rows. That changes nothing in the result, and pays where stepping is slow.
         **settings: settings of the algorithm, instead of the defaults. With ``gamma=1`` an episode that a time limit
             truncates is over: nothing is added for what might have followed.
 

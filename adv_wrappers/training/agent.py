@@ -64,10 +64,11 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, M
 from adv_wrappers.errors import (
     SpaceError,
     ThreatError,
+    ValueRangeError,
     VictimError,
 )
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.registry import REWARDS, Rewards
+from adv_wrappers.registry import REWARDS, Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
 from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
@@ -225,7 +226,9 @@ class AdversarySpec:
             AdvWrappersError: one of its kinds, for arguments that describe none.
         """
         when = parse_when(when) if isinstance(when, str) else when
-        if adversary is None:
+        if adversary is None or adversary == "none":
+            if when is not None:
+                raise ThreatError("when= is the timing of an adversary, and there is none: give adversary=")
             return AdversarySpec()
         named = Value.kinds.get(adversary) if isinstance(adversary, str) else None
         if isinstance(adversary, Mapping):
@@ -551,7 +554,7 @@ class Hardened:
 @holding
 def train_agent(
     env: AnyEnvironment,
-    adversary: Any = "auto",
+    adversary: str | Any = "auto",
     eps: float | None = None,
     steps: int = 1_000_000,
     algorithm: str | None = None,
@@ -559,10 +562,10 @@ def train_agent(
     seed: int = 0,
     *,
     victim: Any = None,
-    robust: Any = None,
-    select: Literal["mode", "sample"] = "mode",
+    robust: Robust | Any = None,
+    select: Select = "mode",
     rewards: Rewards = "normalized",
-    observations: Literal["normalized", "raw"] = "normalized",
+    observations: Literal["normalized", "raw"] | None = None,
     scale: Any = None,
     within: Budget | None = None,
     when: Any = None,
@@ -588,57 +591,53 @@ def train_agent(
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`. Observations ``[n]``, or images uint8 ``[C, H, W]`` from 0 to 255 (an Atari
             id is made by :func:`adv_wrappers.atari.atari`); actions ``Box`` or ``Discrete``.
-        adversary: ``"pa-ad"`` (PA-ATLA), ``"sa-rl"`` (ATLA) or another actor: an adversary that learns alternately with
-            the agent. ``Forces(...)`` learns to push (RARL). A threat, such as ``"max-diff"``, ``"min-best"``,
-            ``"noise"`` or ``"dynamics-noise:at=mass,eps=0.3"``, attacks the agent as it is at
-            that step. None is plain training, which ignores the budget. ``"auto"`` is ``"pa-ad"``, or None with
-            ``robust``.
-        eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself; not needed by a threat that
-            has its own. ``scale="victim"`` is the agent's own unit, which changes with its normaliser.
+        adversary: ``"pa-ad"``, ``"sa-rl"`` or ``"forces"``, which learn too, a threat such as ``"max-diff"`` or
+            ``"dynamics-noise:at=mass,eps=0.3"``, or ``"none"``; ``"auto"`` is pa-ad, or none with ``robust``. An actor
+            learns alternately with the agent: PA-ATLA, ATLA, RARL. A threat attacks the agent as it is at that step.
+            ``"none"`` or None is plain training, which ignores the budget.
+        eps: radius of the l-infinity budget. Instead of it and ``scale``, ``within`` is the budget itself; a threat
+            that has its own needs none.
+        scale: of :class:`Linf`; ``"victim"`` is the agent's own unit, which changes with its normaliser.
         steps: the agent's steps, summed over all environments.
-        algorithm: the agent's algorithm, ``"ppo"``, ``"a2c"``, for discrete actions ``"dqn"``, for actions in a Box and
-            observations ``[n]`` ``"td3"`` or ``"ddpg"``, or for recurrent agents on observations ``[n]``
-            ``"recurrent-ppo"`` (of sb3-contrib); None goes on by that of the ``victim``, ``"dqn"`` for Q-values and
-            ``"recurrent-ppo"`` for an LSTM, else by ``"ppo"``. Adversaries learn with PPO. Replay buffers are not kept
-            in ``out``: a training that resumes fills them first.
-        num_envs: the number of environments of either side, attacked as one batch. With 1, where no second can be made
-            beside it, both sides and the episodes of checkpoints share the one: each interrupts the episode of another.
+        algorithm: the agent's: ``"ppo"``, ``"a2c"``, ``"dqn"``, ``"td3"``, ``"ddpg"`` or ``"recurrent-ppo"``; None
+            takes that of ``victim``, else ``"ppo"``. DQN is for discrete actions, TD3 and DDPG for actions in a Box and
+            observations ``[n]``, RecurrentPPO (of sb3-contrib) for recurrent agents on observations ``[n]``. A victim
+            with Q-values goes on by DQN, one with an LSTM by RecurrentPPO, others by PPO. Adversaries learn with PPO.
+            Replay buffers are not kept in ``out``: a training that resumes fills them first.
+        num_envs: environments of either side, attacked as one batch. With 1, where no second can be made beside it,
+            both sides and the episodes of checkpoints share the one: each interrupts the episode of another.
         seed: seeds all randomness of the training.
         victim: the agent to start from: an SB3 model, a :class:`Victim` or its reference, with a policy of linear
             layers (of DQN, with or without layer normalisation behind the hidden ones; of RecurrentPPO behind an LSTM),
             or of convolutions and linear layers where it sees images. Its normaliser stays as it is (or missing). None
             starts from scratch, as TD3 and DDPG always do.
-        robust: how the loss is made robust against every perturbation in the budget: ``"radial"``, ``"sa"``, or
-            ``"wocar"``, or :class:`Radial`, :class:`SARegularizer` or :class:`Wocar` for other settings; for DQN
-            ``"radial"``, ``"sa"`` or ``"car"`` (:class:`RadialDQN`, :class:`SADQN`, :class:`CarDQN`); for TD3 and DDPG
-            ``"sa"`` (:class:`SADDPG`). ``"smoothed"``
-            (:class:`SmoothedPolicy`, :class:`SmoothedDQN`) trains for randomized smoothing instead: eps is then the
-            standard deviation of the noise. The budget is :class:`Linf`, of images in grey levels (a paper's 1/255 is
-            1). Recurrent agents have none: no bounds go through an LSTM. None is the algorithm's own loss.
-        rewards: what the agent learns from: rewards ``"normalized"`` by the spread of returns, ``"clipped"`` to their
-            signs, or ``"raw"``.
-        observations: what a policy from scratch sees: observations ``"normalized"`` by their mean and spread, or
-            ``"raw"``. Images are only divided by 255, and a new DQN, TD3 or DDPG always sees them raw.
-        select: how the agent acts in the adversary's phase, in evaluations, and in its card: ``"mode"`` or
-            ``"sample"``.
-        when: the timing, as a value or a text; None attacks at every step.
+        robust: a loss that is robust against every perturbation in the budget; None takes the algorithm's own. For PPO
+            and A2C ``"radial"``, ``"sa"`` or ``"wocar"``, or :class:`Radial`, :class:`SARegularizer` or :class:`Wocar`
+            for other settings; for DQN ``"radial"``, ``"sa"`` or ``"car"`` (:class:`RadialDQN`, :class:`SADQN`,
+            :class:`CarDQN`); for TD3 and DDPG ``"sa"`` (:class:`SADDPG`). ``"smoothed"`` (:class:`SmoothedPolicy`,
+            :class:`SmoothedDQN`) trains for randomized smoothing instead: eps is then the standard deviation of the
+            noise. The budget is :class:`Linf`, of images in grey levels (a paper's 1/255 is 1). Recurrent agents have
+            none: no bounds go through an LSTM.
+        rewards: what the agent learns from: rewards normalized by the spread of returns, clipped to their signs, or
+            raw.
+        observations: what a new agent sees: observations normalized by their mean and spread, or raw; None takes
+            ``"normalized"``. Images are only divided by 255, and a new DQN, TD3 or DDPG always sees them raw.
+        select: how the agent acts in the adversary's phase, at checkpoints, and afterwards.
+        when: timing of the adversary, such as ``bernoulli(0.5)``; None takes every step.
         phase: the agent's steps between two phases of the adversary (rounded up to whole rollouts).
         ratio: the adversary's steps for each of the agent's.
         sampled: whether the adversary explores in the agent's phase.
-        checks: the number of checkpoints.
-        episodes: the number of episodes, clean and again attacked, that each checkpoint is evaluated on.
-        out: a folder for the best agent as a card (``load_victim("card:FOLDER")``), the adversary that it met last
-            (``FOLDER/adversary``), the record, and the checkpoints from which the same call resumes an interrupted
-            training, with new episodes. Nothing in it is unpickled, so resuming from somebody else's folder runs none
-            of their code.
+        checks: checkpoints, of which the second half is compared.
+        episodes: episodes, clean and again attacked, that each checkpoint is judged by.
+        out: a folder for the agent's card; the same call goes on where it stopped. It holds the best agent
+            (``load_victim("card:FOLDER")``), the adversary that it met last (``FOLDER/adversary``), the record, and the
+            checkpoints from which an interrupted training resumes, with new episodes. Nothing in it is unpickled, so
+            resuming from somebody else's folder runs none of their code.
         tensorboard: a folder for SB3's logs.
         progress: called as ``progress(steps done, clean mean return, attacked mean return or None)``.
         on_steps: called as ``on_steps(steps done)`` between rollouts; an exception ends the training there.
         settings, adversary_settings: settings of the two algorithms, instead of the defaults.
-        workers: the number of processes; the others than this one play the episodes of checkpoints while this one
-            trains on, as for :func:`adv_wrappers.train_adversary`, which changes nothing in the result.
-        env_workers: the number of processes that step the environments of either side, this one included, as for
-            :func:`adv_wrappers.train_adversary`, which changes nothing in the result.
+        workers, env_workers: as for :func:`adv_wrappers.train_adversary`.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained. With several ``workers`` or
@@ -662,6 +661,9 @@ def train_agent(
     opposing = replace(training, algorithm="ppo", seed=own_seed, settings=own_settings)
     check_choice("select", select, ("mode", "sample"))
     check_choice("rewards", rewards, REWARDS)
+    if observations is not None and initial is not None:
+        raise ValueRangeError("observations= is of a new agent: that of victim= keeps its own")
+    observations = "normalized" if observations is None else observations
     check_choice("observations", observations, ("normalized", "raw"))
     schedule = Schedule(training, phase, ratio)
     if adversary == "auto":

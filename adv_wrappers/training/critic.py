@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -530,12 +530,12 @@ def train_one_critic(
     victim: Victim | str,
     env: AnyEnvironment,
     *,
-    steps: int = 30 * ROUND,
-    robust: str | None = "interval",
+    steps: int = 61_440,  # 30 rounds
+    robust: Literal["interval", "sample"] | None = "interval",
     eps: float = 0.02,
     weight: float = 0.1,
-    box: str = "both",
-    successor: str = "next",
+    box: Literal["both", "action"] = "both",
+    successor: Literal["next", "shuffled"] = "next",
     gamma: float = 0.99,
     lr: float = 3e-4,
     noise: float = 0.2,
@@ -554,24 +554,23 @@ def train_one_critic(
             with its hidden state; its critic sees the observation alone.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
-        steps: environment steps, summed over all environments, in rounds of 2048.
-        robust: the robustness term: ``"interval"`` bounds of Q over the box, its largest change at four random corners
-            of the box (``"sample"``), or None.
+        steps: environment steps of a critic, in rounds of 2048, summed over all environments.
+        robust: the robustness term: bounds of Q over a box, its largest change at four random corners, or none.
         eps: final radius of the box, in units of normalised observations and of native actions.
         weight: weight of the robustness term.
-        box: ``"both"`` for a box around observation and action (as released), ``"action"`` for one around the action
-            alone (as in the paper).
-        successor: ``"next"`` for Sarsa's own, or ``"shuffled"`` for the released code's, which shuffles a batch before
-            it takes the next entry as successor: its target is a random state's value.
+        box: around observation and action (as released), or around the action alone (as in the paper).
+        successor: Sarsa's own, or the released code's, a random state. That shuffles a batch before it takes the next
+            entry as successor: its target is a random state's value.
         gamma: the discount.
         lr: the learning rate before it falls to zero in the last third.
-        noise: standard deviation of a deterministic victim's exploration, as a fraction of half the range of its
-            actions.
+        noise: a deterministic victim's exploration, as a fraction of half the range of its actions. It is the standard
+            deviation of Gaussian noise.
         hidden: widths of the layers.
         seed: seeds all randomness.
-        num_envs: the number of environments side by side.
-        out: a folder for the result. Every round writes the critic so far and the state of the training: the same call
-            resumes after an interruption, with new episodes, and reads the result if the training is finished.
+        num_envs: environments side by side.
+        out: a folder for the result; the same call goes on where it stopped. Every round writes the critic so far and
+            the state of the training: the same call resumes after an interruption, with new episodes, and reads the
+            result if the training is finished.
         progress: called as ``progress(steps done, steps)``.
 
     Raises:
@@ -902,17 +901,16 @@ def scan_critics(
     Args:
         victim, env, env_kwargs, make: as for :func:`train_critic`.
         within: the budget of the attack, such as ``Linf(0.075, scale="victim")``.
-        settings: dictionaries of arguments of
-            :func:`~adv_wrappers.training.critic.train_one_critic`; ``CRITIC_GRID`` holds the
-            papers' 30, ``SMALL`` four.
-        episodes: the number of episodes to choose the strongest on, and of others to score it on.
-        attack_steps: gradient steps of the attack.
+        settings: dictionaries of arguments of :func:`~adv_wrappers.training.critic.train_one_critic`; ``CRITIC_GRID``
+            holds the papers' 30, ``SMALL`` four.
+        episodes: episodes that each critic is judged by. As many others score the strongest.
+        attack_steps: gradient steps of the attack by which critics are compared.
         seed: seeds training, choosing and scoring, which share no episode.
         out: a folder for one folder a critic and for the reports ``chosen`` and ``scored``; the same call resumes an
             interrupted scan.
         progress: called as ``progress(setting or threat, done, total)``.
-        **training: arguments of :func:`~adv_wrappers.training.critic.train_one_critic`, such as
-            ``steps``, for every critic; a setting's own take precedence.
+        **training: arguments of :func:`~adv_wrappers.training.critic.train_one_critic`, such as ``steps``, for every
+            critic; a setting's own take precedence.
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is trained, for arguments that cannot work, those of every

@@ -85,20 +85,20 @@ def train_dynamics(
         victim: the victim or its reference, with continuous actions and observations ``[n]``.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
-        transitions: how many are played, in steps of the environment (decisions, where it repeats actions).
+        transitions: steps of the environment that are played (decisions, where it repeats actions).
         recorded: episodes to learn from instead of playing, such as a dataset of Minari: each with ``observations``
             ``[T + 1, n]``, ``actions`` ``[T, k]`` and ``rewards`` ``[T]``. The last tenth of their steps, in order, is
             held out. ``transitions``, ``noise``, ``random`` and ``num_envs`` are of no use then.
-        noise: standard deviation of Gaussian noise on the actions of half of the victim's episodes, as a fraction of
-            half their range.
-        random: share of the transitions whose actions are drawn evenly from the action space, 0 to 1.
+        noise: standard deviation of noise on the actions of half of the victim's episodes, of half their range.
+        random: share of transitions with random actions, 0 to 1, drawn evenly from the action space.
         hidden: widths of the layers; none for a linear model, which has no use for the next four arguments.
-        ensemble: networks that are trained from different weights, and whose predictions are averaged.
-        epochs, batch, lr: of the training: passes over the transitions, transitions a step, and Adam's first learning
-            rate.
+        ensemble: networks, trained from different weights, whose predictions are averaged.
+        epochs: passes over the transitions.
+        batch: transitions of a step of the training.
+        lr: Adam's first learning rate.
         seed: seeds all randomness.
-        num_envs: the number of environments side by side.
-        out: a folder for the model, and for the transitions, from which the same call goes on where it was interrupted.
+        num_envs: environments side by side.
+        out: a folder for the model; the same call goes on where it stopped. It also holds the transitions.
         progress: called as ``progress(part, done, whole)``, with ``part`` one of ``"victim"``, ``"random"``
             (transitions) and ``"training"`` (epochs of all networks).
 

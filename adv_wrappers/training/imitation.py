@@ -403,20 +403,21 @@ def imitate(
             actions Discrete or a Box. The surrogate has no hidden state and plays the mode.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
-        queries: how often the victim may be asked for its action at one observation, playing included.
-        rounds: how many follow the first, which is the victim's own play; 0 for behaviour cloning alone. All ask
-            about equally many observations.
+        queries: actions that the victim is asked for, playing included.
+        rounds: how many follow the first, which is the victim's own play; 0 clones behaviour. All ask about equally
+            many observations.
         seed: seeds all randomness.
-        out: a folder for the surrogate's card and the labels, written after every round; the same call resumes an
-            interrupted imitation, to the same result, and reads the result of a finished one.
-        threats: the attacks on the surrogate, one a round and then again from the first; each as :func:`evaluate` takes
-            it. Best those that the surrogate is for. None takes ``pgd`` (of continuous actions ``max-diff``) at 0.05,
-            0.1 and 0.2 of the victim's unit. Without any, ``()``, no queries are asked under attacks.
-        noise: how far from what was seen the random points are, at most, in every feature, in the victim's unit; 0 for
-            none. Of a recurrent victim there are none: its action depends on more than what it sees.
+        out: a folder for the surrogate's card; the same call goes on where it stopped. It also holds the labels, both
+            written after every round. An imitation resumes to the same result; of a finished one it is read.
+        threats: an attack to ask under, such as ``pgd:eps=0.1``; None takes pgd or max-diff at three radii. They attack
+            the surrogate, one a round and then again from the first, each as :func:`evaluate` takes it. Best those that
+            the surrogate is for. None takes ``pgd`` (of continuous actions ``max-diff``) at 0.05, 0.1 and 0.2 of the
+            victim's unit. Without any, ``()``, no queries are asked under attacks.
+        noise: how far from what was seen random points are, in every feature, in the victim's unit. 0 is for none. Of a
+            recurrent victim there are none: its action depends on more than what it sees.
         hidden: widths of the surrogate's layers.
         epochs: passes of a round's training through all labels.
-        episodes: the number of episodes that either agreement is measured on.
+        episodes: episodes that the agreement is measured on.
         progress: called as ``progress(queries spent, queries)``.
 
     Raises:

@@ -74,18 +74,18 @@ def load_victim(
         ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip``,
             ``sb3:FILE.zip?stats=FILE`` or ``rllib:FOLDER`` (a checkpoint, see :func:`adv_wrappers.from_rllib`); or one
             around another: ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``, ``samples``, see
-            :class:`adv_wrappers.victims.smoothed.Smoothed`), ``lower-bound:REFERENCE?eps=0.05`` (``scale``,
-            ``method``, see :class:`adv_wrappers.victims.carrl.LowerBound`) and
-            ``purified:REFERENCE?denoiser=FOLDER`` (``gradient``, ``draws``, ``seed``, see
-            :class:`adv_wrappers.victims.purified.Purified`).
-        trust: allow an SB3 file to run the code that is pickled in it, and a checkpoint of RLlib, which needs it.
-        select: play the mode or a sample; None does as the card says (an SB3 agent: the mode).
+            :class:`adv_wrappers.victims.smoothed.Smoothed`), ``lower-bound:REFERENCE?eps=0.05`` (``scale``, ``method``,
+            see :class:`adv_wrappers.victims.carrl.LowerBound`) and ``purified:REFERENCE?denoiser=FOLDER``
+            (``gradient``, ``draws``, ``seed``, see :class:`adv_wrappers.victims.purified.Purified`).
+        trust: run the code that is pickled in sb3:FILE.zip, rllib:FOLDER and ``stats``: for files of your own. A
+            checkpoint of RLlib needs it.
+        select: how the victim acts; None takes what its card says. An SB3 agent plays the mode.
         dtype: float32 or float64; None is float32, or float64 where observations lie so far from zero that float32
             would round normalised ones. Agents of SB3 and RLlib take None or float32.
-        stats: statistics of the ``VecNormalize`` that an SB3 agent was trained behind: a file that
-            ``VecNormalize.save`` wrote, or ``.npz`` or ``.json`` with ``mean``, ``var`` or ``std``, ``clip`` and
-            ``epsilon``. None takes those of the reference, else the file that SB3's callbacks, rl-zoo3 or a tutorial
-            left beside the zip; False takes none.
+        stats: statistics of the ``VecNormalize`` of sb3:FILE.zip; None takes the file that is found beside it. It is a
+            file that ``VecNormalize.save`` wrote, or ``.npz`` or ``.json`` with ``mean``, ``var`` or ``std``, ``clip``
+            and ``epsilon``. None takes those of the reference, else the file that SB3's callbacks, rl-zoo3 or a
+            tutorial left beside the zip; False takes none.
         max_bytes: how long files may be, and how much they may unpack to; None is 256 MiB.
 
     Raises:

@@ -129,7 +129,7 @@ main(["run", {str(tmp_path / "plan.json")!r}, "--store", {str(tmp_path / "rows.d
     ("words", "message"),
     [
         (("--gpus", "0.5"), "go with --ray"), (("--ray", "local", "--workers", "2"), "give --actors with --ray"),
-        (("--workers", "0"), "0 is not in the range"),
+        (("--workers", "0"), "--workers must be an integer from 1 to"),
     ],
 )  # fmt: skip
 def test_wrong_usage_of_run(plan, tmp_path, words, message):

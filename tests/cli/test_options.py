@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from torch import nn
 
 from adv_wrappers.cli import main
-from adv_wrappers.cli.options import environment_options, repeated
+from adv_wrappers.cli.options import repeated
+from adv_wrappers.cli.signatures import command
 from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation.report import Report
@@ -51,12 +52,11 @@ def read(*words: str) -> list[object]:
     """What the options of an environment read."""
     seen: list[object] = []
 
-    @click.command()
-    @environment_options
-    def command(**given: object) -> None:
+    @command("play", "adv_wrappers.evaluate:env,env_kwargs,make", group=click.Group())
+    def play(**given: object) -> None:
         seen.append(given)
 
-    done = CliRunner().invoke(command, ["Some-v0", *words])
+    done = CliRunner().invoke(play, ["Some-v0", *words])
     return seen if done.exit_code == 0 else [done.output]
 
 
@@ -135,14 +135,14 @@ def test_a_function_goes_to_workers_by_its_name() -> None:
 
 def test_words_for_another_command() -> None:
     [found] = read("--env-kwargs", "a=1", "--make", "gymnasium:make")
-    assert repeated(found["env_kwargs"], found["make"], True) == [
+    assert repeated({**found, "trust": True}) == [
         "--env-kwargs",
         "a=1",
         "--make",
         "gymnasium:make",
         "--trust",
     ]
-    assert repeated(None, None, False) == []
+    assert repeated({"env_kwargs": None, "make": None, "trust": False}) == []
 
 
 HOPPER = ["Hopper-v5", "--victim", "zoo:hopper-ppo"]

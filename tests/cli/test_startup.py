@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 from adv_wrappers.cli import main
 from adv_wrappers.daylight.games import SETTINGS, TRANSFORM_CLASSES
-from adv_wrappers.registry import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS, NAMES, ROBUST, SUITE_NAMES
+from adv_wrappers.registry import DAYLIGHT_GAMES, DAYLIGHT_TRANSFORMS, NAMES, SUITE_NAMES, Robust
 from adv_wrappers.studies import SUITES
 from adv_wrappers.threats.presets import presets
 
@@ -41,7 +42,7 @@ WORDS: list[tuple[list[str], int]] = [
     (["imitate", "E", "--victim", "onnx:f", "--out", "o"], 2),
     (["train-critic", "E", "--victim", "v", "--out", "o", "--grid", "--one"], 2),
     (["robustness", "E", "--victim", "v", "--out", "o", "--budget", "1", "--lowest-reward", "0"], 2),
-    (["train-agent", "E", "--out", "o", "--scale", "2"], 2), (["train-agent", "E", "--out", "o", "--trust"], 2),
+    (["train-agent", "E", "--out", "o", "--robust", "no"], 2),
 ]  # fmt: skip
 
 
@@ -89,4 +90,4 @@ def test_robust_losses_that_are_known_without_importing_are_those_of_the_modules
     pytest.importorskip("stable_baselines3")
     from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 
-    assert {*ROBUST} == {*POLICY_METHODS} | {*Q_METHODS} | {*ACTOR_METHODS}
+    assert {*get_args(Robust)} == {*POLICY_METHODS} | {*Q_METHODS} | {*ACTOR_METHODS}

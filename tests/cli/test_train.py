@@ -115,7 +115,7 @@ def test_what_an_agent_is_trained_by(words: list[str], learned_by: str, threats:
     [
         (["--trust"], "--trust is for the file of --victim"),
         (["--stats", "a.pkl"], "--stats is for the file of --victim"),
-        (["--scale", "victim"], "--scale goes with --eps"),
+        (["--scale", "victim"], "--scale victim needs --eps beside it"),
         (["--eps", "0.1", "--robust", "crown"], "'crown' is not one of 'radial', 'sa', 'wocar'"),
         (["--victim", "zoo:cartpole-ppo", "--observations", "raw"], "--observations is of a new agent"),
         (["--adversary", "none", "--when", "every(2)"], "--when is the timing of an adversary, and there is none"),

@@ -180,13 +180,12 @@ def report(
     Args:
         victim: the agent, or a reference such as ``"sb3:model.zip"``.
         env: the id of the environment, a function that makes one, or an :class:`adv_wrappers.Environment`.
-        minutes: of wall clock, above 0, after which it ends, with its page written.
+        minutes: of wall clock, after which the page is ready, and what is not played is left out.
         out: the folder, which is made; that of an earlier call goes on.
-        episodes: the number of episodes of every row; None chooses it by how long they take.
+        episodes: of every row; None takes as many as there is time for.
         seed: seeds all randomness; at least 0.
-        device: the device that a reference is loaded onto.
-        env_kwargs, make, workers, num_envs: as for :func:`adv_wrappers.evaluate`; 1 where only one environment can be
-            at a time.
+        device, env_kwargs, make, workers: as for :func:`adv_wrappers.evaluate`.
+        num_envs: as for :func:`adv_wrappers.evaluate`; 1 where only one environment can be at a time.
         progress: called as ``progress(threat, episodes finished, episodes)``.
         tell: called with a sentence, whenever something else begins; None for silence.
         command: the command that repeats this, for the page; None makes it of the arguments.

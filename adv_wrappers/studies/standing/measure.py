@@ -60,11 +60,13 @@ class Submission:
         victim: its reference, ``card:FOLDER`` or ``zoo:NAME``: agents of the standing are cards.
         name: by which the standing calls it.
         licence: of its weights; None takes that of its card.
-        claim: what its authors say of it, in their words; "" keeps what was said before.
-        env, env_kwargs: its environment; None is that of its card.
-        eps, scale: the budget, for an environment that the table of budgets does not have.
+        claim: what its authors say of it, in their words. "" keeps what was said before.
+        env: the id of its environment; None takes that of its card.
+        env_kwargs: of its environment; None is that of its card.
+        eps: radius of the budget, for an environment that the table of budgets does not have.
+        scale: of :class:`adv_wrappers.Linf`.
         seed: of the episodes.
-        trust: import the module of an environment that its card names.
+        trust: import the module of an environment that its card names: for files of your own.
     """
 
     victim: str
@@ -112,7 +114,7 @@ def add_submission(
     Args:
         given: the submission.
         out: its folder of the standing.
-        minutes: of wall clock, above 0: attacks that do not fit are left out, with the seconds that they take.
+        minutes: of wall clock. Attacks that do not fit are left out, with the seconds that they take.
         tell: called with a sentence whenever something else begins.
 
     Returns:
@@ -183,14 +185,14 @@ def add_attack(
     Args:
         victim: the agent's reference, as :func:`add_submission` took it.
         out: its folder of the standing.
-        threat: the attack as a text without a budget, such as ``"max-diff:steps=100"`` or ``"learned:card=FOLDER"``; or
-            a perturbation of one's own, or a function ``(x, context) -> x'``. An adversary that was trained has a
-            budget of its own, which must be that of the standing.
-        label: its name in the table; None takes the text, or the name of the perturbation or function. Of two attacks
-            of one name the lower one stays.
-        minutes: of wall clock, above 0.
+        threat: without a budget, such as ``"max-diff:steps=100"`` or ``"learned:card=FOLDER"``. It is a text, a
+            perturbation of one's own, or a function ``(x, context) -> x'``. An adversary that was trained has a budget
+            of its own, which must be that of the standing.
+        label: of the attack in the table; None takes the text. Of a perturbation or function that is its name. Of two
+            attacks of one name the lower one stays.
+        minutes: of wall clock.
         tell: called with a sentence whenever something else begins.
-        trust: import the module of an environment that the folder names.
+        trust: import the module of an environment that the folder names: for files of your own.
 
     Returns:
         The entry, which is in the folder.

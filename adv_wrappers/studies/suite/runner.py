@@ -100,35 +100,36 @@ def run_suite(
     tell it from others; its own figure is that of fresh ones, on which nothing was chosen.
 
     Args:
-        suite: a name of :data:`adv_wrappers.studies.SUITES`; or its attacks: entries, names of entries, and texts of
-            threats without a budget, such as ``[*SUITES["standard"], "max-diff:steps=30", Entry(...)]``.
+        suite: which attacks. A name of :data:`adv_wrappers.studies.SUITES`; or its attacks: entries, names of entries,
+            and texts of threats without a budget, such as ``[*SUITES["standard"], "max-diff:steps=30", Entry(...)]``.
         victim, env, env_kwargs, make, quantize: as for :func:`adv_wrappers.evaluate`.
-        eps, scale: arguments of the budget :class:`Linf` of perturbed observations; or ``within``, the budget itself.
-            Without one, attacks that need it are left out.
-        action_within: the budget of perturbed actions; None takes any action where they are discrete, and else
-            ``eps`` or ``within`` in the units of the actions. With a ``scale`` these are left out.
-        train: whether attacks are trained, for minutes to hours each; they are left out otherwise.
-        episodes: the number of episodes that every attack is scored on, of further ones for those that may be the
-            strongest, and of fresh ones for the strongest.
-        seed: seeds the scored episodes; trainings take ``seed + 1``, fresh episodes ``fresh_seed(seed)``.
+        eps: radius of the l-infinity budget, without which attacks that need one are left out. It is that of perturbed
+            observations; instead of it and ``scale``, ``within`` is the budget itself.
+        scale: of :class:`Linf`.
+        action_within: the budget of perturbed actions; None takes any action where they are discrete, and else ``eps``
+            or ``within`` in the units of the actions. With a ``scale`` these are left out.
+        train: adversaries, critics and surrogates, for minutes to hours each; they are left out otherwise.
+        episodes: episodes that every attack is scored on, and the strongest again. As many further ones are for those
+            that may be the strongest, and fresh ones for the strongest.
+        seed: seeds the scored episodes. Trainings take ``seed + 1``, fresh episodes ``fresh_seed(seed)``.
         steps: training steps of each adversary that learns.
         critics: settings for :func:`scan_critics`, which is run where the victim's card has no critic.
-        num_envs: the number of environments of evaluations and trainings; None takes 32, or 8 for images.
+        num_envs: environments side by side, of evaluations and trainings; None takes 32, or 8 for images.
         training: further arguments of :func:`train_adversary`: ``algorithm``, ``checks``, ``episodes``, and the
             algorithm's own settings.
-        attacks: names of the attacks to run; None runs all that apply.
-        out: a folder for everything: ``report.json``, adversaries and critics in folders of their own, and in
-            ``evaluation``, ``tie_break`` and ``fresh`` the rows as they come. The same call goes on after an
-            interruption, or reads the result; with more ``steps`` or attacks it does only what is missing, and with
-            more ``episodes`` it trains nothing anew but scores all attacks on them. Rows that this leaves behind are
-            kept in ``evaluation/rows.db``. No other process gets it meanwhile. An entry of one's own is made
-            again at every call, since its code may have changed; its row is taken over where the threat is the same. A
-            victim that is a function, and an environment that a lambda, a method or a partial makes, are always played
-            again, as :func:`adv_wrappers.evaluate` does.
+        attacks: of the suite; None takes all that apply.
+        out: a folder for the report and all that is trained; the same call goes on where it stopped. It gets
+            ``report.json``, adversaries and critics in folders of their own, and in ``evaluation``, ``tie_break`` and
+            ``fresh`` the rows as they come. The same call goes on after an interruption, or reads the result; with more
+            ``steps`` or attacks it does only what is missing, and with more ``episodes`` it trains nothing anew but
+            scores all attacks on them. Rows that this leaves behind are kept in ``evaluation/rows.db``. No other
+            process gets it meanwhile. An entry of one's own is made again at every call, since its code may have
+            changed; its row is taken over where the threat is the same. A victim that is a function, and an environment
+            that a lambda, a method or a partial makes, are always played again, as :func:`adv_wrappers.evaluate` does.
         progress: called as ``progress(what, done, total)``.
-        dynamics: a model of the environment or its reference (:func:`adv_wrappers.train_dynamics`), through which
-            ``model-based`` plans; None leaves that attack out.
-        workers: the number of processes that score attacks, as for :func:`adv_wrappers.evaluate`.
+        dynamics: a model of the environment, card:FOLDER, for model-based. It is one of
+            :func:`adv_wrappers.train_dynamics` or its reference; None leaves that attack out.
+        workers: as for :func:`adv_wrappers.evaluate`.
         name: what the report calls a suite that has no name of ``SUITES``.
         tell: called, before anything is trained, with a sentence that says what is.
         on_cost: called, once the clean run was played and before anything is trained or searched for, with what the

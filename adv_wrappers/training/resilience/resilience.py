@@ -29,12 +29,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
+from adv_wrappers.registry import Observe
 from adv_wrappers.training.resilience.procedure import (
     Measurement,
     MeasurementOptions,
@@ -63,8 +64,8 @@ def resilience(
     algorithm: str = "ppo",
     *,
     how: PerturbationLike = None,
-    induce: str = "worst",
-    by: str | None = None,
+    induce: Literal["worst", "any"] = "worst",
+    by: Literal["q", "successor", "policy"] | None = None,
     within: Budget | None = None,
     terminal: bool = False,
     stop: bool = False,
@@ -73,7 +74,7 @@ def resilience(
     checks: int = 10,
     check_episodes: int = 30,
     num_envs: int | None = None,
-    observe: str | None = None,
+    observe: Observe | None = None,
     device: str | torch.device | None = None,
     tensorboard: str | Path | None = None,
     out: str | Path | None = None,
@@ -91,33 +92,34 @@ def resilience(
         victim: the victim, or its reference.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
-        cost: cost of a perturbation, at least 0, in the units of a reward (c_adv; the paper's is 1).
-        r_max: the return that regret is counted from; None takes the highest clean return of the test's episodes.
-        steps: environment steps of the training, summed over all environments.
-        episodes: the number of test episodes.
+        cost: of a perturbation, at least 0, in units of a reward (c_adv; the paper's is 1).
+        r_max: return that regret is counted from; None takes the highest clean return of the test.
+        steps: environment steps of the adversary's training, summed over all environments.
+        episodes: episodes of the test.
         seed: seeds all randomness of the training, and the test's episodes.
         algorithm: ``"ppo"``, ``"a2c"``, or ``"dqn"``, the paper's.
-        how: what the adversary does when it perturbs: a perturbation of observations or actions, a threat, or a text
-            such as ``"max-diff:eps=0.1"``. None takes :class:`adv_wrappers.WorstAction`: the action that the victim
-            values least (equation 2).
+        how: what a perturbation does, such as ``"max-diff:eps=0.1"``; None takes the action that the victim values
+            least. It is a perturbation of observations or actions, a threat, or the text of one. None is
+            :class:`adv_wrappers.WorstAction` (equation 2).
         induce: ``"worst"``, or ``"any"``: the adversary names the action (equation 1).
-        by: how the worst action is found, as for :class:`adv_wrappers.WorstAction`; None takes ``"q"`` where the victim
-            has Q-values, else ``"successor"`` where it has a state value and the environment repeats from snapshots.
+        by: how the worst action is found; None takes ``"q"`` where the victim has Q-values, else ``"successor"``. They
+            are those of :class:`adv_wrappers.WorstAction`; the latter needs a state value, and an environment that
+            repeats from snapshots.
         within: budget of ``how``, where it needs one.
-        terminal: the paper's literal reward, r_max minus the return at the end of an episode, instead of minus the
-            victim's reward at every step.
-        stop: end the training by the paper's rule (section 5, :mod:`.measurement`) if it is met before ``steps``.
-            On tasks where attacking always has the highest regret the rule may be met too early.
+        terminal: the paper's reward, at the end of an episode, instead of one at every step. It is r_max minus the
+            return, instead of minus the victim's reward.
+        stop: end the training by the paper's rule, if it is met before ``steps``. It is that of section 5
+            (:mod:`.measurement`). On tasks where attacking always has the highest regret the rule may be met too early.
         transfer: further victims or references that the adversary is tested on, untrained.
-        test_seed: seeds the test's episodes instead of ``seed``: those of ``evaluate(..., seed=test_seed)``.
-        checks, check_episodes: the number of checkpoints of the training that are compared, and of the episodes that
-            each is compared on.
-        num_envs: the number of environments attacked as one batch; None takes 32, or 8 for images.
-        observe: what the adversary observes, as for :class:`adv_wrappers.AdversaryEnv`; None takes ``"state+action"``,
-            the paper's augmented state, or ``"state"`` for images.
-        out: a folder for the result (``resilience.json``), the training's episodes (``training.csv``) and the adversary
-            (``adversary``). The same call resumes what was interrupted, and returns what is finished; with more
-            ``steps`` it goes on.
+        test_seed: seeds the test's episodes instead of ``seed``. They are those of ``evaluate(..., seed=test_seed)``.
+        checks: checkpoints of the training that are compared.
+        check_episodes: episodes that each checkpoint is judged by.
+        num_envs: environments attacked as one batch; None takes 32, or 8 for images.
+        observe: what the adversary observes; None takes ``"state+action"``, for images ``"state"``. As for
+            :class:`adv_wrappers.AdversaryEnv`; the first is the paper's augmented state.
+        out: a folder for results and figures; the same call goes on where it stopped. It gets the result
+            (``resilience.json``), the training's episodes (``training.csv``) and the adversary (``adversary``). A call
+            returns what is finished; with more ``steps`` it goes on.
         progress: called as ``progress(what, done, of how many)``.
         device, tensorboard: as for :func:`adv_wrappers.train_adversary`.
         **settings: settings of the algorithm, instead of the defaults.
@@ -181,10 +183,10 @@ def robustness(
 
     Args:
         victim, env, cost, r_max, steps, episodes, seed, algorithm: as for :func:`resilience`.
-        budget: the largest number of perturbations of an episode, a whole number of at least 1.
-        hard: no more perturbations than ``budget`` are possible in the test (:class:`adv_wrappers.AtMost`); else, as in
-            Algorithm 2, each beyond it costs ``budget`` times as much.
-        out: a folder, as for :func:`resilience`; the result is ``robustness.json``.
+        budget: perturbations of an episode, a whole number of at least 1.
+        hard: no more than ``budget``, instead of a higher cost of each beyond it. No more are possible in the test then
+            (:class:`adv_wrappers.AtMost`); else, as in Algorithm 2, each beyond it costs ``budget`` times as much.
+        out: as for :func:`resilience`; the result is ``robustness.json``.
         progress, env_kwargs, make: as for :func:`resilience`.
         **options: further arguments of :func:`resilience`. ``observe=None`` takes ``"state+action+spent"``: which steps
             are worth a perturbation depends on how many are left.

@@ -1,0 +1,49 @@
+"""Options that are read from a function's text are what the function has."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from adv_wrappers.cli import main
+from adv_wrappers.cli.signatures import FunctionCommand, arguments_of
+
+
+def commands(group: click.Group = main) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        if isinstance(command, click.Group):
+            yield from commands(command)
+        else:
+            yield command
+
+
+FUNCTIONS = sorted({name for one in commands() if isinstance(one, FunctionCommand) for name in one.functions})
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arguments_are_those_of_the_function(name: str) -> None:
+    if "train" in name or "resilience" in name or "robustness" in name:
+        pytest.importorskip("stable_baselines3")
+    path, _, names = name.partition(":")
+    module, _, function = path.rpartition(".")
+    parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    parameters = {name: one for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD}
+    found = arguments_of(name)
+    assert [*found] == [one for one in parameters if not names or one in names.split(",")]
+    for argument, about in found.items():
+        if about["type"] is not None:
+            default = parameters[argument].default
+            assert about["required"] == (default is inspect.Parameter.empty)
+            assert about["default"] == (None if about["required"] else default)
+
+
+@pytest.mark.parametrize("command", [*commands()], ids=lambda command: command.name)
+def test_every_option_says_what_it_is(command: click.Command) -> None:
+    for option in command.params:
+        said = getattr(option, "help", "") or ""
+        assert said or not isinstance(command, FunctionCommand) or isinstance(option, click.Argument), option.name
+        assert "`" not in said and len(said) < 160, said
