@@ -27,7 +27,6 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from adv_wrappers.training import folder as folder_module
 from adv_wrappers.training.adversary import ALGORITHMS, strongest_form, train_adversary
-from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN
 from adv_wrappers.training.sb3_vec_env import Sb3Adapter
 from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
@@ -36,11 +35,10 @@ SHORT = "tests/Short-v0"  # CartPole of 30 steps
 QUICK = {"num_envs": 4, "checks": 2, "episodes": 2, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
 
 
-@pytest.mark.parametrize("kind", ["sa-rl", "pa-ad"])
-def test_what_is_trained_is_a_threat(kind, tmp_path):
+def test_what_is_trained_is_a_threat(tmp_path):
     received = []
     learned = train_adversary(
-        kind,
+        "pa-ad",
         SHORT,
         "zoo:cartpole-a2c",
         0.05,
@@ -345,21 +343,17 @@ class Mine:
 GIVEN = (SHORT, "zoo:cartpole-a2c", 0.05, 64)
 
 
-@pytest.mark.parametrize(
-    ("more", "match"),
-    [
+def test_whatever_tells_a_training_apart_is_kept(tmp_path):
+    given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": tmp_path, **QUICK}
+    train_adversary("pa-ad", **given)
+    for more, match in (
         ({"victim": adv.load_victim("zoo:cartpole-a2c", select="sample")}, "victim.select 'mode' and not 'sample'"),
         ({"policy_kwargs": {"net_arch": [16]}}, r"settings.policy_kwargs.net_arch \[64, 64\] and not \[16\]"),
         ({"learning_rate": lambda left: left * 1e-3}, "settings.learning_rate 0.0003 and not 'tests.training"),
         ({"kind": adv.PAAD(adv.load_victim("zoo:cartpole-ppo"))}, "actor_victim"),
-    ],
-    ids=["select", "network", "schedule", "surrogate"],
-)
-def test_whatever_tells_a_training_apart_is_kept(more, match, tmp_path):
-    given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": tmp_path, **QUICK}
-    train_adversary("pa-ad", **given)
-    with pytest.raises(ValueRangeError, match=match):
-        train_adversary(**{"kind": "pa-ad", **given, **more})
+    ):
+        with pytest.raises(ValueRangeError, match=match):
+            train_adversary(**{"kind": "pa-ad", **given, **more})
 
 
 def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
@@ -413,45 +407,37 @@ def test_a_training_that_was_killed_before_its_last_word(tmp_path):
 
 def test_a_training_that_is_killed_between_any_two_files_goes_on_to_the_same_end(tmp_path, monkeypatch):
     """Wherever it ends, what it goes on from is one checkpoint, and not parts of two."""
-    how = {**QUICK, "steps": 64, "num_envs": 2, "checks": 2, "episodes": 1, "batch_size": 32}
-    train_adversary("sa-rl", *GIVEN[:3], out=tmp_path / "whole", **how)
+    how = {**QUICK, "steps": 32, "num_envs": 2, "checks": 2, "episodes": 1, "n_steps": 8, "batch_size": 16}
+    given = "sa-rl", SHORT, adv.load_victim("zoo:cartpole-a2c"), 0.05
 
     def figures(folder):
         record = json.loads((folder / "state.json").read_text())["record"]
         return [(row["steps"], row["mean_return"]) for row in record]
 
-    left = [0]  # calls until the kill
+    killed = []  # what is left of the training by a kill before each of its calls
 
-    def stopping(then, *given, **more):
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt
+    def copying(then, *given, **more):
+        killed.append(shutil.copytree(tmp_path / "whole", tmp_path / f"killed-{len(killed)}"))
         return then(*given, **more)
 
-    for at in range(1, 100):
-        left[0], folder = at, tmp_path / f"killed-{at}"
-        with monkeypatch.context() as patched:
-            for module, name in ((folder_module, "rename_file"), (folder_module, "write"), (shutil, "rmtree")):
-                patched.setattr(module, name, functools.partial(stopping, getattr(module, name)))
-            patched.setattr(TrainingFolder, "remove_parts", lambda folder: None)  # a kill leaves them
-            try:
-                train_adversary("sa-rl", *GIVEN[:3], out=folder, **how)
-                break
-            except KeyboardInterrupt:
-                pass
-        train_adversary("sa-rl", *GIVEN[:3], out=folder, **how)
+    with monkeypatch.context() as patched:
+        for module, name in ((folder_module, "rename_file"), (folder_module, "write"), (shutil, "rmtree")):
+            patched.setattr(module, name, functools.partial(copying, getattr(module, name)))
+        train_adversary(*given, out=tmp_path / "whole", **how)
+    for folder in killed:
+        train_adversary(*given, out=folder, **how)
         assert [steps for steps, _ in figures(folder)] == [steps for steps, _ in figures(tmp_path / "whole")]
         model, counted = _counts(folder)
         resets = counted - _counts(tmp_path / "whole")[1]  # that going on begins with
-        assert model == 64 and 0 <= round(resets) <= 4
-    assert at > 6
+        assert model == 32 and 0 <= round(resets) <= 4
+    assert len(killed) > 6
 
 
 def _counts(folder):
     """Steps of the model in a folder, and how many observations its statistics are of."""
-    with zipfile.ZipFile(folder / "checkpoint-64" / "model.zip") as archive:
+    with zipfile.ZipFile(folder / "checkpoint-32" / "model.zip") as archive:
         steps = json.loads(archive.read("data"))["num_timesteps"]
-    return steps, json.loads((folder / "checkpoint-64" / "normaliser.json").read_text())["observation"]["count"]
+    return steps, json.loads((folder / "checkpoint-32" / "normaliser.json").read_text())["observation"]["count"]
 
 
 def test_a_training_goes_on_with_other_episodes(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from torch import nn
 
 import adv_wrappers as adv
-from adv_wrappers.adversaries import PAAD, SARL, Director, Learned
+from adv_wrappers.adversaries import PAAD, Director, Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import SEED_OFFSET
 
@@ -75,9 +76,9 @@ def weights(policy):
     return torch.cat([p.detach().reshape(-1).clone() for p in policy.parameters()])
 
 
-@pytest.fixture
-def seen(monkeypatch):
-    """What every rollout, phase and checkpoint looked like, told by the training's own objects as it goes."""
+@functools.cache
+def seen_with(adversary):
+    """What every rollout, phase and checkpoint of a training looked like, told by its own objects as it goes."""
     received: dict[str, list[Any]] = {"steps": [], "before": [], "after": [], "rollouts": []}
     step, turn, settle = AgentVecEnv.step_wait, AlternatingTraining._adversary_phase, AgentTrainer.update_normaliser
 
@@ -107,15 +108,17 @@ def seen(monkeypatch):
         own = self.model.policy.get_distribution(torch.as_tensor(normal.normalize_obs(obs))).distribution
         received.setdefault("agrees", []).append((mean, own))
 
-    monkeypatch.setattr(AgentVecEnv, "step_wait", stepped)
-    monkeypatch.setattr(AlternatingTraining, "_adversary_phase", turned)
-    monkeypatch.setattr(AgentTrainer, "update_normaliser", settled)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(AgentVecEnv, "step_wait", stepped)
+        patched.setattr(AlternatingTraining, "_adversary_phase", turned)
+        patched.setattr(AgentTrainer, "update_normaliser", settled)
+        train_agent(Slope, adversary, 0.1, 512, scale="victim", **SMALL)
     return received
 
 
 @pytest.mark.parametrize("adversary", ["sa-rl", "pa-ad"])
-def test_one_side_stands_still_while_the_other_learns(adversary, seen):
-    train_agent(Slope, adversary, 0.1, 512, scale="victim", **SMALL)
+def test_one_side_stands_still_while_the_other_learns(adversary):
+    seen = seen_with(adversary)
     assert len(seen["before"]) == len(seen["after"]) == 4
     for (agent, trained_adversary), (agent_after, adversary_after) in zip(seen["before"], seen["after"], strict=True):
         assert torch.equal(agent, agent_after) and not torch.equal(trained_adversary, adversary_after)
@@ -131,8 +134,8 @@ def test_one_side_stands_still_while_the_other_learns(adversary, seen):
             assert torch.equal(last[3](last[2]), last[1])
 
 
-def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_units(seen):
-    train_agent(Slope, "sa-rl", 0.1, 512, scale="victim", **SMALL)
+def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_units():
+    seen = seen_with("sa-rl")
     events = [event for event in seen["rollouts"] if event[0] == "rollout"]
     assert len(events) == 8 and len(seen["steps"]) == 8 * 16
     units = np.array([np.sqrt(event[1] + 1e-8) for event in events])
@@ -149,9 +152,9 @@ def test_the_agent_sees_perturbed_observations_within_the_budget_of_its_present_
         assert 0.1 * 0.5 < np.max(gone) <= 0.1 * (1 + 1e-6) and np.mean(gone) > 0.01
 
 
-def test_the_live_victim_is_the_agent_at_every_rollout(seen):
-    train_agent(Slope, "pa-ad", 0.1, 256, scale="victim", **SMALL)
-    assert len(seen["agrees"]) == 4
+def test_the_live_victim_is_the_agent_at_every_rollout():
+    seen = seen_with("pa-ad")
+    assert len(seen["agrees"]) == 8
     for params, own in seen["agrees"]:
         torch.testing.assert_close(params[:, :2], own.mean.detach(), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(params[:, 2:].exp(), own.stddev.detach(), rtol=1e-5, atol=1e-6)
@@ -166,17 +169,16 @@ def test_statistics_are_those_of_true_observations():
     assert hardened.victim.net[0].mean == pytest.approx([7.0] * 5, abs=8.0)
 
 
-@pytest.mark.parametrize("adversary", [None, "max-diff:steps=2", SARL(), PAAD(steps=1), "pa-ad"])
+@pytest.mark.parametrize("adversary", [None, "max-diff:steps=2", PAAD(steps=1)])
 def test_one_argument_tells_the_trainings_apart(adversary):
-    received = []
-    hardened = train_agent("CartPole-v1", adversary, 0.05, 256, progress=lambda *at: received.append(at), **SMALL)
-    assert [steps for steps, *_ in received] == [128, 256] == [row["steps"] for row in hardened.record]
+    received, small = [], {**SMALL, "phase": 64}
+    hardened = train_agent("CartPole-v1", adversary, 0.05, 128, progress=lambda *at: received.append(at), **small)
+    assert [steps for steps, *_ in received] == [64, 128] == [row["steps"] for row in hardened.record]
     assert all((attacked is None) == (adversary is None) and 0 < clean <= 60 for _, clean, attacked in received)
     row = hardened.record[hardened.best]
     assert row["score"] == max(row["score"] for row in hardened.record)
-    learns = isinstance(adversary, (SARL, PAAD)) or adversary == "pa-ad"
-    assert row["adversary_steps"] == (row["steps"] if learns else 0)
-    assert f"at {row['steps']} of 256 steps" in hardened.protocol
+    assert row["adversary_steps"] == (row["steps"] if isinstance(adversary, PAAD) else 0)
+    assert f"at {row['steps']} of 128 steps" in hardened.protocol
     threats = [] if hardened.threat is None else [hardened.threat]
     report = adv.evaluate(hardened.victim, "CartPole-v1", threats, episodes=2)
     assert len(report.threats) == 1 + len(threats) and all(row["linf"] <= 0.05 + 1e-6 for row in report.threats[1:])
@@ -372,28 +374,6 @@ class _Kill:
             raise _Killed
 
 
-def test_a_training_that_was_killed_goes_on(tmp_path):
-    arguments = ("CartPole-v1", "sa-rl", 0.05, 512)
-    with pytest.raises(_Killed):
-        train_agent(*arguments, out=tmp_path, progress=_Kill(256), **{**SMALL, "checks": 4})
-    state = json.loads((tmp_path / "state.json").read_text())
-    assert [row["steps"] for row in state["record"]] == [128, 256]
-    (tmp_path / ".part.1").mkdir()  # of a checkpoint that was never whole
-    (tmp_path / "card.json").write_text("half a ca")  # nor this
-    received = []
-    hardened = train_agent(
-        *arguments, out=tmp_path, progress=lambda steps, *_: received.append(steps), **{**SMALL, "checks": 4}
-    )
-    assert received == [384, 512] and list(hardened.record[:2]) == state["record"]
-    assert hardened.record[-1]["adversary_steps"] == 512
-    seconds = [row["seconds"]["agent"] for row in hardened.record]
-    assert seconds == sorted(seconds)
-    kept = {path.name for path in tmp_path.glob("checkpoint-*")}
-    assert kept == {"checkpoint-512", f"checkpoint-{hardened.record[hardened.best]['steps']}"}
-    done = train_agent(*arguments, out=tmp_path, progress=_Kill(0), **{**SMALL, "checks": 4})  # nothing left to do
-    assert done.record == hardened.record and done.victim.fingerprint() == hardened.victim.fingerprint()
-
-
 def test_an_agent_learns_against_an_adversary_of_a_folder(tmp_path):
     quick = {"num_envs": 4, "checks": 1, "episodes": 1, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
     train_adversary("sa-rl", "CartPole-v1", "zoo:cartpole-ppo", 0.1, 64, out=tmp_path / "adversary", **quick)
@@ -440,13 +420,14 @@ def test_one_log_a_side(tmp_path):
 
 
 def test_the_same_seed_is_the_same_training():
+    short = {**SMALL, "checks": 1, "episodes": 1}
     one, same, other = (
-        train_agent("CartPole-v1", "pa-ad", 0.05, 64, seed=seed, **SMALL).victim.fingerprint() for seed in (0, 0, 1)
+        train_agent("CartPole-v1", "pa-ad", 0.05, 64, seed=seed, **short).victim.fingerprint() for seed in (0, 0, 1)
     )
     assert one == same != other
 
 
-@pytest.mark.parametrize("ref", ["zoo:hopper-ppo", "zoo:cartpole-a2c", "zoo:cartpole-ppo"])
+@pytest.mark.parametrize("ref", ["zoo:hopper-ppo", "zoo:cartpole-a2c"])
 def test_an_agent_begins_as_a_victim(ref):
     """With a rate of zero it stays what it was, normaliser included."""
     victim = adv.load_victim(ref)
@@ -460,9 +441,7 @@ def test_an_agent_begins_as_a_victim(ref):
     assert (hardened.victim.scale is None) == (victim.scale is None)
 
 
-@pytest.mark.parametrize(
-    ("victim", "algorithm"), [("zoo:cartpole-dqn", "dqn"), ("zoo:cartpole-ppo", "ppo"), ("zoo:cartpole-a2c", "ppo")]
-)
+@pytest.mark.parametrize(("victim", "algorithm"), [("zoo:cartpole-dqn", "dqn"), ("zoo:cartpole-a2c", "ppo")])
 def test_without_an_algorithm_an_agent_goes_on_by_that_of_its_kind(victim, algorithm, tmp_path):
     small = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
     hardened = train_agent("CartPole-v1", "max-diff", 0.05, victim=victim, out=tmp_path, **small)
@@ -534,7 +513,7 @@ def test_recurrent_agents_are_those_of_recurrent_ppo():
         train_agent("CartPole-v1", "sa-rl", 0.05, 100, "ppo", victim=model)
 
 
-@pytest.mark.parametrize("adversary", [None, "noise", "min-best:steps=1"])
+@pytest.mark.parametrize("adversary", [None, "min-best:steps=1"])
 def test_a_recurrent_agent_is_trained_as_others_are(adversary):
     pytest.importorskip("sb3_contrib")
     short = {**SMALL, "num_envs": 2, "env_kwargs": {"max_episode_steps": 20}}

@@ -9,10 +9,18 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
+from adv_wrappers.training import critic as critic_module
 from adv_wrappers.training.critic import CRITIC_GRID, SMALL, scan_critics, train_critic, train_one_critic
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, mlp
 from tests.training.test_one_critic import Toy, Unplayed, toy_victim
+
+
+@pytest.fixture(autouse=True)
+def few_epochs(monkeypatch):
+    """What a critic learns is tested with one of them."""
+    monkeypatch.setattr(critic_module, "EPOCHS", 2)
+
 
 TOY = {"num_envs": 4, "gamma": 0.5, "lr": 3e-3, "noise": 0.5, "steps": 16}
 
@@ -125,9 +133,7 @@ def test_episodes_that_chose_the_critic_are_not_for_scoring(tmp_path):
     assert not [warning for warning in scored if "chosen on" in warning]
 
 
-@pytest.mark.parametrize(
-    "given", [{"settings": [{}]}, {"settings": [{"weight": 0.1}]}, {"eps": 0.02}, {"robust": "interval"}]
-)
+@pytest.mark.parametrize("given", [{"settings": [{"weight": 0.1}]}, {"eps": 0.02}])
 def test_one_setting_is_trained_alone(given, tmp_path):
     """Without a budget, as nothing is attacked; the same critic, to the bit, that its setting makes of itself."""
     critic = train_critic(toy_victim(), Toy, **given, **TOY, seed=5, out=tmp_path)

@@ -22,7 +22,7 @@ from adv_wrappers.training.imitation import QUERIES, SOURCES
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
 
 SEEN, TWO = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2)
-TINY = {"queries": 300, "rounds": 2, "hidden": (8,), "epochs": 3, "episodes": 2, "threats": ["fgsm:eps=0.2"]}
+TINY = {"queries": 300, "rounds": 2, "hidden": (8,), "epochs": 1, "episodes": 1, "threats": ["fgsm:eps=0.2"]}
 GRID = torch.cartesian_prod(torch.linspace(-2, 2, 5), torch.linspace(-2, 2, 5))
 
 

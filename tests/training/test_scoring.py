@@ -25,7 +25,7 @@ from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.scoring import CheckpointScore, Scoring, ScoringSetup
 
 VICTIM = "zoo:cartpole-a2c"
-QUICK = {"num_envs": 4, "checks": 4, "episodes": 3, "n_steps": 16, "batch_size": 32, "n_epochs": 2}
+QUICK = {"num_envs": 4, "checks": 4, "episodes": 3, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
 AGENT = {
     "num_envs": 4, "phase": 128, "checks": 3, "episodes": 2,
     "settings": {"n_steps": 16, "n_epochs": 1}, "adversary_settings": {"n_steps": 16, "n_epochs": 1},
@@ -80,7 +80,7 @@ def test_an_adversary_is_the_same_with_two_workers(tmp_path):
             short,
             VICTIM,
             0.2,
-            512,
+            256,
             out=tmp_path / str(workers),
             workers=workers,
             progress=lambda *at, to=progress[workers]: to.append(at),
@@ -88,7 +88,7 @@ def test_an_adversary_is_the_same_with_two_workers(tmp_path):
             **QUICK,
         )
     assert found[1].sha256 == found[2].sha256 and files(tmp_path / "1") == files(tmp_path / "2")
-    assert progress[1] == progress[2] and [steps for steps, _ in progress[2]] == [128, 256, 384, 512]
+    assert progress[1] == progress[2] and [steps for steps, _ in progress[2]] == [64, 128, 192, 256]
     whole = untimed(record_of(tmp_path / "1"))
     assert untimed(record_of(tmp_path / "2")) == whole and len({row["mean_return"] for row in whole}) > 1
     cards = [json.loads((tmp_path / name / "card.json").read_text())["training"]["checkpoints"] for name in "12"]
@@ -99,7 +99,7 @@ def test_an_adversary_is_the_same_with_two_workers(tmp_path):
     before = untimed(record_of(killed))
     assert before == whole[: len(before)] and 0 < len(before) < len(whole)
     again = [
-        train_adversary("pa-ad", short, VICTIM, 0.2, 512, out=tmp_path / name, workers=workers, **QUICK).sha256
+        train_adversary("pa-ad", short, VICTIM, 0.2, 256, out=tmp_path / name, workers=workers, **QUICK).sha256
         for name, workers in (("killed", 2), ("clean", 1))
     ]
     assert again[0] == again[1] and files(tmp_path / "killed") == files(tmp_path / "clean")
@@ -136,7 +136,7 @@ def test_logs_have_every_score_at_its_own_steps(tmp_path):
         short,
         VICTIM,
         0.2,
-        512,
+        256,
         tensorboard=tmp_path,
         workers=2,
         progress=lambda *at: received.append(at),
@@ -170,17 +170,17 @@ class Failing(gym.Wrapper):
     [("raises", ValueRangeError, "has had enough"), ("dies", WorkerError, "worker processes died")],
 )
 def test_an_error_of_a_worker_comes_back_and_what_was_scored_stays(how, error, match, tmp_path):
-    given = ("sa-rl", Failing, VICTIM, 0.2, 512)
+    given = ("sa-rl", Failing, VICTIM, 0.2, 256)
     more = {"env_kwargs": {"how": how}, "out": tmp_path, **QUICK}
     with pytest.raises(error, match=match):
         train_adversary(*given, workers=2, **more)
     card, model = ["card.json", "weights.safetensors"], ["model.zip", "normaliser.json"]
-    checkpoint = ["checkpoint-128", *(f"checkpoint-128/{name}" for name in (*card, *model))]
+    checkpoint = ["checkpoint-64", *(f"checkpoint-64/{name}" for name in (*card, *model))]
     assert files(tmp_path) == sorted([*checkpoint, *card, "state.json"])
     before = record_of(tmp_path)
-    assert [row["steps"] for row in before] == [128]
+    assert [row["steps"] for row in before] == [64]
     train_adversary(*given, **more)
-    assert record_of(tmp_path)[:1] == before and record_of(tmp_path)[-1]["steps"] == 512
+    assert record_of(tmp_path)[:1] == before and record_of(tmp_path)[-1]["steps"] == 256
 
 
 def test_what_cannot_be_sent_is_named_before_anything_is_trained(tmp_path):

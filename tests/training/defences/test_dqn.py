@@ -172,8 +172,8 @@ def test_kappa_weighs_the_two_losses():
 
 @pytest.mark.parametrize("robust", [None, "radial", "sa", SADQN(form="sgld"), RadialDQN(0.5, form="equation-5")])
 def test_dqn_trains_to_a_card(robust, tmp_path):
-    hardened = train_agent("CartPole-v1", None, 0.05, 256, "dqn", robust=robust, out=tmp_path, **SMALL)
-    assert [row["steps"] for row in hardened.record] == [128, 256]
+    hardened = train_agent("CartPole-v1", None, 0.05, 128, "dqn", robust=robust, out=tmp_path, **SMALL)
+    assert [row["steps"] for row in hardened.record] == [64, 128]
     row = hardened.record[hardened.best]
     names = ["clean"] if robust is None else ["clean", "gwc"]
     assert row["score"] == pytest.approx(np.mean([row[name] for name in names])) and hardened.threat is None
@@ -188,34 +188,20 @@ def test_dqn_trains_to_a_card(robust, tmp_path):
 def test_the_robust_loss_is_what_is_learned_by():
     """With kappa 1 the weights are those of plain training, to the bit; with a loss of the box they are others."""
     ends = [
-        train_agent("CartPole-v1", None, 0.05, 256, "dqn", robust=robust, **SMALL).victim.fingerprint()
+        train_agent("CartPole-v1", None, 0.05, 64, "dqn", robust=robust, **SMALL).victim.fingerprint()
         for robust in (None, RadialDQN(1.0), RadialDQN(0.5, 1.0))
     ]
     assert ends[0] == ends[1] != ends[2]
 
 
-class _Killed(Exception):
-    pass
-
-
-def test_a_training_of_dqn_that_was_killed_goes_on(tmp_path):
-    def kill(steps, *_):
-        if steps == 256:
-            raise _Killed
-
-    given = ("CartPole-v1", None, 0.05, 512, "dqn")
-    with pytest.raises(_Killed):
-        train_agent(*given, robust="radial", out=tmp_path, progress=kill, **{**SMALL, "checks": 4})
-    received = []
-    hardened = train_agent(
-        *given, robust="radial", out=tmp_path, progress=lambda *at: received.append(at[0]), **{**SMALL, "checks": 4}
-    )
-    assert received == [384, 512] and len(hardened.record) == 4
+def test_the_folder_of_another_method_is_refused(tmp_path):
+    given = ("CartPole-v1", None, 0.05, 32, "dqn")
+    train_agent(*given, robust="radial", out=tmp_path, **{**SMALL, "checks": 1})
     with pytest.raises(ValueRangeError, match=r"robust\.kappa"):
-        train_agent(*given, robust=RadialDQN(0.5), out=tmp_path, **{**SMALL, "checks": 4})
+        train_agent(*given, robust=RadialDQN(0.5), out=tmp_path, **{**SMALL, "checks": 1})
 
 
-@pytest.mark.parametrize("ref", ["zoo:cartpole-dqn", "zoo:mountaincar-dqn"])
+@pytest.mark.parametrize("ref", ["zoo:cartpole-dqn"])
 def test_dqn_begins_as_a_victim(ref):
     """With a rate of zero it stays what it was."""
     victim = adv.load_victim(ref)
@@ -226,7 +212,7 @@ def test_dqn_begins_as_a_victim(ref):
     assert torch.equal(hardened.victim.params(x), victim.params(x))
 
 
-@pytest.mark.parametrize("robust", ["sa", RadialDQN(form="equation-5")])
+@pytest.mark.parametrize("robust", ["sa"])
 def test_dqn_with_layer_normalisation(robust, tmp_path):
     """Begins as a victim whose hidden layers are normalised, learns by the bounds of all of it, and ends as a card."""
     first = PrioritizedDQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [16, 8]}, seed=0)
@@ -398,8 +384,8 @@ def test_a_method_has_a_json_form():
 
 @pytest.mark.parametrize("adversary", ["max-diff:steps=2", "sa-rl"])
 def test_dqn_trains_under_attack(adversary):
-    given = {**SMALL, "phase": 128, "adversary_settings": {"n_steps": 16, "n_epochs": 1}}
-    hardened = train_agent("CartPole-v1", adversary, 0.05, 256, "dqn", robust="radial", **given)
+    given = {**SMALL, "phase": 64, "adversary_settings": {"n_steps": 16, "n_epochs": 1}}
+    hardened = train_agent("CartPole-v1", adversary, 0.05, 128, "dqn", robust="radial", **given)
     row = hardened.record[hardened.best]
     assert row["score"] == pytest.approx(np.mean([row["clean"], row["attacked"], row["gwc"]]))
     assert row["adversary_steps"] == (row["steps"] if adversary == "sa-rl" else 0)

@@ -35,7 +35,7 @@ from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 
 SMALL: dict[str, Any] = {
-    "steps": 256, "num_envs": 4, "checks": 2, "episodes": 2,
+    "steps": 128, "num_envs": 4, "checks": 2, "episodes": 2,
     "settings": {"n_steps": 16, "n_epochs": 1, "batch_size": 32},
 }  # fmt: skip
 
@@ -350,7 +350,7 @@ def test_train_agent_trains_robustly(env, algorithm, robust):
 def test_a_robust_training_resumes_and_tells_another_apart(tmp_path, monkeypatch):
     train_agent("CartPole-v1", eps=0.02, robust="radial", out=tmp_path, **SMALL)
     again = train_agent("CartPole-v1", eps=0.02, robust="radial", out=tmp_path, **SMALL)
-    assert [row["steps"] for row in again.record] == [128, 256]
+    assert [row["steps"] for row in again.record] == [64, 128]
     for other in ({"robust": Radial(kappa=0.5)}, {"robust": "radial", "eps": 0.03}, {"robust": "sa"}):
         with pytest.raises(ValueRangeError, match=r"holds another training, with .*robust"):
             train_agent("CartPole-v1", out=tmp_path, **{"eps": 0.02, **other}, **SMALL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -124,26 +123,6 @@ def test_the_loss_is_that_of_the_sum_of_advantages_and_the_weighed_divergence(en
     clean = distribution(policy, policy.observed(x))
     for y in points(policy, x, 1.0, 4):
         assert (total(kl_divergence(clean, distribution(policy, y))) <= divergence + 1e-4).all()
-
-
-@pytest.mark.parametrize("env", ["CartPole-v1", Reach])
-def test_it_trains_and_goes_on_with_its_critic(env, tmp_path):
-    class Killed(Exception):
-        pass
-
-    def kill(steps, *_):
-        if steps == 128:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train_agent(env, eps=0.05, robust="wocar", out=tmp_path, progress=kill, **SMALL)
-    zipped = next(tmp_path.glob("checkpoint-*/agent.zip"))
-    import zipfile
-
-    assert {"method_critic.pth", "method_critic.optimizer.pth"} <= set(zipfile.ZipFile(zipped).namelist())
-    hardened = train_agent(env, eps=0.05, robust="wocar", out=tmp_path, **SMALL)
-    assert [row["steps"] for row in hardened.record] == [128, 256]
-    assert np.isfinite(hardened.record[-1]["score"])
 
 
 def test_what_cannot_work_is_refused():

@@ -1,0 +1,60 @@
+"""A training of an agent that is killed goes on: the same call trains what is left, from what was kept."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from typing import Any
+
+import pytest
+
+pytest.importorskip("stable_baselines3")
+
+from adv_wrappers.training.agent import train_agent
+from tests.training.defences.test_losses import Reach
+
+SMALL = {"eps": 0.05, "steps": 128, "num_envs": 4, "phase": 32, "checks": 4, "episodes": 2}
+ROLLOUTS = {"n_steps": 8, "n_epochs": 1}
+REPLAY = {"learning_starts": 16, "batch_size": 16, "policy_kwargs": {"net_arch": [16]}}
+TRAININGS: dict[str, dict[str, Any]] = {
+    "adversary": {"adversary": "sa-rl", "settings": ROLLOUTS, "adversary_settings": ROLLOUTS},
+    "dqn": {"algorithm": "dqn", "robust": "radial", "settings": REPLAY},
+    "td3": {"env": "Pendulum-v1", "algorithm": "td3", "robust": "sa", "settings": REPLAY},
+    "wocar": {"robust": "wocar", "settings": ROLLOUTS},
+    "wocar-of-boxes": {"env": Reach, "robust": "wocar", "settings": ROLLOUTS},
+}
+
+
+class Killed(Exception):
+    """What ends a training from outside."""
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_training_that_was_killed_goes_on(name, tmp_path):
+    given = {"env": "CartPole-v1", "adversary": None, "out": tmp_path, **SMALL, **TRAININGS[name]}
+
+    def kill(steps, *_):
+        if steps >= 64:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train_agent(**given, progress=kill)
+    before = json.loads((tmp_path / "state.json").read_text())["record"]
+    assert [row["steps"] for row in before] == [32, 64]
+    if given.get("robust") == "wocar":
+        with zipfile.ZipFile(tmp_path / "checkpoint-64" / "agent.zip") as zipped:
+            assert {"method_critic.pth", "method_critic.optimizer.pth"} <= {*zipped.namelist()}
+    (tmp_path / ".part.1").mkdir()  # of a checkpoint that was never whole
+    (tmp_path / "card.json").write_text("half a ca")  # nor this
+
+    received = []
+    hardened = train_agent(**given, progress=lambda steps, *_: received.append(steps))
+    assert received == [96, 128] and list(hardened.record[:2]) == before
+    assert hardened.record[-1]["adversary_steps"] == (128 if given["adversary"] else 0)
+    seconds = [row["seconds"]["agent"] for row in hardened.record]
+    assert seconds == sorted(seconds)
+    kept = {path.name for path in tmp_path.glob("checkpoint-*")}
+    assert kept == {"checkpoint-128", f"checkpoint-{hardened.record[hardened.best]['steps']}"}
+
+    done = train_agent(**given, progress=kill)  # nothing left to do
+    assert done.record == hardened.record and done.victim.fingerprint() == hardened.victim.fingerprint()
