@@ -1,8 +1,8 @@
-"""What the three adversary environments share: their configuration, and the part of a step before the victim acts."""
+"""The configuration of an adversary environment: both sides, the adversary's spaces and reward, its threats."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed, check_actions
+from adv_wrappers.adversaries.actor import Actor, ActorPerturbation, ActorSpace, Unperturbed
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import append_actions, append_spent
 from adv_wrappers.adversaries.timed import Timed
@@ -20,7 +20,7 @@ from adv_wrappers.core.perturbation import When
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Never
-from adv_wrappers.core.types import Array, Counter, Flags, Leaves, Space
+from adv_wrappers.core.types import Counter, Space
 from adv_wrappers.core.value import Value, construct, decode
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.registry import OBSERVE
@@ -30,7 +30,6 @@ from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.references import load_referenced
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward, takes_induced_action
-from adv_wrappers.wrappers.layer import Layer, floated
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
 
@@ -209,110 +208,6 @@ def _extended(space: Space, victim: Victim, observe: str) -> spaces.Box:
         low, high = np.append(low, 0), np.append(high, np.inf)
     low, high = np.concatenate([space.low, low]), np.concatenate([space.high, high])
     return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype.type)
-
-
-class AdversaryLayer(Layer):
-    """Mixin of the adversary environments: the adversary's action attacks the victim, which then acts.
-
-    Attributes:
-        config: the configuration.
-        victim: the victim that acts.
-        runner: acts for the victim.
-    """
-
-    config: AdversaryConfig
-    victim: Victim
-    runner: PolicyRunner
-    quantize: bool
-    _true: Any = None  # the newest true observation, which the adversary's next action perturbs
-
-    def _set_up(self, beneath: Any, rows: int) -> None:
-        """Set what all classes have; ``beneath`` is the layer on actions or the dynamics, where there is one."""
-        self.victim, self.runner = self.config.victim, PolicyRunner(self.config.victim, rows)
-        self._layer_beneath: Layer | None = None if self.config.beneath_threat is None else beneath
-        engines = [layer.engine for layer in (self, self._layer_beneath) if layer is not None]
-        self._acting_engines = [engine for engine in engines if engine.memory is not None]
-
-    def set_budget(self, within: Budget) -> None:
-        """Replace the budget, for curricula: that of what the actor perturbs; of a hybrid, that of the observations.
-
-        It is the budget that ``within`` gave: a hybrid's actions keep their ``reach``. It holds from the adversary's
-        next action on, and the recorded spec follows.
-
-        Raises:
-            BudgetError: for a budget that makes no sense on this space; the old one then stays.
-        """
-        if not self.config.beneath_alone:
-            super().set_budget(within)
-            self.config.observation_threat = self.whole_threat
-            return
-        assert self._layer_beneath is not None
-        self._layer_beneath.set_budget(within)
-        self.config.beneath_threat = self._layer_beneath.whole_threat
-
-    def set_budget_share(self, share: float) -> None:
-        """Use a share of the budget that :meth:`set_budget` replaces, from the adversary's next action on.
-
-        Raises:
-            ValueRangeError: for a share that is none.
-            BudgetError: for a budget without a radius.
-        """
-        if not self.config.beneath_alone:
-            super().set_budget_share(share)
-            return
-        assert self._layer_beneath is not None
-        self._layer_beneath.set_budget_share(share)
-
-    def _attack(self, actions: Any, rows: int, moved: Flags = True) -> Any:
-        """What the victim observes under the adversary's actions ``[rows, *A]``, in the rows of ``moved``."""
-        config = self.config
-        leaves = _as_memory(actions, config.action_space, rows, config.actor.direction)
-        for engine in self._acting_engines:
-            engine.set_memory(leaves)
-        return self.engine.observe(self._true if self.quantize else floated(self._true), moved)
-
-    def _attacked(self) -> Flags:
-        """Which rows were attacked, on observations or on actions; called once the victim has acted."""
-        attacked = self.engine.attacked
-        if self._layer_beneath is None:
-            return attacked
-        there = self._layer_beneath.engine.attacked
-        if self.engine not in self._acting_engines:  # one of actions or dynamics alone spends its attacks there
-            self.engine.count_attacks(there)
-        return attacked | there
-
-    @property
-    def _induced_action(self) -> Any:
-        """The action that the environment received last."""
-        beneath = self._layer_beneath
-        on_actions = beneath is not None and beneath.on == "action"
-        return beneath.engine.sent if beneath is not None and on_actions else self.engine.sent
-
-    def _final_observations(
-        self, obs: Any, done: Array, final: Callable[[int], Any], spent: Counter
-    ) -> dict[int, Array]:
-        """Final observations by row, as the adversary observes them, before the rows begin their next episodes."""
-        whole, rows = np.array(obs), np.flatnonzero(done).tolist()
-        for row in rows:
-            whole[row] = final(row)
-        seen = self.config.adversary_observation(self.runner, whole, spent)
-        return {row: seen[row] for row in rows}
-
-
-def _as_memory(actions: Any, space: ActorSpace, rows: int, direction: bool) -> Leaves:
-    """The adversary's actions ``[rows, *A]`` from outside as the actor's memory, int64 or float32.
-
-    Raises:
-        ValueRangeError: for anything but an array of numbers, and for what :func:`check_actions` refuses.
-    """
-    try:
-        array = np.asarray(actions)
-        given = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # a copy: the memory is ours
-    except (TypeError, ValueError) as error:
-        shape = (rows, *(space.shape or ()))
-        raise ValueRangeError(f"expected actions of shape {shape}, numbers, got {actions!r:.80}") from error
-    checked = check_actions(given, space, rows, direction)
-    return {"action": checked.float() if checked.is_floating_point() else checked}
 
 
 def recorded_arguments(config: AdversaryConfig, quantize: bool) -> dict[str, Any]:

@@ -7,72 +7,190 @@ here, for the same seed. :mod:`adv_wrappers.wrappers.sb3_layers` has the class f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, SupportsFloat
 
-import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+import torch
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from adv_wrappers.adversaries.actor import Actor
+from adv_wrappers.adversaries.actor import Actor, ActorSpace, check_actions
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.clock import row_seeds
 from adv_wrappers.core.perturbation import On, When
-from adv_wrappers.core.types import Array, Info
+from adv_wrappers.core.types import Array, Counter, Flags, Info, Leaves, Space
 from adv_wrappers.environments.checked import checked_reset
-from adv_wrappers.errors import SpaceError, VictimError
+from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
 from adv_wrappers.utils import trees
 from adv_wrappers.victims import Victim
+from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.adversary_config import (
     AdversaryConfig,
-    AdversaryLayer,
     recorded_arguments,
 )
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
 from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import ForAnyEnv
+from adv_wrappers.wrappers.layer import ForAnyEnv, Layer, floated
 from adv_wrappers.wrappers.vector_layer import VectorLayer
 from adv_wrappers.wrappers.wrap import wrap
 
 
-class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
-    """:class:`AdversaryEnv` for a :class:`gymnasium.vector.VectorEnv` on the host, in its own autoreset mode."""
+class AdversaryLayer(Layer):
+    """Mixin of the adversary environments: the adversary's action attacks the victim, which then acts.
+
+    Attributes:
+        config: the configuration.
+        victim: the victim that acts.
+        runner: acts for the victim.
+    """
 
     on: ClassVar[On] = "observation"
+    observation_space: Any
+    action_space: Any
 
     def __init__(
         self,
-        env: VectorEnv[Any, Any, Array],
+        env: Any,
         victim: Victim | str,
         actor: Actor | Hybrid | str | Mapping[str, object],
         within: Budget | Info | None = None,
-        when: When | str | None = None,
+        when: When | Callable[..., Any] | str | None = None,
         *,
         reward: Reward = minus_reward,
         observe: str = "state",
         quantize: bool = True,
     ) -> None:
-        if not isinstance(env, VectorEnv):
-            raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
+        wrapped = self._wrap(env)
         self.config = config = AdversaryConfig.create(
-            env.single_observation_space, env.single_action_space, victim, actor, within, when, reward, observe, env
+            wrapped.observation_space, wrapped.action_space, victim, actor, within, when, reward, observe, env
         )
-        rows = env.num_envs
-        inner = env if config.beneath_threat is None else wrap(env, config.beneath_threat, victim=config.victim)
-        super().__init__(inner, config.observation_threat, quantize=quantize)
-        self._set_up(self.env, rows)
-        self.single_observation_space, self.single_action_space = config.observation_space, config.action_space
-        self.observation_space, self.action_space = (
-            batch_space(space, rows) for space in (self.single_observation_space, self.single_action_space)
+        self._wrapped = env
+        # an actor on actions or the dynamics attacks in a layer of its own, beneath
+        beneath = None if config.beneath_threat is None else wrap(env, config.beneath_threat, victim=config.victim)
+        super().__init__(env if beneath is None else beneath, config.observation_threat, quantize=quantize)
+        self._layer_beneath: Layer | None = beneath
+        engines = [self.engine] if beneath is None else [self.engine, beneath.engine]
+        self._acting_engines = [engine for engine in engines if engine.memory is not None]
+        self.victim: Victim = config.victim
+        self.runner = PolicyRunner(config.victim, wrapped.rows or 1)
+        self._show(config.observation_space, config.action_space)
+        self._true: Any = None  # the newest true observation, which the adversary's next action perturbs
+        self._victim_returns: Any = 0.0 if wrapped.rows is None else np.zeros(wrapped.rows)
+
+    def _show(self, observation_space: Space, action_space: ActorSpace) -> None:
+        """Take the adversary's spaces, of one row, in place of the environment's."""
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def set_budget(self, within: Budget) -> None:
+        """Replace the budget, for curricula: that of what the actor perturbs; of a hybrid, that of the observations.
+
+        It is the budget that ``within`` gave: a hybrid's actions keep their ``reach``. It holds from the adversary's
+        next action on, and the recorded spec follows.
+
+        Raises:
+            BudgetError: for a budget that makes no sense on this space; the old one then stays.
+        """
+        if not self.config.beneath_alone:
+            super().set_budget(within)
+            self.config.observation_threat = self.whole_threat
+            return
+        assert self._layer_beneath is not None
+        self._layer_beneath.set_budget(within)
+        self.config.beneath_threat = self._layer_beneath.whole_threat
+
+    def set_budget_share(self, share: float) -> None:
+        """Use a share of the budget that :meth:`set_budget` replaces, from the adversary's next action on.
+
+        Raises:
+            ValueRangeError: for a share that is none.
+            BudgetError: for a budget without a radius.
+        """
+        if not self.config.beneath_alone:
+            super().set_budget_share(share)
+            return
+        assert self._layer_beneath is not None
+        self._layer_beneath.set_budget_share(share)
+
+    def _attack(self, actions: Any, rows: int, moved: Flags = True) -> Any:
+        """What the victim observes under the adversary's actions ``[rows, *A]``, in the rows of ``moved``."""
+        config = self.config
+        leaves = _as_memory(actions, config.action_space, rows, config.actor.direction)
+        for engine in self._acting_engines:
+            engine.set_memory(leaves)
+        return self.engine.observe(self._true if self.quantize else floated(self._true), moved)
+
+    def _rewarded(self, reward: Any, attacked: Flags, terminated: Flags, truncated: Flags) -> Any:
+        """The adversary's reward for a step of which the victim has this one: a scalar, or ``[B]``."""
+        self._victim_returns = self._victim_returns + np.asarray(reward, np.float64)
+        return self.config.adversary_reward(
+            reward,
+            attacked=attacked,
+            terminated=terminated,
+            truncated=truncated,
+            return_=self._victim_returns,
+            spent=self.engine.spent,
+            induced_action=self._induced_action,
         )
-        self._victim_returns, self._finished = np.zeros(rows), np.zeros(rows, bool)
+
+    def _attacked(self) -> Flags:
+        """Which rows were attacked, on observations or on actions; called once the victim has acted."""
+        attacked = self.engine.attacked
+        if self._layer_beneath is None:
+            return attacked
+        there = self._layer_beneath.engine.attacked
+        if self.engine not in self._acting_engines:  # one of actions or dynamics alone spends its attacks there
+            self.engine.count_attacks(there)
+        return attacked | there
+
+    @property
+    def _induced_action(self) -> Any:
+        """The action that the environment received last."""
+        beneath = self._layer_beneath
+        on_actions = beneath is not None and beneath.on == "action"
+        return beneath.engine.sent if beneath is not None and on_actions else self.engine.sent
+
+    def _final_observations(
+        self, obs: Any, done: Array, final: Callable[[int], Any], spent: Counter
+    ) -> dict[int, Array]:
+        """Final observations by row, as the adversary observes them, before the rows begin their next episodes."""
+        whole, rows = np.array(obs), np.flatnonzero(done).tolist()
+        for row in rows:
+            whole[row] = final(row)
+        seen = self.config.adversary_observation(self.runner, whole, spent)
+        return {row: seen[row] for row in rows}
+
+
+def _as_memory(actions: Any, space: ActorSpace, rows: int, direction: bool) -> Leaves:
+    """The adversary's actions ``[rows, *A]`` from outside as the actor's memory, int64 or float32.
+
+    Raises:
+        ValueRangeError: for anything but an array of numbers, and for what :func:`check_actions` refuses.
+    """
+    try:
+        array = np.asarray(actions)
+        given = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # a copy: the memory is ours
+    except (TypeError, ValueError) as error:
+        shape = (rows, *(space.shape or ()))
+        raise ValueRangeError(f"expected actions of shape {shape}, numbers, got {actions!r:.80}") from error
+    checked = check_actions(given, space, rows, direction)
+    return {"action": checked.float() if checked.is_floating_point() else checked}
+
+
+class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
+    """:class:`AdversaryEnv` for a :class:`gymnasium.vector.VectorEnv` on the host, in its own autoreset mode."""
+
+    def _show(self, observation_space: Any, action_space: Any) -> None:
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space = batch_space(observation_space, self.num_envs)
+        self.action_space = batch_space(action_space, self.num_envs)
+        self._finished = np.zeros(self.num_envs, bool)
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset all rows, or those of ``options["reset_mask"]``; returns what the adversary observes ``[B, *S]``."""
         mask, seeds, obs, info = self._reset(seed, options)
-        self._victim_returns[... if mask is None else mask] = 0.0
+        self._victim_returns = np.where(True if mask is None else mask, 0.0, self._victim_returns)
         self.runner.reset(mask, seeds)
         self._finished = np.zeros(self.num_envs, bool) if mask is None else self._finished & ~mask
         self._true = obs
@@ -88,17 +206,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         dummy: Any = self._finished if mode == AutoresetMode.NEXT_STEP else False
         shown = self._attack(actions, self.num_envs, True if dummy is False else ~dummy)
         obs, rewards, terminated, truncated, info = self._answer(engine.act(self.runner.act(shown)))
-        attacked = self._rows(self._attacked())
-        self._victim_returns += rewards
-        reward = self.config.adversary_reward(
-            rewards,
-            attacked=attacked,
-            terminated=terminated,
-            truncated=truncated,
-            return_=self._victim_returns.copy(),
-            spent=engine.spent,
-            induced_action=self._induced_action,
-        )
+        reward = self._rewarded(rewards, self._rows(self._attacked()), terminated, truncated)
         spent: Any = engine.spent
         info, done = self._note(info, self._rows(engine.attacked), None), terminated | truncated
         engine.end_step(done)
@@ -122,7 +230,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
 
     def _begin_episodes(self, mask: Array) -> None:
         if mask.any():
-            self._victim_returns[mask] = 0.0
+            self._victim_returns = np.where(mask, 0.0, self._victim_returns)
             self.runner.reset(mask)
 
 
@@ -163,34 +271,8 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
     (Box(-1.0, 1.0, (1,), float32), -1.0)
     """
 
-    on: ClassVar[On] = "observation"
-
     of_vector = VectorAdversaryEnv
     of_vec_env = "VecAdversaryEnv"
-
-    def __init__(
-        self,
-        env: Any,
-        victim: Victim | str,
-        actor: Actor | Hybrid | str | Mapping[str, object],
-        within: Budget | Info | None = None,
-        when: When | str | None = None,
-        *,
-        reward: Reward = minus_reward,
-        observe: str = "state",
-        quantize: bool = True,
-    ) -> None:
-        if not isinstance(env, gym.Env):
-            raise SpaceError(f"expected a gymnasium Env or VectorEnv, or an SB3 VecEnv, got {type(env).__name__}")
-        self.config = config = AdversaryConfig.create(
-            env.observation_space, env.action_space, victim, actor, within, when, reward, observe, env
-        )
-        self._wrapped = env
-        inner = env if config.beneath_threat is None else wrap(env, config.beneath_threat, victim=config.victim)
-        super().__init__(inner, config.observation_threat, quantize=quantize)
-        self._set_up(self.env, 1)
-        self.observation_space, self.action_space = config.observation_space, config.action_space
-        self._victim_returns = 0.0
 
     @property
     def _saved_kwargs(self) -> dict[str, Any]:  # type: ignore[override]
@@ -228,17 +310,7 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
         shown = self._attack(np.asarray(action)[None], 1)
         acted = self.runner.act({k: v[None] for k, v in shown.items()} if isinstance(shown, dict) else shown[None])[0]
         obs, reward, terminated, truncated, info = self._answer(engine.act(acted))
-        attacked = bool(self._attacked())
-        self._victim_returns += float(reward)
-        own = self.config.adversary_reward(
-            reward,
-            attacked=attacked,
-            terminated=terminated,
-            truncated=truncated,
-            return_=self._victim_returns,
-            spent=engine.spent,
-            induced_action=self._induced_action,
-        )
+        own = self._rewarded(reward, bool(self._attacked()), terminated, truncated)
         info = self._note(info, bool(engine.attacked), None)
         engine.end_step(bool(terminated or truncated))
         self._true = obs

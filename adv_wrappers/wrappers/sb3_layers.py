@@ -15,13 +15,10 @@ from adv_wrappers.core.spaces import MASK, side_by_side_mask, with_mask
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
-from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.adversary_config import AdversaryConfig, AdversaryLayer
-from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
+from adv_wrappers.wrappers.adversary_env import AdversaryLayer
 from adv_wrappers.wrappers.layer import GATES, Layer, Wrapped, counts, floated, gate, layers, wrappers_of
 from adv_wrappers.wrappers.perturb_dynamics import DynamicsLayer
 from adv_wrappers.wrappers.perturb_reward import RewardLayer
-from adv_wrappers.wrappers.wrap import wrap
 
 
 class VecLayer(Layer, VecEnvWrapper):
@@ -165,42 +162,20 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
     end of an episode ``info["adversary_episode"]`` holds ``victim_return``, the number of ``attacks``, and ``length``.
     """
 
-    on: ClassVar[On] = "observation"
-
-    def __init__(
-        self,
-        venv: VecEnv,
-        victim: Victim | str,
-        actor: Any,
-        within: Any = None,
-        when: Any = None,
-        *,
-        reward: Reward = minus_reward,
-        observe: str = "state",
-        quantize: bool = True,
-    ) -> None:
-        if not isinstance(venv, VecEnv):
-            raise SpaceError(f"expected an SB3 VecEnv, got {type(venv).__name__}")
-        if any(type(each).__name__ == "VecNormalize" and each.norm_obs for each in wrappers_of(venv)):
+    def _wrap(self, env: Any) -> Wrapped:
+        wrapped = super()._wrap(env)
+        if any(type(each).__name__ == "VecNormalize" and each.norm_obs for each in wrappers_of(env)):
             raise OrderError("VecNormalize goes around AdversaryEnv: the victim looks at raw observations")
-        self.config = config = AdversaryConfig.create(
-            venv.observation_space, venv.action_space, victim, actor, within, when, reward, observe, venv
-        )
-        inner = venv if config.beneath_threat is None else wrap(venv, config.beneath_threat, victim=config.victim)
-        super().__init__(inner, config.observation_threat, quantize=quantize)
-        self._set_up(self.venv, venv.num_envs)
-        self.observation_space, self.action_space = config.observation_space, config.action_space
-        self._victim_returns = np.zeros(venv.num_envs)
-        self._returns = np.zeros(venv.num_envs)  # of the adversary
-        self._lengths = np.zeros(venv.num_envs, np.int64)
+        return wrapped
 
     def reset(self) -> Any:
         """Reset all rows; returns what the adversary observes, ``[B, *S]``."""
         obs, seeds = self._restart()
         self.runner.reset(seeds=seeds if any(seed is not None for seed in seeds) else None)
         self._true = obs
-        self._victim_returns[:] = self._returns[:] = 0.0
-        self._lengths[:] = 0
+        self._victim_returns = np.zeros(self.num_envs)
+        self._returns = np.zeros(self.num_envs)  # of the adversary
+        self._lengths = np.zeros(self.num_envs, np.int64)
         return self.config.adversary_observation(self.runner, obs, self.engine.spent)
 
     def step_async(self, actions: Any) -> None:
@@ -213,17 +188,8 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
         engine = self.engine
         obs, rewards, dones, infos = self.venv.step_wait()
         attacked = np.array(np.broadcast_to(self._attacked(), (self.num_envs,)))
-        self._victim_returns += rewards
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & dones
-        own = self.config.adversary_reward(
-            rewards,
-            attacked=attacked,
-            terminated=dones & ~cut,
-            truncated=cut,
-            return_=self._victim_returns.copy(),
-            spent=engine.spent,
-            induced_action=self._induced_action,
-        )
+        own = self._rewarded(rewards, attacked, dones & ~cut, cut)
         self._returns += own
         self._lengths += 1
         spent: Any = engine.spent
@@ -245,7 +211,8 @@ class VecAdversaryEnv(AdversaryLayer, VecLayer):
                 ).items():
                     infos[row]["terminal_observation"] = seen
             self.runner.reset(dones)
-            self._victim_returns[dones] = self._returns[dones] = 0.0
+            self._victim_returns = np.where(dones, 0.0, self._victim_returns)
+            self._returns[dones] = 0.0
             self._lengths[dones] = 0
         self._true = obs
         seen = self.config.adversary_observation(self.runner, obs, engine.spent)
