@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,7 +9,7 @@ import click
 
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_rounds, resumable
-from adv_wrappers.cli.options import REQUIRED, load_agent, repeated
+from adv_wrappers.cli.options import REQUIRED, evaluate_with, load_agent, repeated
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -66,9 +65,7 @@ def imitate_(
     if agent.ref is not None:
         name = "pgd" if agent.discrete else "max-diff"
         text = text_of(threat(name, found.victim, eps=RADII[-1], scale="victim"), agent)
-        words = ["adv-wrappers", "evaluate", env, *how, "--victim", agent.ref]
-        words += ["--threat", text]
-        say(f"attack through it with: {shlex.join(words)}")
+        say(f"attack through it with: {evaluate_with(env, how, agent.ref, text)}")
 
 
 def _victim(env: str, kind: Kind | None, given: dict[str, Any]) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,15 +140,24 @@ def was_given(*names: str) -> bool:
     return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in names)
 
 
-def repeated(given: Mapping[str, Any]) -> list[str]:
+def repeated(given: Mapping[str, Any], *names: str) -> list[str]:
     """The words with which another command gets the same environment and trusts the same files.
 
     Args:
-        given: ``env_kwargs`` and ``make`` as this command has them, and ``trust``.
+        given: what this command was given.
+        names: of further options that the other command gets.
     """
-    words = [] if given["env_kwargs"] is None else ["--env-kwargs", given["env_kwargs"].text]
-    words += [] if given["make"] is None else ["--make", given["make"].text]
+    words = list[str]()
+    for name in ("env_kwargs", "make", *names):
+        value = given[name]
+        words += [] if value is None else [f"--{name.replace('_', '-')}", str(getattr(value, "text", value))]
     return [*words, "--trust"] if given.get("trust") else words
+
+
+def evaluate_with(env: str, words: Sequence[str], victim: str, *threats: str) -> str:
+    """The command that evaluates under threats; ``words`` are those of :func:`repeated`."""
+    attacks = (word for text in threats for word in ("--threat", text))
+    return shlex.join(["adv-wrappers", "evaluate", env, *words, "--victim", victim, *attacks])
 
 
 def _json(text: str) -> dict[str, object]:

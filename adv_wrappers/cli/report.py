@@ -45,10 +45,8 @@ def report_(sources: tuple[str, ...], minutes: float, out: Path | None, **given:
     from adv_wrappers.studies.report.report import report
 
     folder = out or Path("adv_report")
-    words = ["adv-wrappers", "report", sources[0], *repeated(given)]
-    for name in ("victim", "stats", "select", "num_envs"):
-        words += [] if given[name] is None else [f"--{name.replace('_', '-')}", str(given[name])]
-    words += ["--out", str(folder)]
+    again = repeated(given, "victim", "stats", "select", "num_envs")
+    words = ["adv-wrappers", "report", sources[0], *again, "--out", str(folder)]
     agent = load_agent(given, given["device"])
     with resumable(folder), show_progress() as move:
         found = report(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +18,7 @@ from adv_wrappers.cli.signatures import command
 from adv_wrappers.utils.files import write
 
 if TYPE_CHECKING:
-    from adv_wrappers.environments.environment import Environment
     from adv_wrappers.evaluation.searches.fewest_perturbations import ResilienceProfile
-    from adv_wrappers.training.resilience.result import Resilience
-    from adv_wrappers.victims.victim import Victim
 
 BUDGETS = range(1, 11)  # of a profile
 _RESILIENCE = "adv_wrappers.training.resilience.resilience.resilience"
@@ -35,7 +31,8 @@ _SPELLED: dict[str, Any] = {
     "out": REQUIRED,
 }  # fmt: skip
 _OPTIONS = (
-    click.option("--any-action", "induce", is_flag=True, help="the adversary names the action, not the worst one"),
+    click.option("--any-action", "induce", flag_value="any", default="worst",
+                 help="the adversary names the action, not the worst one"),
     click.option("--profile", type=POSITIVE, metavar="STARTS", help="draw the exact regret of 1 to 10 perturbations, "
                  "over so many of the test's episodes: seconds to a minute each"),
     click.option("--lowest-reward", type=float, help="that a step can bring, for --profile  [default: 0]"),
@@ -64,56 +61,50 @@ def robustness_(**given: Any) -> None:
     _run("robustness", **given)
 
 
-def _run(name: str, **given: Any) -> None:
-    if given["lowest_reward"] is not None and given["profile"] is None:
-        raise click.UsageError("--lowest-reward is for --profile, which is not given")
-    if given["profile"] is not None and (given["induce"] or given["how"] is not None):
-        raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
-    from adv_wrappers.studies.suite.trained import import_train_adversary
-
-    import_train_adversary()  # says what is missing where Stable-Baselines3 is
-    from adv_wrappers.environments.environment import Environment
-    from adv_wrappers.training.resilience.resilience import resilience, robustness
-    from adv_wrappers.victims import load_victim
-
-    trust, agent = given["trust"], load_agent(given)
-    environment = Environment.of(given.pop("env"), agent, given.pop("env_kwargs"), given.pop("make"))
-    others = [load_victim(ref, trust=trust) for ref in given.pop("transfer")]
-    measures: dict[str, Callable[..., Resilience]] = {"resilience": resilience, "robustness": robustness}
-    _measure(measures[name], agent, environment, others, **given)
-
-
-def _measure(
-    measure: Callable[..., Resilience],
-    agent: Victim,
-    environment: Environment,
-    others: Sequence[Victim],
+def _run(
+    name: str,
     *,
-    induce: bool,
+    env: str,
+    induce: str,
     profile: int | None,
     lowest_reward: float | None,
     steps: int,
     out: Path,
     by: str | None,
-    **options: object,
+    transfer: tuple[str, ...],
+    **given: Any,
 ) -> None:
+    if lowest_reward is not None and profile is None:
+        raise click.UsageError("--lowest-reward is for --profile, which is not given")
+    if profile is not None and (induce == "any" or given["how"] is not None):
+        raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
+    from adv_wrappers.studies.suite.trained import import_train_adversary
+
+    import_train_adversary()  # says what is missing where Stable-Baselines3 is
+    from adv_wrappers.environments.environment import Environment
     from adv_wrappers.evaluation.searches.fewest_perturbations import TimingRules, TimingSearch, resilience_profile
     from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
+    from adv_wrappers.training.resilience import resilience as measures
+    from adv_wrappers.victims import load_victim
 
+    others = [load_victim(ref, trust=given["trust"]) for ref in transfer]
+    agent = load_agent(given)
+    environment = Environment.of(env, agent, given.pop("env_kwargs"), given.pop("make"))
+    lowest = lowest_reward or 0.0
     if profile is not None:  # which raises for what cannot be searched, before the training
         with closing(DeterministicEpisodes(agent, environment)) as tree:
-            TimingSearch(tree, TimingRules(by, horizon=1, lowest_reward=lowest_reward or 0.0))
+            TimingSearch(tree, TimingRules(by, horizon=1, lowest_reward=lowest))
     with show_progress() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
-        found = measure(
+        found = getattr(measures, name)(
             agent,
             environment,
-            induce="any" if induce else "worst",
+            induce=induce,
             by=by,
             transfer=others,
             steps=steps,
             out=out,
             progress=move,
-            **options,
+            **given,
         )
     print_table(found.table(), found.figures())
     pictures = out / "training.png", out / "histogram.png"
@@ -127,7 +118,7 @@ def _measure(
             found.episode_seeds[:profile],
             BUDGETS,
             by=by,
-            lowest_reward=lowest_reward or 0.0,
+            lowest_reward=lowest,
         )
         files += _profile(exact, out)
     say(f"trained in {found.seconds:.0f} s for {found.steps} steps" + (" (stopped)" if found.stopped else ""))

@@ -1,17 +1,18 @@
 """Commands whose options are the arguments of the function that they call: names, types, defaults and descriptions.
 
-The text of the function is read and not imported: that would import torch, and ``--help`` would take seconds. An option
-is every argument that can be a number, a text, a path, yes or no, or one of several words, and what
-:data:`adv_wrappers.cli.options.SPELLED` knows how to write. Its help is the first sentence of the docstring.
+An option is every argument that may be a number, a text, a path, yes or no, or one of several words, and what
+:data:`adv_wrappers.cli.options.SPELLED` knows how to write. Its help is the first sentence of the docstring. The module
+of the function is not imported, which would import torch, and ``--help`` would take seconds.
 """
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -20,66 +21,51 @@ import click
 from adv_wrappers import registry
 from adv_wrappers.cli.main import by_option, main
 from adv_wrappers.cli.options import ENV, SPELLED
+from adv_wrappers.utils.parsing import split_outside_quotes
 
 _ROOT = Path(__file__).parents[1]
-_KNOWN = {**vars(registry), "Literal": Literal, "Path": Path}  # what annotations and defaults may name
 _LOAD_VICTIM = "adv_wrappers.victims.references.load_victim:trust,select,stats"  # of every command with a victim
 _FIRST = ("env", "env_kwargs", "make", "victim", "stats", "trust", "select")
+_NONE_IS = r"[;,] None (?:takes|is) "  # how a docstring says what the default is
+
+
+class _Names(dict[str, Any]):
+    """The names that a definition may use, of which those that are not known are None."""
+
+    def __missing__(self, name: str) -> None:
+        return None
 
 
 @functools.cache
+def definition(path: str) -> Callable[..., object]:
+    """A function, or data class, of which all but the body can be asked for, by its module and name."""
+    module, _, name = path.rpartition(".")
+    if module == _ROOT.name:
+        public = re.search(rf"from (\S+) import .*\b{name}\b", (_ROOT / "public.py").read_text(encoding="utf-8"))
+        module = "" if public is None else public[1]
+    source = (_ROOT.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    found = re.search(rf"^(?:def|class) {name}\b.*?(?=^[^\s)]|\Z)", source, re.DOTALL | re.MULTILINE)
+    names = _Names(vars(registry))
+    exec(f"from __future__ import annotations\n{'' if found is None else found[0]}", {}, names)
+    made: Callable[..., object] = names[name]
+    return dataclass(made) if isinstance(made, type) else made
+
+
 def arguments_of(function: str) -> dict[str, dict[str, Any]]:
-    """The arguments of a function, or the fields of a data class: of each the attributes of an option.
+    """The arguments of a function, of each the attributes of its option, without a type where it can have none.
 
     Args:
         function: its module and name; behind a colon the names of some arguments, without it all are meant.
     """
     path, _, names = function.partition(":")
-    node = _definition(path)
-    found: list[tuple[str, ast.expr | None, ast.expr | None]]
-    if isinstance(node, ast.ClassDef):
-        fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
-        found = [(ast.unparse(one.target), one.annotation, one.value) for one in fields]
-    else:
-        named, given = [*node.args.args, *node.args.kwonlyargs], node.args.defaults
-        defaults = [*[None] * (len(node.args.args) - len(given)), *given, *node.args.kw_defaults]
-        found = [(one.arg, one.annotation, default) for one, default in zip(named, defaults, strict=True)]
     return {
-        name: {
-            "type": _type(annotation),
-            "default": _evaluated(default),
-            "required": default is None,
-            "help": _text(path, name),
-        }
-        for name, annotation, default in found
-        if not names or name in names.split(",")
+        name: {"type": _type(one.annotation), "default": one.default, "help": _text(path, name)}
+        for name, one in inspect.signature(definition(path)).parameters.items()
+        if one.kind is not one.VAR_KEYWORD and (not names or name in names.split(","))
     }
 
 
-@functools.cache
-def _definition(path: str) -> ast.FunctionDef | ast.ClassDef:
-    """A function or class alone: to parse the rest of its module would take longer than all else."""
-    module, _, name = path.rpartition(".")
-    if module == _ROOT.name:
-        module = _public_modules()[name]
-    source = (_ROOT.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-    found = re.search(rf"^(?:def|class) {name}\b.*?(?=^[^\s)]|\Z)", source, re.DOTALL | re.MULTILINE)
-    assert found is not None, path
-    [node] = ast.parse(found[0]).body
-    assert isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    return node
-
-
-@functools.cache
-def _public_modules() -> dict[str, str]:
-    """The modules of what ``import adv_wrappers`` has."""
-    tree = ast.parse((_ROOT / "public.py").read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {alias.name: str(node.module) for node in imports for alias in node.names}
-
-
-def _type(annotation: ast.expr | None) -> Any:
-    """The type of an option, None for what cannot be written on a command line."""
+def _type(annotation: str) -> Any:
     kinds = [*_kinds(annotation)]
     if words := [kind for kind in kinds if isinstance(kind, str)]:
         return click.Choice(words)
@@ -88,30 +74,20 @@ def _type(annotation: ast.expr | None) -> Any:
     return next((kind for kind in (str, float, bool, int) if kind in kinds), None)
 
 
-def _kinds(annotation: ast.expr | None) -> Iterable[Any]:
+def _kinds(annotation: str) -> Iterator[Any]:
     """Those types of a union that are known here, the words of a ``Literal`` one by one."""
-    if isinstance(annotation, ast.BinOp):
-        yield from (*_kinds(annotation.left), *_kinds(annotation.right))
-    elif get_origin(kind := _evaluated(annotation)) is Literal:
-        yield from get_args(kind)
-    elif isinstance(kind, type):
-        yield kind
-
-
-def _evaluated(node: ast.expr | None) -> Any:
-    """The value of an annotation or a default, None for what is not known here."""
-    try:
-        return None if node is None else eval(ast.unparse(node), dict(_KNOWN))
-    except NameError:
-        return None
+    for part in split_outside_quotes(annotation, " | "):
+        with contextlib.suppress(NameError):
+            kind = eval(part, {**vars(registry), "Literal": Literal, "Path": Path})
+            yield from get_args(kind) if get_origin(kind) is Literal else [kind]
 
 
 def _text(path: str, name: str) -> str:
     """What a docstring says of an argument, where it says ``as for`` another function what that one's says."""
-    documentation = inspect.cleandoc(ast.get_docstring(_definition(path)) or "")
+    documentation = inspect.getdoc(definition(path)) or ""
     found = re.search(rf"^ +(?:\w+, )*{name}(?:, \w+)*: (.*(?:\n {{8}}.*)*)", documentation, re.MULTILINE)
     text = "" if found is None else " ".join(found[1].split())
-    other = re.match(r"as for :\w+:`~?([\w.]+)`", text)
+    other = re.match(r"as for :func:`([\w.]+)`", text)
     if other is None:
         return text
     return _text(other[1] if "." in other[1] else f"{path.rpartition('.')[0]}.{other[1]}", name)
@@ -121,10 +97,21 @@ def _help(text: str, flags: Mapping[str, str], again: bool) -> str:
     """The first sentence of a description, in the words of the command line."""
     sentence = re.split(r"\.(?: |$)", text, maxsplit=1)[0]
     if again:
-        sentence = re.sub(r"(?=[;,] None (?:takes|is) |$)", "; again for more", sentence, count=1)
+        sentence = re.sub(rf"(?={_NONE_IS}|$)", "; again for more", sentence, count=1)
     sentence = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", sentence)
     sentence = re.sub(r"``\"?(.*?)\"?``", lambda found: flags.get(found[1], found[1]), sentence)
-    return re.sub(r"[;,] None (?:takes|is) (.*)", r"  [default: \1]", by_option(sentence, flags))
+    return re.sub(rf"{_NONE_IS}(.*)", r"  [default: \1]", by_option(sentence, flags))
+
+
+def _option(flag: str, name: str, *, default: Any, **about: Any) -> click.Option:
+    if default is inspect.Parameter.empty:
+        about["required"] = about.get("required", True)
+    elif default is not None:  # which click would take for a default, too
+        about |= {"default": default, "show_default": default is not False and default != ""}
+    if about["type"] is bool:
+        about["is_flag"] = True
+        flag += f"/--no-{flag[2:]}" if default else ""
+    return click.Option([flag, name], **about)
 
 
 class FunctionCommand(click.Command):
@@ -141,44 +128,33 @@ class FunctionCommand(click.Command):
         self, functions: Iterable[str], without: Iterable[str], spelled: Mapping[str, Mapping[str, Any]], **given: Any
     ) -> None:
         super().__init__(**given)
-        self.functions, self._without, self._spelled = functions, without, spelled
         self._own: list[click.Parameter] = self.__dict__.pop("params")
+        self.functions, self._spelled = functions, spelled
+        self._without = {*without, *(one.name for one in self._own)}
 
     @functools.cached_property
     def params(self) -> list[click.Parameter]:  # type: ignore[override]
         """The options of the functions, and what was given."""
-        found, made = dict[str, dict[str, Any]](), list[click.Parameter]()
-        without = {*self._without, *(one.name for one in self._own)}
+        found = dict[str, dict[str, Any]]()
         for function in self.functions:
             found = {**found, **arguments_of(function), **found}
-        if "victim" in {*found} - without:
+        found = {name: about for name, about in found.items() if name not in self._without}
+        if "victim" in found:
             found = {**found, **arguments_of(_LOAD_VICTIM), **found}
-        if "env" in {*found} - without and found["env"]["type"] is None:
-            made.append(ENV)
-        found = {
-            name: {**about, **SPELLED.get(name, {}), **self._spelled.get(name, {})}
-            for name, about in found.items()
-            if name not in without
-        }
+        made: list[click.Parameter] = [ENV] if "env" in found and found["env"]["type"] is None else []
+        for name, about in found.items():
+            about |= {**SPELLED.get(name, {}), **self._spelled.get(name, {})}
         flags = {
             name: about.pop("flag", f"--{name.replace('_', '-')}")
             for name, about in found.items()
             if about["type"] is not None
         }
-        made += [_option(name, flags, **found[name]) for name in flags]
+        for name, flag in flags.items():
+            about = found[name]
+            about["help"] = _help(about["help"], flags, "multiple" in about)
+            made.append(_option(flag, name, **about))
         made.sort(key=lambda one: _FIRST.index(one.name) if one.name in _FIRST else len(_FIRST))
         return made + self._own
-
-
-def _option(name: str, flags: Mapping[str, str], *, help: str, default: Any, **about: Any) -> click.Parameter:
-    flag, about["help"] = flags[name], _help(help, flags, "multiple" in about)
-    if about["type"] is bool:
-        about["is_flag"] = True
-    if default is True:
-        flag += f"/--no-{flag[2:]}"
-    if default is not None:  # a default of None would be one for click, too
-        about |= {"default": default, "required": False, "show_default": default is not False and default != ""}
-    return click.Option([flag, name], **about)
 
 
 def command(

@@ -6,7 +6,6 @@ agents that withstand attacks.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import click
 
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
-from adv_wrappers.cli.options import POSITIVE, REQUIRED, load_agent, read_value, repeated, was_given
+from adv_wrappers.cli.options import POSITIVE, REQUIRED, evaluate_with, load_agent, read_value, repeated, was_given
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -33,12 +32,6 @@ def _quoted(folder: Path) -> str:
     text = str(folder)
     plain = parse_value(text) == text and split_arguments(text) == [text]
     return text if plain else f"'{text}'"
-
-
-def _evaluate_with(env: str, how: list[str], victim: str, *threats: str, select: str | None = None) -> str:
-    """The command that evaluates under threats; ``how`` are the words of :func:`repeated`."""
-    words = ["adv-wrappers", "evaluate", env, *how, "--victim", victim, *(["--select", select] if select else [])]
-    return f"evaluate with: {shlex.join([*words, *(word for text in threats for word in ('--threat', text))])}"
 
 
 def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any], shown: Mapping[str, str]) -> None:
@@ -75,7 +68,7 @@ def train_adversary_(
     from adv_wrappers.training.folder import read_record
     from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
-    how, select, ref = repeated(given), given["select"], given["victim"]
+    how, ref = repeated(given, "select"), given["victim"]
     train, agent = import_train_adversary(), load_agent(given, device=given["device"])
     forms = FORMS if form == BOTH else (".",)
     with show_progress() as move, resumable(out, kept_checkpoints(steps, forms)):
@@ -119,7 +112,7 @@ def train_adversary_(
     by = "mean return" if cost is None else "mean return and cost"
     say(f"* the best of {len(rows)}, by {by} over {given['episodes']} episodes that the training never sees")
     text = f"learned:card={_quoted(out)}" + (f",when={given['when']}" if given["when"] else "")
-    say(_evaluate_with(env, how, agent.ref or ref, text, select=select))
+    say(f"evaluate with: {evaluate_with(env, how, agent.ref or ref, text)}")
 
 
 @command(
@@ -172,7 +165,7 @@ def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) 
     assert agent.ref is not None
     say(f"the agent is {agent.ref}; adv-wrappers suite attacks it with everything that applies")
     budget = None if given["eps"] is None else Linf(given["eps"], given["scale"])
-    say(_evaluate_with(env, repeated(given), agent.ref, *_threats_of(hardened, budget)))
+    say(f"evaluate with: {evaluate_with(env, repeated(given), agent.ref, *_threats_of(hardened, budget))}")
 
 
 def _threats_of(hardened: Hardened, within: Budget | None) -> list[str]:
@@ -239,7 +232,7 @@ def train_critic_(
     )
 
     within: Any = given_budget(radius, None if scale is None else parse_value(scale), None)
-    how, select, ref = repeated(given), given["select"], given["victim"]
+    how, ref = repeated(given, "select"), given["victim"]
     agent = load_agent(given)
     setting = {name: given.pop(name) for name in _SETTING}
     with show_progress() as move, resumable(out):
@@ -274,7 +267,7 @@ def train_critic_(
     scale = "victim" if radius is None and not one else scale
     budget = f"eps={'EPS' if within is None else f'{within.eps:g}'}" + (f",scale={scale}" if scale else "")
     text = f"robust-sarsa:critic={_quoted(Path(critic.folder))},{budget}"
-    say(_evaluate_with(env, how, agent.ref or ref, text, select=select))
+    say(f"evaluate with: {evaluate_with(env, how, agent.ref or ref, text)}")
 
 
 def _show(critic: Critic) -> None:
@@ -316,4 +309,4 @@ def train_dynamics_(env: str, width: int, layers: int, out: Path, **given: Any) 
     if agent.ref is not None:
         target = "" if target_of(env) is not None else ",target=reward"
         text = f"model-based:dynamics='card:{out}',eps=0.1{target}"
-        say(_evaluate_with(env, how, agent.ref, text))
+        say(f"evaluate with: {evaluate_with(env, how, agent.ref, text)}")

@@ -383,7 +383,8 @@ def train_adversary(
         tensorboard: a folder for SB3's logs. ``adversary/victim_return`` is the victim's mean return at a checkpoint.
         progress: called as ``progress(steps done, mean return of the victim at this checkpoint)``; with ``form="both"``
             the steps of the second form come after ``steps``, and with several ``workers`` at the end.
-        observe, quantize: as for :class:`adv_wrappers.AdversaryEnv`.
+        observe: what the adversary observes. It is that of :class:`adv_wrappers.AdversaryEnv`.
+        quantize: as for :func:`adv_wrappers.evaluate`.
         reward: as for :class:`adv_wrappers.AdversaryEnv`; None is minus the victim's reward. Where attacks cost
             something, :class:`adv_wrappers.wrappers.adversary_rewards.PerturbationCost`, checkpoints are compared by
             the victim's return and that cost.

@@ -252,7 +252,7 @@ class AdversaryEnv(ForAnyEnv, AdversaryLayer, EnvLayer):
             episode (of a hybrid those on observations). A function that takes ``induced_action`` too gets the action
             that the environment received. :class:`adv_wrappers.wrappers.adversary_rewards.PerturbationCost` makes
             attacks cost something.
-        observe: what the adversary observes. That is the true observation (``"state"``); that with the victim's action
+        observe: what the adversary observes: the true observation (``"state"``); that with the victim's action
             appended (``"state+action"``; discrete actions one-hot); or also the number of attacks of the episode so far
             (``"state+action+spent"``), on which the game depends where a budget limits it.
         quantize: as for :func:`adv_wrappers.evaluate`.
