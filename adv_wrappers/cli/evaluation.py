@@ -13,12 +13,13 @@ from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
 from adv_wrappers.cli.interruption import rows_kept
 from adv_wrappers.cli.main import main, print_if_unwritten
-from adv_wrappers.cli.options import FOLDER, load_agent, read_value
+from adv_wrappers.cli.options import FOLDER, Text, load_agent
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.utils.files import held
+from adv_wrappers.utils.parsing import parse_value
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.report import Report
@@ -48,24 +49,22 @@ def _show(report: Report) -> None:
     print_table(report.table(), [row.to_dict() for row in report.threats])
 
 
-def _read_seeds(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+def _read_seeds(text: str) -> tuple[int, ...]:
     try:
-        return None if text is None else tuple(int(part) for part in text.split(","))
+        return tuple(map(int, text.split(",")))
     except ValueError as error:
-        raise click.BadParameter(
-            f"expected whole numbers with commas between them, got {text!r}", ctx, param
-        ) from error
+        raise ValueError(f"expected whole numbers with commas between them, got {text!r}") from error
 
 
 @command(
     "evaluate",
     "adv_wrappers.evaluate",
     threats={"help": "such as max-diff:eps=0.1, in quotes where it has ; or (; ' + ' between threats makes a stack"},
-    minimum={"callback": read_value, "metavar": "RETURN"},
+    minimum={"type": Text(parse_value, "return")},
     measure={"type": str, "metavar": "TARGET"},
 )
 @click.option("--store", type=STORE, help="for rows of several seeds and calls, instead of --out")
-@click.option("--seeds", metavar="0,1,2", callback=_read_seeds, help="with --store, instead of --seed")
+@click.option("--seeds", type=Text(_read_seeds, "0,1,2"), help="with --store, instead of --seed")
 @gate_options
 @table_options
 def evaluate_(
@@ -97,8 +96,7 @@ def evaluate_(
         return
     with rows_kept(out, resume, len(threats) + 1 + _own_row(minimum, threats, agent)):
         with print_if_unwritten(_show):
-            measure = True if given["measure"] == "own" else given["measure"]
-            report = _run(agent, env, threats, **{**given, "measure": measure})
+            report = _run(agent, env, threats, **given)
         _show(report)
         if out is not None:
             report.plot(out / "returns.png")

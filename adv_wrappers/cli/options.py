@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from adv_wrappers.cli.completion import complete_env, complete_threat, complete_victim
 from adv_wrappers.environments.named_function import MakeFunction
-from adv_wrappers.errors import SpaceError, ThreatError
+from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.parsing import parse_value, split_arguments
 from adv_wrappers.utils.reading import parse_json
 
@@ -31,23 +31,30 @@ class EnvArguments(dict[str, object]):
     text = ""
 
 
-def _read_arguments(ctx: click.Context, param: click.Parameter, text: str | None) -> EnvArguments | None:
+def _read_arguments(text: str) -> EnvArguments:
     """``key=value,key=value``, with values as in the text of a threat, or a dictionary in JSON."""
-    if text is None:
-        return None
-    try:
-        found = EnvArguments(_json(text) if text.lstrip().startswith("{") else _pairs(text))
-    except ThreatError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+    found = EnvArguments(_json(text) if text.lstrip().startswith("{") else _pairs(text))
     found.text = text
     return found
 
 
-def _read_function(ctx: click.Context, param: click.Parameter, text: str | None) -> MakeFunction | None:
-    try:
-        return None if text is None else MakeFunction(text)
-    except SpaceError as error:
-        raise click.BadParameter(" ".join(str(error).split()), ctx, param) from error
+class Text(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no argument
+    """The type of an option whose text is read by a function; what that raises is said on one line.
+
+    Args:
+        read: the function, which may run code of the user's.
+        name: what stands for the text in the help, in capitals.
+    """
+
+    def __init__(self, read: Callable[[str], object], name: str) -> None:
+        self.read, self.name = read, name
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        """What the text says."""
+        try:
+            return self.read(value)
+        except Exception as error:
+            self.fail(" ".join(str(error).split()), param, ctx)
 
 
 def finite_number(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
@@ -65,11 +72,6 @@ def _none_if_empty(ctx: click.Context, param: click.Parameter, given: tuple[str,
     return given or None
 
 
-def read_value(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
-    """The callback of an option with numbers, words and tuples, as in the text of a threat."""
-    return None if text is None else parse_value(text)
-
-
 def _needs_tensorboard(ctx: click.Context, param: click.Parameter, folder: Path | None) -> Path | None:
     if folder is not None and importlib.util.find_spec("tensorboard") is None:
         raise click.UsageError("--tensorboard needs tensorboard: pip install tensorboard")
@@ -81,11 +83,11 @@ ENV = click.Argument(["env"], shell_complete=complete_env)
 # by the names of arguments of functions, how options of other types are written, and what is of the command line alone
 SPELLED: dict[str, dict[str, Any]] = {
     "env_kwargs": {
-        "type": str, "callback": _read_arguments,
+        "type": Text(_read_arguments, "text"),
         "help": "of ENV: frameskip=4,mode=1, or a dictionary in JSON; None takes those of the victim's card",
     },
     "make": {
-        "type": str, "callback": _read_function, "metavar": "MODULE:FUNCTION",
+        "type": Text(MakeFunction, "module:function"),
         "help": "called as function(ENV, **env_kwargs) instead of gymnasium.make; found in the current directory too",
     },
     "victim": {
@@ -94,7 +96,7 @@ SPELLED: dict[str, dict[str, Any]] = {
     },
     "stats": {"type": str, "metavar": "FILE"},
     "scale": {
-        "type": str, "callback": read_value, "metavar": "UNIT",
+        "type": Text(parse_value, "unit"),
         "help": "unit of --eps: victim, a number, or one a feature as in 1;1;2; None takes 1",
     },
     "when": {"type": str, "metavar": "TIMING"},

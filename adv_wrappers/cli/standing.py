@@ -11,7 +11,7 @@ import click
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main
-from adv_wrappers.cli.options import FOLDER
+from adv_wrappers.cli.options import FOLDER, Text
 from adv_wrappers.cli.output import print_table
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.errors import ThreatError
@@ -21,15 +21,10 @@ _MEASURE = "adv_wrappers.studies.standing.measure."
 _VICTIM = click.argument("victim", metavar="REF", shell_complete=complete_victim("card"))
 
 
-def _read_perturbation(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+def _read_perturbation(text: str) -> Any:
     """What ``module:name`` names; of a class what it makes without arguments."""
-    if text is None:
-        return None
-    try:
-        found = object_by_name(text, ThreatError)
-        return found() if isinstance(found, type) else found
-    except Exception as error:  # whatever the user's code may raise
-        raise click.BadParameter(" ".join(str(error).split()), ctx, param) from error
+    found = object_by_name(text, ThreatError)
+    return found() if isinstance(found, type) else found
 
 
 @main.group("standing")
@@ -73,8 +68,7 @@ def add_(victim: str, store: Path, name: str | None, minutes: float, dry_run: bo
 @click.option("--name", help="of the agent in the standing  [default: as for add]")
 @click.option(
     "--perturbation",
-    callback=_read_perturbation,
-    metavar="MODULE:NAME",
+    type=Text(_read_perturbation, "module:name"),
     help="of your own code instead: a class, an instance or a function; found in the current directory too",
 )
 def attack_(

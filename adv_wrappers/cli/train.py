@@ -14,7 +14,7 @@ import click
 
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
-from adv_wrappers.cli.options import POSITIVE, REQUIRED, evaluate_with, load_agent, read_value, repeated, was_given
+from adv_wrappers.cli.options import POSITIVE, REQUIRED, evaluate_with, load_agent, repeated, was_given
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -183,11 +183,15 @@ _SETTING = ("robust", "eps", "weight", "box", "successor")  # of one critic
 _OF_ONE = "--robust, --robust-eps, --weight, --box and --successor"
 
 
+def _none(ctx: click.Context, param: click.Parameter, word: str) -> str | None:
+    return None if word == "none" else word
+
+
 @command(
     "train-critic",
     "adv_wrappers.training.critic.train_one_critic",
     "adv_wrappers.training.critic.scan_critics:episodes,attack_steps",
-    robust={"type": click.Choice(["interval", "sample", "none"]), "callback": read_value},
+    robust={"type": click.Choice(["interval", "sample", "none"]), "callback": _none},
     eps={"flag": "--robust-eps", "type": click.FloatRange(0, 1e30)},
     out=REQUIRED,
 )

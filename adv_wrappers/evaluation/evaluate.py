@@ -97,9 +97,9 @@ def evaluate(
             name), ``num_envs``, ``quantize``, device and versions. A function that makes the environment is known by
             its name. Always played is what nothing distinguishes: a victim that is a function, a layer without a JSON
             form, an environment made by a lambda, a method or a partial, an object among ``env_kwargs``.
-        measure: a loss of states beside the return, such as ``"height=0"``. Its total over an episode is reported, over
-            every control step where actions are held for several: what :func:`adv_wrappers.attacks.targets.as_target`
-            takes, or True for the environment's own.
+        measure: a loss of states beside the return, such as ``"height=0"``, or ``"own"`` for the environment's. Its
+            total over an episode is reported, over every control step where actions are held for several: what
+            :func:`adv_wrappers.attacks.targets.as_target` takes, or True, which is the environment's own.
         best_of: draws of every attacked episode, of which the best is reported. They have other random numbers of the
             attack (Weng et al. 2020, rand-U and rand-B): one number for all threats, or a dictionary by the text of a
             threat. A threat without any randomness is played twice, and a warning says so.

@@ -26,7 +26,7 @@ def measured_target(measure: Measure, victim: Victim, env: str, feature_names: S
     """The target whose loss is measured, with numbers instead of names.
 
     Args:
-        measure: what :func:`.as_target` takes; True for the environment's own; None or False for none.
+        measure: what :func:`.as_target` takes; True or ``"own"`` for the environment's own; None or False for none.
         victim: the agent, with observations ``[n]``.
         env: the environment's id.
         feature_names: its names of the numbers of an observation; none where it has none.
@@ -39,7 +39,7 @@ def measured_target(measure: Measure, victim: Victim, env: str, feature_names: S
     """
     if measure is None or measure is False:
         return None
-    target = target_of(env) if measure is True else as_target(measure)
+    target = target_of(env) if measure is True or measure == "own" else as_target(measure)
     if target is None:
         raise ThreatError(f"{env} has no target of its own: say where its states are driven to, as in measure='0=1.5'")
     space = victim.observation_space

@@ -55,8 +55,7 @@ class Grid:
             trained once for all seeds, by the first cell that needs it.
         steps, training, training_seed: as ``steps``, ``training`` and ``seed`` of :class:`AttackSetting`.
         seeds: of the evaluations.
-        episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`; ``measure="own"`` is
-            the loss that the environment has itself.
+        episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
         select, device: as for :func:`adv_wrappers.load_victim`.
     """
 
@@ -129,7 +128,7 @@ class Grid:
             self.num_envs,
             best_of=self.best_of,
             by=self.by,
-            measure=True if self.measure == "own" else self.measure,
+            measure=self.measure,
             quantize=self.quantize,
         )
 
