@@ -189,10 +189,26 @@ class MeanWithInterval:
         return (self.low > 0) - (self.high < 0)
 
 
-def paired_difference(returns: Sequence[float], others: Sequence[float]) -> MeanWithInterval:
-    """The mean of ``returns - others``, episode by episode, over those that both have, the first ones."""
+def paired_difference(
+    returns: Sequence[float], others: Sequence[float], known: KnownRange = (None, None)
+) -> MeanWithInterval:
+    """The mean of ``returns - others``, episode by episode, over those that both have, the first ones.
+
+    Args:
+        returns, others: of the episodes.
+        known: the lowest and the highest return that an episode can have: no two differ by more than their distance,
+            at which the interval is cut.
+
+    >>> found = paired_difference([0.0, 300.0], [500.0, 500.0], (0.0, 500.0))
+    >>> found.mean, found.low, found.high
+    (-350.0, -500.0, 500.0)
+    """
     difference = paired_differences(returns, others)
-    return MeanWithInterval(float(difference.mean()), *mean_interval(difference), caveat(difference))
+    lowest, highest = known
+    most = None if lowest is None or highest is None else highest - lowest
+    mean = float(difference.mean())
+    low, high = cut(mean_interval(difference), mean, (None, None) if most is None else (-most, most))
+    return MeanWithInterval(mean, low, high, caveat(difference))
 
 
 def marked(text: str, row: ReportRow) -> str:

@@ -479,7 +479,7 @@ def _article(first: AgentSections, second: AgentSections, notes: Sequence[str]) 
 
 def _difference(one: AttackRow, other: AttackRow) -> MeanWithInterval:
     """The paired difference of the second of two rows to the first."""
-    return paired_difference(other.row.returns, one.row.returns)
+    return paired_difference(other.row.returns, one.row.returns, one.known)
 
 
 def _table(

@@ -27,8 +27,9 @@ from typing import Any, Literal
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report
+from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.statistics import MeanWithInterval, paired_difference
+from adv_wrappers.evaluation.statistics import KnownRange, MeanWithInterval, paired_difference
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.studies.report.trials import Trial
@@ -56,6 +57,7 @@ class AttackRow(Trial):
         window: the first step that may be attacked, and the first that may not any more; or None.
         count: the number of steps that may be attacked, or None.
         change: paired difference of its returns to those without an attack.
+        known: the range of returns of the environment.
     """
 
     kind: Kind
@@ -67,6 +69,7 @@ class AttackRow(Trial):
     window: tuple[int, int] | None
     count: int | None
     change: MeanWithInterval
+    known: KnownRange
 
     @property
     def name(self) -> str:
@@ -254,7 +257,8 @@ def _stores(path: Path) -> tuple[Path, dict[str, Path]]:
 def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentSections:
     """A report in sections."""
     used = _usable_features(report.threats)
-    made = [_attack_row(row, report.threats[0], used) for row in report.threats]
+    known = described_range(report.env)
+    made = [_attack_row(row, report.threats[0], used, known) for row in report.threats]
     labels = [_label(row, choices) for row in made]
     count = Counter(labels)  # where the text without its scale is not enough, all of it is shown
     rows = tuple(
@@ -351,10 +355,10 @@ def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
     return ", ".join(names) + (f" and {len(row.features) - 4} more" if len(row.features) > 4 else "")
 
 
-def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]]) -> AttackRow:
+def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]], known: KnownRange) -> AttackRow:
     threat, layers = without_number(_threat_text(row)), row.layers
-    change = paired_difference(row.returns, clean.returns)
-    made = AttackRow(threat, None, row, clean, "other", "", "", "", (), (), None, None, change)
+    change = paired_difference(row.returns, clean.returns, known)
+    made = AttackRow(threat, None, row, clean, "other", "", "", "", (), (), None, None, change, known)
     if not layers:
         return replace(made, kind="clean")
     if len(layers) > 1 or not isinstance(layers[0], Mapping):
