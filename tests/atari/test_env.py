@@ -76,7 +76,7 @@ def clean_pong():
     return play(adv.atari.atari(PONG))
 
 
-@pytest.mark.parametrize("text", SIX[::3])
+@pytest.mark.parametrize("text", SIX[:1])
 def test_a_fixed_transform_at_every_step_is_the_same_on_frames_and_stacks(text):
     frame = play(adv.atari.atari(PONG, frame=text))
     same_bytes(play(adv.atari.atari(PONG, stack=text)), frame, "around the stack")
@@ -84,7 +84,7 @@ def test_a_fixed_transform_at_every_step_is_the_same_on_frames_and_stacks(text):
     assert (frame != clean_pong()).any()
 
 
-@pytest.mark.parametrize("text", ["rotation:degrees=-5;5,per=step", "jpeg:when=every(3)"])
+@pytest.mark.parametrize("text", ["rotation:degrees=-5;5,per=step,when=every(3)"])
 def test_frames_keep_how_they_were_shown(text):
     """Inside the stack, and around it under Newest; a plain layer around the stack renders the past anew."""
     frame = play(adv.atari.atari(BREAKOUT, frame=text), 20)
@@ -102,7 +102,7 @@ def test_steps_are_those_of_the_agent_at_every_place():
     assert received[0] == received[1] == received[2] and 20 < sum(received[0]) < 40
 
 
-@pytest.mark.parametrize("text", ["rotation:degrees=3", "brightness:alpha=0.5,beta=90"])
+@pytest.mark.parametrize("text", ["rotation:degrees=3"])
 def test_a_raw_threat_changes_both_screens_before_they_are_grey(text):
     env = adv.atari.atari(PONG, raw=text)
     raw, transform = adv.atari.RawFrames(gym.make(PONG)), adv.threat(text.split(":")[0], **_arguments(text)).how

@@ -18,7 +18,7 @@ from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
 from tests.certification.walks import Walk, walker
 
-SHORT = {"env_kwargs": {"max_episode_steps": 40}, "max_nodes": 60, "budget_s": None}
+SHORT = {"env_kwargs": {"max_episode_steps": 20}, "max_nodes": 40, "budget_s": None}
 
 
 def lines(found):
@@ -27,7 +27,7 @@ def lines(found):
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def cartpole(eps=(0.002, 0.05), **more):
+def cartpole(eps=(0.002, 0.3), **more):
     attacks = more.pop("attacks", ["min-best", "beam"])
     given = {"episodes": 2, "attacks": attacks, "width": 4, **SHORT, **more}
     return certified_ranges("zoo:cartpole-ppo", "CartPole-v1", eps, **given)
@@ -35,7 +35,7 @@ def cartpole(eps=(0.002, 0.05), **more):
 
 def test_cartpole_lies_between(tmp_path):
     told = []
-    found = cartpole(out=tmp_path, width=8, progress=lambda *at: told.append(at[0]))
+    found = cartpole(out=tmp_path, progress=lambda *at: told.append(at[0]))
     small, large = found.ranges
     for one in found.ranges:
         assert (one.lower_returns <= one.upper_returns).all() and [*one.attacks] == ["min-best", "beam"]
@@ -44,7 +44,7 @@ def test_cartpole_lies_between(tmp_path):
             "zoo:cartpole-ppo", "CartPole-v1", [f"min-best:eps={one.eps}"], 2, env_kwargs=SHORT["env_kwargs"]
         )
         assert report.threats[1]["returns"] == one.attacks["min-best"]
-    assert large.upper_returns.max() < 40 == small.upper_returns.min() and (small.strongest, large.strongest) == (
+    assert large.upper_returns.max() < 20 == small.upper_returns.min() and (small.strongest, large.strongest) == (
         "",
         "beam",
     )
@@ -52,9 +52,9 @@ def test_cartpole_lies_between(tmp_path):
     assert {"search", "beam", "none"} <= {*told}
     data = json.loads((tmp_path / "ranges.json").read_text())
     assert data == json.loads(json.dumps(found.to_dict())) and data["ranges"][1]["strongest"] == "beam"
-    assert [row["eps"] for row in lines(found)] == ["0.002", "0.05"]
+    assert [row["eps"] for row in lines(found)] == ["0.002", "0.3"]
     attacks = found.attack_table()
-    assert attacks.columns == ("attack", "0.002", "0.05") and attacks.rows[0][:2] == ("min-best", "40")
+    assert attacks.columns == ("attack", "0.002", "0.3") and attacks.rows[0][:2] == ("min-best", "20")
     assert "| eps | clean | certified |" in found.to_markdown() and "GWC is an estimate" in str(found)
     found.plot(tmp_path / "ranges.png")
     assert (tmp_path / "ranges.png").read_bytes()[1:4] == b"PNG"
@@ -123,18 +123,18 @@ def test_an_episode_below_its_certificate_stops_everything(tmp_path, monkeypatch
         return replace(found, lower_returns=found.clean_returns.copy())
 
     monkeypatch.setattr(ranges, "certify", too_high)
-    words = r"beam at eps=0.05 leaves \d+ in the episode with seed \d+, below its certified return of 40"
+    words = r"beam at eps=0.3 leaves \d+ in the episode with seed \d+, below its certified return of 20"
     with pytest.raises(CertificateError, match=f"{words}.*counterexample.json") as error:
-        cartpole((0.05,), out=tmp_path, attacks=["beam"])
+        cartpole((0.3,), out=tmp_path, attacks=["beam"])
     example = json.loads((tmp_path / "counterexample.json").read_text())
-    assert example == error.value.counterexample and example["eps"] == 0.05 and example["attack"] == "beam"
-    assert example["seed"] == draw_seeds(0, 2)[example["episode"]] and example["certified_return"] == 40
+    assert example == error.value.counterexample and example["eps"] == 0.3 and example["attack"] == "beam"
+    assert example["seed"] == draw_seeds(0, 2)[example["episode"]] and example["certified_return"] == 20
     threat = adv.ThreatModel.from_dict(example["threat"])
     report = adv.evaluate("zoo:cartpole-ppo", "CartPole-v1", [threat], 2, env_kwargs=SHORT["env_kwargs"])
-    assert report.threats[1]["returns"][example["episode"]] == example["attacked_return"] < 40
+    assert report.threats[1]["returns"][example["episode"]] == example["attacked_return"] < 20
     assert json.loads((tmp_path / "ranges.json").read_text())["ranges"][0]["attacks"] == {}
     with pytest.raises(CertificateError, match=r"more was attacked than it is for$"):
-        cartpole((0.05,), attacks=["beam"])
+        cartpole((0.3,), attacks=["beam"])
 
 
 def test_all_attacks_that_apply(tmp_path):

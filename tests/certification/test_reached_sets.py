@@ -113,7 +113,7 @@ class Bent(gym.Env[Any, Any]):
 
 def test_attacked_episodes_of_the_environment_stay_inside() -> None:
     victim, steps, eps = actor(squash="clip"), 3, 0.1
-    of = adv.train_dynamics(victim, Bent, 20_000, hidden=(32,), epochs=8, batch=64, lr=5e-3)
+    of = adv.train_dynamics(victim, Bent, 20_000, hidden=(32,), epochs=5, batch=64, lr=5e-3)
     starts, walks = [], []
     for attack, seed in itertools.product(("noise", "flip", "max-diff"), range(8)):
         env: Any = adv.wrap(Bent(), f"{attack}:eps={eps}", victim=victim)

@@ -8,11 +8,6 @@ from tests.laws.checks import by_turns, cases, check_identity
 from tests.rigs import KINDS
 
 
-@pytest.mark.parametrize("case", cases(rigs=2), ids=str)
-def test_single(case):
-    check_identity(case, "env")
-
-
-@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=1), KINDS[1:]), ids=str)
-def test_vectors(case, kind):
+@pytest.mark.parametrize(("case", "kind"), by_turns(cases(rigs=2), KINDS), ids=str)
+def test_every_preset(case, kind):
     check_identity(case, kind)
