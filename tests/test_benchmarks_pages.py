@@ -13,6 +13,7 @@ from tests.result_scripts import result_script
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 ROWS = sorted(path.stem for path in RESULTS.glob("*.json"))
+LONG = {"resilience", "standing"}  # whose scripts take longest; others draw plots and tables as they do
 SCRIPTS = {"daylight_bankheist": "daylight"}  # a script has the name of its rows, but for one that has two
 
 
@@ -21,7 +22,7 @@ def content(page: Path) -> str:
     return page.read_text(encoding="utf-8").partition("<main")[2].partition("</main>")[0]
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in ROWS])
 def test_a_section_is_what_its_script_makes_of_its_rows(name, tmp_path):
     pytest.importorskip("stable_baselines3")
     shutil.copy(RESULTS / f"{name}.json", tmp_path)

@@ -72,6 +72,7 @@ def test_training_curves_are_means_of_episodes_in_a_row(page: Any) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_exact_optimum_is_computed_once(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--exact", "--victims", str(tmp_path), "--episodes", "2", "--out", str(tmp_path)]
     page.PAGE.main(words)

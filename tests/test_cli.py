@@ -257,6 +257,7 @@ def test_suite_prints_the_worst_case_and_writes_it(tmp_path: Path) -> None:
     assert (tmp_path / "returns.png").read_bytes()[1:4] == b"PNG"
 
 
+@pytest.mark.slow
 def test_suite_of_everything_says_what_it_trains(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     words = "suite CartPole-v1 --victim zoo:cartpole-dqn --episodes 1 --attack worst-action --attack induce --steps 512"

@@ -91,8 +91,8 @@ def test_every_example_is_run():
 
 # shorter ones have most of these
 LONG = {
-    "campaign_ray.py", "pa_atla.py", "train_director.py", "train_director_cleanrl.py", "train_radial.py",
-    "while_training.py",
+    "campaign.py", "campaign_ray.py", "pa_atla.py", "report.py", "robust_gate.py", "train_director.py",
+    "train_director_cleanrl.py", "train_radial.py", "while_training.py",
 }  # fmt: skip
 
 
@@ -246,6 +246,7 @@ def killed_after(steps, tell):
     return dying
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_to_the_same_agent(recipes, monkeypatch, tmp_path):
     """Weights, moments, random numbers and the falling rate: one of them wrong, and the agents would differ."""
     ppo_atari = importlib.import_module("ppo_atari")

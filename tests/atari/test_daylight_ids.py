@@ -52,7 +52,7 @@ def test_daylight_by_game(game):
 @pytest.mark.parametrize(
     "given",
     [
-        {"place": "raw", "p": "paper", "repeat_action_probability": 0.25},
+        pytest.param({"place": "raw", "p": "paper", "repeat_action_probability": 0.25}, marks=pytest.mark.slow),
         {"newest": True, "p": 0.5, "max_num_frames_per_episode": 200, "mode": 0, "difficulty": 1},
     ],
 )  # fmt: skip
@@ -79,7 +79,7 @@ def test_daylight_renders():
     assert env.render().shape == (210, 160, 3)
 
 
-@pytest.mark.parametrize("place", ["raw", "stack"])
+@pytest.mark.parametrize("place", ["raw", pytest.param("stack", marks=pytest.mark.slow)])
 def test_daylight_vectors(place):
     venv = gym.make_vec("adv-daylight/RiverRaid-Shift-v0", num_envs=2, place=place, p=1, autoreset_mode="SameStep")
     assert venv.single_observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)

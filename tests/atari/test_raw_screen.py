@@ -136,6 +136,7 @@ def frames_in_colour(n, **kwargs):
     return AtariVectorEnv("pong", n, grayscale=False, img_height=210, img_width=160, num_threads=1, **kwargs)
 
 
+@pytest.mark.slow
 def test_around_ales_vector_environment():
     """Every frame of its stacks is made grey and small; its own maximum of colours costs a few pixels."""
     colour, own = frames_in_colour(2), AtariVectorEnv("pong", 2, num_threads=1)

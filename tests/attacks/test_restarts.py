@@ -333,7 +333,7 @@ def test_steps_that_nobody_gave_are_as_published_or_fit_the_search(kind):
     assert kind(step=0.2, keep="best").lengths == (0.2, "constant")
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "logits"])
+@pytest.mark.parametrize("kind", ["gaussian", pytest.param("logits", marks=pytest.mark.slow)])
 def test_the_strong_form_of_max_diff_finds_what_a_long_search_finds(kind):
     strong, long = (
         MaxDiff(VICTIMS[kind], steps=steps, restarts=restarts, keep="best", noise=0.0)

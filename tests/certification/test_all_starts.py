@@ -202,6 +202,7 @@ def rounds(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_tighter_bounds_follow_where_more_boxes_raise_nothing(rounds):
     """Whatever the number of boxes, CROWN certifies 10 steps of this agent."""
     env = gym.make("CartPole-v1")
@@ -300,6 +301,7 @@ def test_layers_in_front_are_kept(kind):
     assert side.shape == (1, 4) and budget[0] == pytest.approx(0.01 * 2 * 28, rel=0.01)
 
 
+@pytest.mark.slow
 def test_certify_takes_the_larger_bound():
     short = {"env_kwargs": {"max_episode_steps": 12}, "max_nodes": 600}
     victim = upright()

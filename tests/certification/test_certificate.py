@@ -368,6 +368,7 @@ def test_weights_that_are_not_numbers():
         certified(victim=from_module(net, box(3), spaces.Discrete(2, start=1), "q", dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_sticky_actions_are_replayed():
     shortened = lambda: TimeLimit(atari("PongNoFrameskip-v4", repeat_action_probability=0.25), 3)  # noqa: E731
     with pytest.warns(RuntimeWarning) as warned:

@@ -178,7 +178,7 @@ def test_every_quotient_is_rounded_half_away_from_zero(tmp_path):
 @pytest.mark.parametrize(
     ("inner", "pixel", "sampling", "variants"),
     [
-        ([4], [3], [(2, 2)], 1 + 1 + 2),
+        pytest.param([4], [3], [(2, 2)], 1 + 1 + 2, marks=pytest.mark.slow),
         pytest.param([1, 4], [1, 3], [(2, 2), (1, 2), (1, 1)], 2 + 6 + 10, marks=pytest.mark.slow),
     ],
     ids=["one of each", "all"],

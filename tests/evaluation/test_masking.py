@@ -39,7 +39,7 @@ def honest() -> Report:
     return adv.evaluate(balancing("q"), short, ROWS, episodes=12)
 
 
-@pytest.mark.parametrize("make", [saturated, straight_through])
+@pytest.mark.parametrize("make", [pytest.param(saturated, marks=pytest.mark.slow), straight_through])
 def test_planted_masked_gradients_are_found(make) -> None:
     """Attacks by gradients leave the agent nearly whole, where a search without them breaks it."""
     report = adv.evaluate(make(), short, ROWS, episodes=12)

@@ -99,6 +99,7 @@ def test_games_have_the_papers_transforms():
     assert len(seen.perturbed) == 6 and all((shown != seen.true).any() for shown in seen.perturbed)
 
 
+@pytest.mark.slow
 def test_atari():
     pytest.importorskip("ale_py")
     seen = compare_threats(PONG, step=3, seed=1)

@@ -40,6 +40,7 @@ checks.check_text(cases[0])
 """
 
 
+@pytest.mark.slow
 def test_an_attack_is_one_file_and_one_line(tmp_path):
     """The file and the line are those that CONTRIBUTING.md shows."""
     file, line = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL)

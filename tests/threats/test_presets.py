@@ -308,7 +308,10 @@ def test_two_packages_with_one_class_name(tmp_path: Path, table: PresetTable) ->
 SCALAR = spaces.Box(-1, 1, (), np.float32)
 
 
-@pytest.mark.parametrize(("space", "at"), [(SCALAR, None), (spaces.Dict(a=SCALAR, b=spaces.Discrete(3)), "a")])
+@pytest.mark.parametrize(
+    ("space", "at"),
+    [(SCALAR, None), pytest.param(spaces.Dict(a=SCALAR, b=spaces.Discrete(3)), "a", marks=pytest.mark.slow)],
+)
 def test_an_observation_of_shape_nothing_is_attacked_or_refused(space, at):
     """Some presets flattened rows of it, which are numbers, and failed in torch."""
     agent, attacked = agent_for(space), set()

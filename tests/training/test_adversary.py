@@ -547,6 +547,7 @@ def test_dqn_trains_choices_with_the_settings_of_the_paper(tmp_path):
     assert report.threats[1]["returns"] == report.threats[2]["returns"]
 
 
+@pytest.mark.slow
 def test_dqn_learns_what_a_reward_pays_for():
     """Whoever is paid for attacks attacks, and who pays for them does not."""
 

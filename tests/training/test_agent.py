@@ -294,7 +294,7 @@ def test_the_snapshot_draws_as_the_adversary_does_in_its_own_phase(sampled):
         )
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", Slope])
+@pytest.mark.parametrize("env", [pytest.param("CartPole-v1", marks=pytest.mark.slow), Slope])
 def test_the_card_is_the_agent(env, tmp_path):
     hardened = train_agent(env, "pa-ad", 0.05, 256, out=tmp_path, **SMALL)
     victim = adv.load_victim(f"card:{tmp_path}")

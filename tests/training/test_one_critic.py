@@ -155,7 +155,9 @@ def test_the_running_deviation_of_returns():
 # what is learned
 
 
-@pytest.mark.parametrize(("ends", "successor"), [(False, "next"), (True, "next"), (False, "shuffled")])
+@pytest.mark.parametrize(
+    ("ends", "successor"), [(False, "next"), (True, "next"), pytest.param(False, "shuffled", marks=pytest.mark.slow)]
+)
 def test_values_known_in_closed_form(ends, successor):
     """States depend on nothing, so a shuffled successor has the right mean; but a cut is an end there."""
     critic = train_one_critic(

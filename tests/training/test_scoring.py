@@ -115,6 +115,7 @@ def test_both_forms_without_a_folder_are_the_same_with_two_workers():
     assert one.director.fingerprint_of_weights() == two.director.fingerprint_of_weights()
 
 
+@pytest.mark.slow
 def test_an_agent_is_the_same_with_two_workers(tmp_path):
     """With an adversary that learns, and the greedy worst case."""
     one, two = (

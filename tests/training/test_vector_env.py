@@ -133,6 +133,7 @@ def test_an_adversary_is_the_same_with_environments_in_two_processes(tmp_path):
     assert records[1] == records[2] and len(records[1]) == 2
 
 
+@pytest.mark.slow
 def test_an_agent_and_its_adversary_are_the_same_with_environments_in_two_processes():
     settings = {"n_steps": 16, "n_epochs": 2}
     found = [

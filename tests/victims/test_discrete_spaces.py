@@ -84,7 +84,7 @@ def test_a_tuple_reaches_a_module_as_a_tuple():
         adv.wrap(gym.make("FrozenLake-v1"), "discrete-search", victim=victim)
 
 
-@pytest.mark.parametrize("game", ["FrozenLake-v1", "Taxi"])
+@pytest.mark.parametrize("game", ["FrozenLake-v1", pytest.param("Taxi", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_toy_text_from_end_to_end(game):
     env = gym.make(game)

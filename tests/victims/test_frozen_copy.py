@@ -125,7 +125,9 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "compiled")) for name in MAKERS]
+)
 def test_any_module(name):
     net = _quiet(MAKERS[name])()
     compiled = name.startswith("compiled")

@@ -152,7 +152,7 @@ def test_references_fingerprints_copies_and_pickles(tmp_path):
     assert "a diffusion model with 2 steps of history, bpda gradient" in repr(victim)
 
 
-@pytest.mark.parametrize(("levels", "history"), [(0, 0), (3, 2)])
+@pytest.mark.parametrize(("levels", "history"), [(0, 0), pytest.param(3, 2, marks=pytest.mark.slow)])
 def test_it_is_evaluated_and_attacked_like_any_other_and_twice_the_same(levels, history, tmp_path):
     denoiser(levels, history, actions=2, unit=0.02).save(tmp_path)
     victim = f"purified:zoo:cartpole-dqn?denoiser={tmp_path}"

@@ -29,6 +29,7 @@ def short_imitations(monkeypatch):
     monkeypatch.setattr(trained, "imitate", functools.partial(adv.imitate, epochs=2))
 
 
+@pytest.mark.slow
 def test_every_new_entry_is_trained_scored_and_kept(tmp_path):
     told, received = [], []
     how = {**QUICK, "attacks": ["noise", *NEW], "out": tmp_path}

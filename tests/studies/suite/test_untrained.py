@@ -30,6 +30,7 @@ def reason(name, victim, env, budget=None, **more):
     return entry_named(name).applies(AttackSetting(victim, env, adv.Linf(0.1) if budget is None else budget, **more))
 
 
+@pytest.mark.slow
 def test_every_new_entry_runs_within_the_budget():
     report = run_suite("everything", "zoo:cartpole-dqn", brief, 0.1, attacks=NEW, episodes=1)
     assert report.attacks == tuple(NEW)

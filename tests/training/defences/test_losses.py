@@ -331,8 +331,9 @@ def test_updates_are_those_of_stable_baselines3_where_the_loss_is(algorithm):
 @pytest.mark.parametrize(
     ("env", "algorithm", "robust"),
     [
-        ("CartPole-v1", "ppo", "radial"), ("CartPole-v1", "ppo", SARegularizer(form="sgld", steps=2, eps=1.0)),
-        (Reach, "a2c", "sa"), (Reach, "a2c", Radial(0.5, 1.0, "ratio")),
+        ("CartPole-v1", "ppo", "radial"), (Reach, "a2c", "sa"),
+        pytest.param("CartPole-v1", "ppo", SARegularizer(form="sgld", steps=2, eps=1.0), marks=pytest.mark.slow),
+        pytest.param(Reach, "a2c", Radial(0.5, 1.0, "ratio"), marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_train_agent_trains_robustly(env, algorithm, robust):

@@ -100,6 +100,7 @@ def test_the_regularizer_is_what_is_learned_by():
     assert ends[0] == ends[1] != ends[2]
 
 
+@pytest.mark.slow
 def test_it_trains_against_an_adversary_that_learns():
     adversary = {"n_steps": 16, "n_epochs": 1, "batch_size": 32}
     hardened = train_agent(Reach, "pa-ad", 0.1, 128, "td3", phase=64, adversary_settings=adversary, **SMALL)
