@@ -160,13 +160,6 @@ class CertifiedRanges(Tabular):
         notes = tuple(self.notes())
         return TextTable(self.title, _COLUMNS, tuple(rows), notes, texts=("strongest",), by_importance=_BY_IMPORTANCE)
 
-    def attack_table(self) -> TextTable:
-        """The mean returns under every attack, one row an attack and one column a radius."""
-        names = dict.fromkeys(name for one in self.ranges for name in one.attacks)
-        means = {(one.eps, name): float(np.mean(one.attacks[name])) for one in self.ranges for name in one.attacks}
-        rows = [(name, *(number_text(means.get((one.eps, name))) for one in self.ranges)) for name in names]
-        return TextTable(self.title, ("attack", *(f"{one.eps:g}" for one in self.ranges)), tuple(rows))
-
     def notes(self) -> list[str]:
         """What the columns mean, and what was left out."""
         left_out = {name: reason for one in self.ranges for name, reason in one.left_out.items()}

@@ -118,11 +118,6 @@ class Costs(Tabular):
 # what is timed
 
 
-def seconds_of_row(row: Row) -> float:
-    """Seconds that the run of a row took."""
-    return row.ms_per_step * sum(row.lengths) / 1000
-
-
 def step_seconds(evaluator: Evaluator, i: int) -> float | None:
     """Seconds of a step of all environments side by side, the median of a few; None where episodes have a single one.
 
