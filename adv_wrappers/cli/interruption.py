@@ -45,55 +45,40 @@ def resumable(folder: Path | None, kept: DescribeKept | None = None) -> Iterator
         raise Interrupted(f"{found}; the same command goes on from there") from None
 
 
-class EvaluationRows:
-    """The rows that an interrupted ``evaluate`` leaves in ``report.json``.
+@contextlib.contextmanager
+def rows_kept(folder: Path | None, resume: bool, total: int) -> Iterator[None]:
+    """On an interruption of ``evaluate``, say how many of its rows are kept, and how the others are played.
 
     Args:
         folder: of ``--out``, or None.
         resume: whether ``--resume`` was given.
         total: the number of rows that were asked for.
     """
-
-    def __init__(self, folder: Path | None, resume: bool, total: int) -> None:
-        self.path = None if folder is None else folder / "report.json"
-        self.resume, self.total = resume, total
-        self.before = self._version()
-
-    def sentence(self) -> str:
-        """What is kept at this moment, and what to do."""
-        if self.path is None:
-            return "no row is kept; with --out FOLDER they are, and --resume then plays only the others"
-        if self._version() == self.before:
-            kept = "" if self.before is None else f", and {self.path} is as it was"
-            goes_on = "plays only what is missing" if self.resume else "begins anew"
-            return f"no row was finished{kept}; the same command {goes_on}"
-        count = len(read_list(self.path, "threats"))
-        if count == self.total:
-            return f"all rows are in {self.path}"
-        how = "the same command" if self.resume else "the same command with --resume"
-        return f"{count} of {self.total} rows are in {self.path}; {how} plays only the others"
-
-    def _version(self) -> tuple[int, int] | None:
-        """What tells one writing of the report from another."""
-        try:
-            found = None if self.path is None else self.path.stat()
-        except OSError:
-            return None
-        return None if found is None else (found.st_ino, found.st_mtime_ns)
-
-
-@contextlib.contextmanager
-def rows_kept(folder: Path | None, resume: bool, total: int) -> Iterator[None]:
-    """On an interruption of ``evaluate``, say how many of its rows are kept, and how the others are played.
-
-    Args:
-        folder, resume, total: as for :class:`EvaluationRows`.
-    """
-    rows = EvaluationRows(folder, resume, total)
+    path = None if folder is None else folder / "report.json"
+    before = None if path is None else _version(path)
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(rows.sentence()) from None
+        if path is None:
+            said = "no row is kept; with --out FOLDER they are, and --resume then plays only the others"
+        elif _version(path) == before:
+            kept = "" if before is None else f", and {path} is as it was"
+            goes_on = "plays only what is missing" if resume else "begins anew"
+            said = f"no row was finished{kept}; the same command {goes_on}"
+        elif (count := len(read_list(path, "threats"))) == total:
+            said = f"all rows are in {path}"
+        else:
+            how = "the same command" if resume else "the same command with --resume"
+            said = f"{count} of {total} rows are in {path}; {how} plays only the others"
+        raise Interrupted(said) from None
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """What tells one writing of a file from another, None where there is none."""
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    return None
 
 
 def kept_files(folder: Path) -> str | None:

@@ -228,14 +228,14 @@ def train_critic_(
     from adv_wrappers.core.threat import given_budget
     from adv_wrappers.training.critic import (
         CRITIC_GRID,
+        EPS,
         SMALL,
         check_scan_folder,
-        default_budget,
         scan_critics,
         train_one_critic,
     )
 
-    within: Any = given_budget(radius, None if scale is None else parse_value(scale), None)
+    within = given_budget(radius, None if scale is None else parse_value(scale), None)
     how, ref = repeated(given, "select"), given["victim"]
     agent = load_agent(given)
     setting = {name: given.pop(name) for name in _SETTING}
@@ -245,7 +245,6 @@ def train_critic_(
                 agent, env, out=out, progress=lambda *at: move("robust-sarsa critic", *at), **setting, **given
             )
         else:
-            within = within or default_budget(agent)
             check_scan_folder(out)
             found = scan_critics(
                 agent,
@@ -269,7 +268,7 @@ def train_critic_(
         _show(critic)
     assert critic.folder is not None
     scale = "victim" if radius is None and not one else scale
-    budget = f"eps={'EPS' if within is None else f'{within.eps:g}'}" + (f",scale={scale}" if scale else "")
+    budget = f"eps={'EPS' if one else f'{radius or EPS:g}'}" + (f",scale={scale}" if scale else "")
     text = f"robust-sarsa:critic={_quoted(Path(critic.folder))},{budget}"
     say(f"evaluate with: {evaluate_with(env, how, agent.ref or ref, text)}")
 

@@ -89,9 +89,9 @@ def evaluate(
             attacked steps of a run. None takes ssim and psnr where observations are images of uint8.
         progress: called as ``progress(threat, episodes finished, episodes)``, which counts every draw of an episode.
         quantize: integer observations stay integers, not float32, which has room for budgets below one grey level.
-        out: a folder. Every row is written to ``rows.db`` in it as it comes, a :class:`.Store`, which keeps the rows of
-            all evaluations of the folder; ``report.json`` holds all rows of this one. No other process gets it
-            meanwhile.
+        out: a folder for ``report.json`` and the rows as they come. Every row is written to ``rows.db`` in it as it
+            comes, a :class:`.Store`, which keeps the rows of all evaluations of the folder; ``report.json`` holds all
+            rows of this one. No other process gets it meanwhile.
         resume: play only rows that ``out`` does not hold yet. A row is taken over if it was played with the same
             victim, environment, episodes, layers (trained adversaries and critics by their hashes), distances (by
             name), ``num_envs``, ``quantize``, device and versions. A function that makes the environment is known by

@@ -76,7 +76,8 @@ def compare_threats(
 
     Args:
         source: an id (an Atari game is put behind :func:`adv_wrappers.atari.atari`), an environment, or an observation.
-        threats: as :func:`adv_wrappers.evaluate` takes them, stacks included; None takes the six daylight transforms.
+        threats: such as ``shift``, with `` + `` between threats a stack; None takes the six daylight transforms. They
+            are as :func:`adv_wrappers.evaluate` takes them.
         victim: the agent that plays until then, at whom threats without a victim are aimed; without one, actions are
             random.
         step: steps that are played before the picture.

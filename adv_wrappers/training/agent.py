@@ -611,13 +611,13 @@ def train_agent(
             layers (of DQN, with or without layer normalisation behind the hidden ones; of RecurrentPPO behind an LSTM),
             or of convolutions and linear layers where it sees images. Its normaliser stays as it is (or missing). None
             starts from scratch, as TD3 and DDPG always do.
-        robust: a loss that is robust against every perturbation in the budget; None takes the algorithm's own. For PPO
-            and A2C ``"radial"``, ``"sa"`` or ``"wocar"``, or :class:`Radial`, :class:`SARegularizer` or :class:`Wocar`
-            for other settings; for DQN ``"radial"``, ``"sa"`` or ``"car"`` (:class:`RadialDQN`, :class:`SADQN`,
-            :class:`CarDQN`); for TD3 and DDPG ``"sa"`` (:class:`SADDPG`). ``"smoothed"`` (:class:`SmoothedPolicy`,
-            :class:`SmoothedDQN`) trains for randomized smoothing instead: eps is then the standard deviation of the
-            noise. The budget is :class:`Linf`, of images in grey levels (a paper's 1/255 is 1). Recurrent agents have
-            none: no bounds go through an LSTM.
+        robust: a loss against any perturbation in the budget, of smoothed in noise of sigma ``eps``; None takes the
+            algorithm's own. For PPO and A2C ``"radial"``, ``"sa"`` or ``"wocar"``, or :class:`Radial`,
+            :class:`SARegularizer` or :class:`Wocar` for other settings; for DQN ``"radial"``, ``"sa"`` or ``"car"``
+            (:class:`RadialDQN`, :class:`SADQN`, :class:`CarDQN`); for TD3 and DDPG ``"sa"`` (:class:`SADDPG`).
+            ``"smoothed"`` (:class:`SmoothedPolicy`, :class:`SmoothedDQN`) trains for randomized smoothing instead: eps
+            is then the standard deviation of the noise. The budget is :class:`Linf`, of images in grey levels (a
+            paper's 1/255 is 1). Recurrent agents have none: no bounds go through an LSTM.
         rewards: what the agent learns from: rewards normalized by the spread of returns, clipped to their signs, or
             raw.
         observations: what a new agent sees: observations normalized by their mean and spread, or raw; None takes

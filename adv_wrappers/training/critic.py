@@ -831,7 +831,6 @@ def train_critic(
     if len(settings) == 1:
         setting = {"seed": integer("seed", seed, 0), **training, **settings[0]}
         return CriticTraining(victim, environment, setting, out).run(progress)
-    within = default_budget(victim) if within is None else within
     if out is not None:
         check_scan_folder(out)
     steps_done: dict[str, int] = {setting_text(setting): 0 for setting in settings}
@@ -885,7 +884,7 @@ def scan_critics(
     victim: Victim | str,
     env: AnyEnvironment,
     *,
-    within: Budget,
+    within: Budget | None = None,
     settings: Sequence[CriticSetting] = SMALL,
     episodes: int = 20,
     attack_steps: int = 10,
@@ -899,8 +898,7 @@ def scan_critics(
     """Train one critic for every setting, attack with each, and find the strongest.
 
     Args:
-        victim, env, env_kwargs, make: as for :func:`train_critic`.
-        within: the budget of the attack, such as ``Linf(0.075, scale="victim")``.
+        victim, env, within, env_kwargs, make: as for :func:`train_critic`.
         settings: dictionaries of arguments of :func:`~adv_wrappers.training.critic.train_one_critic`; ``CRITIC_GRID``
             holds the papers' 30, ``SMALL`` four.
         episodes: episodes that each critic is judged by. As many others score the strongest.
@@ -921,7 +919,8 @@ def scan_critics(
     check_critic_settings(settings, training)
     episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     how = RobustSarsa(critic=lambda obs, act: act, steps=integer("attack_steps", attack_steps, 1))
-    attack, victim = ThreatModel("observation", how, within), load_victim(victim)
+    victim = load_victim(victim)
+    attack = ThreatModel("observation", how, default_budget(victim) if within is None else within)
     needed_budget("a comparison of critics", None, None, attack.within)
     attack = attack.against(victim)
     environment = Environment.of(env, victim, env_kwargs, make)

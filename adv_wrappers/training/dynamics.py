@@ -89,7 +89,8 @@ def train_dynamics(
         recorded: episodes to learn from instead of playing, such as a dataset of Minari: each with ``observations``
             ``[T + 1, n]``, ``actions`` ``[T, k]`` and ``rewards`` ``[T]``. The last tenth of their steps, in order, is
             held out. ``transitions``, ``noise``, ``random`` and ``num_envs`` are of no use then.
-        noise: standard deviation of noise on the actions of half of the victim's episodes, of half their range.
+        noise: on the actions of half of the victim's episodes, as a fraction of half their range. It is the standard
+            deviation of Gaussian noise.
         random: share of transitions with random actions, 0 to 1, drawn evenly from the action space.
         hidden: widths of the layers; none for a linear model, which has no use for the next four arguments.
         ensemble: networks, trained from different weights, whose predictions are averaged.

@@ -20,7 +20,7 @@ from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
 from adv_wrappers.cli import main
 from adv_wrappers.cli.interruption import (
-    EvaluationRows,
+    Interrupted,
     kept_checkpoints,
     kept_files,
     kept_ranges,
@@ -28,6 +28,7 @@ from adv_wrappers.cli.interruption import (
     kept_steps,
     kept_suite,
     read_list,
+    rows_kept,
 )
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.utils import processes
@@ -124,8 +125,9 @@ def test_an_interruption_while_the_figure_is_drawn_loses_nothing(tmp_path: Path)
 
 def test_a_report_that_was_there_before_is_not_counted(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(json.dumps({"threats": [{}, {}]}))
-    sentence = EvaluationRows(tmp_path, True, 2).sentence()
-    assert sentence.endswith("report.json is as it was; the same command plays only what is missing")
+    line = "as it was; the same command plays only what is missing"
+    with pytest.raises(Interrupted, match=line), rows_kept(tmp_path, True, 2):
+        raise KeyboardInterrupt
 
 
 def test_suite(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_settings_of_a_scan():
         ({"within": adv.Linf(1.0, scale="victim")}, BudgetError, "unit of its own"),
         ({"within": adv.Valid()}, BudgetError, "unbounded"),
         ({"within": 0.1}, BudgetError, "within must be a budget .*0.1"),
-        ({"within": None}, BudgetError, "needs a budget"),
+        ({"within": None}, ThreatError, "no unit of its own to count their budget in"),
         ({"episodes": 0}, ValueRangeError, "episodes must be an integer from 1 to 1000000, got 0"),
         ({"episodes": 2.5}, ValueRangeError, "episodes"),
         ({"attack_steps": 0}, ValueRangeError, "attack_steps must be an integer of at least 1, got 0"),

@@ -117,7 +117,7 @@ def run_suite(
         num_envs: environments side by side, of evaluations and trainings; None takes 32, or 8 for images.
         training: further arguments of :func:`train_adversary`: ``algorithm``, ``checks``, ``episodes``, and the
             algorithm's own settings.
-        attacks: of the suite; None takes all that apply.
+        attacks: names of attacks of the suite; None takes all that apply.
         out: a folder for the report and all that is trained; the same call goes on where it stopped. It gets
             ``report.json``, adversaries and critics in folders of their own, and in ``evaluation``, ``tie_break`` and
             ``fresh`` the rows as they come. The same call goes on after an interruption, or reads the result; with more
