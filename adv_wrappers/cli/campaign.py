@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adv_wrappers.cli.interruption import Interrupted
-from adv_wrappers.cli.options import POSITIVE
 from adv_wrappers.cli.output import json_asked, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
@@ -32,12 +31,14 @@ _BY_IMPORTANCE = ("threat", "return", "victim", "std over seeds", "seeds", "envi
 STORE = click.Path(path_type=Path, dir_okay=False)
 
 
-@command("run", "adv_wrappers.evaluation.evaluate.evaluate:workers")
+@command(
+    "run",
+    "adv_wrappers.evaluation.evaluate.evaluate:workers",
+    "adv_wrappers.studies.ray_cluster.RayActors:actors,gpus",
+)
 @click.argument("plan", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--store", required=True, type=STORE, help="for the rows; the same command plays only what it lacks")
 @click.option("--ray", metavar="ADDRESS", help="play on a Ray cluster: local, auto, or its address")
-@click.option("--actors", type=POSITIVE, help="of --ray  [default: one a core, or one for every share of a GPU]")
-@click.option("--gpus", default=0.0, show_default=True, type=click.FloatRange(min=0), help="of an actor: 0.25 for four")
 @click.option("--dry-run", is_flag=True, help="play some cells, time steps of others, and say what all take")
 @click.option(
     "--trust",

@@ -31,7 +31,7 @@ _SPELLED: dict[str, Any] = {
     "out": REQUIRED,
 }  # fmt: skip
 _OPTIONS = (
-    click.option("--any-action", "induce", flag_value="any", default="worst",
+    click.option("--any-action", "induce", flag_value="any",
                  help="the adversary names the action, not the worst one"),
     click.option("--profile", type=POSITIVE, metavar="STARTS", help="draw the exact regret of 1 to 10 perturbations, "
                  "over so many of the test's episodes: seconds to a minute each"),
@@ -65,7 +65,7 @@ def _run(
     name: str,
     *,
     env: str,
-    induce: str,
+    induce: str | None,
     profile: int | None,
     lowest_reward: float | None,
     steps: int,
@@ -76,7 +76,7 @@ def _run(
 ) -> None:
     if lowest_reward is not None and profile is None:
         raise click.UsageError("--lowest-reward is for --profile, which is not given")
-    if profile is not None and (induce == "any" or given["how"] is not None):
+    if profile is not None and (induce is not None or given["how"] is not None):
         raise click.UsageError("--profile is of the worst action: it does not go with --how and --any-action")
     from adv_wrappers.studies.suite.trained import import_train_adversary
 
@@ -98,7 +98,7 @@ def _run(
         found = getattr(measures, name)(
             agent,
             environment,
-            induce=induce,
+            induce=induce or "worst",
             by=by,
             transfer=others,
             steps=steps,

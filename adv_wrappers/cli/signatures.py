@@ -38,15 +38,17 @@ class _Names(dict[str, Any]):
 
 @functools.cache
 def definition(path: str) -> Callable[..., object]:
-    """A function, or data class, of which all but the body can be asked for, by its module and name."""
+    """A function, or data class, by its module and name, to ask about and not to call: its module is not imported."""
     module, _, name = path.rpartition(".")
     if module == _ROOT.name:
         public = re.search(rf"from (\S+) import .*\b{name}\b", (_ROOT / "public.py").read_text(encoding="utf-8"))
-        module = "" if public is None else public[1]
+        assert public is not None, path
+        module = public[1]
     source = (_ROOT.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     found = re.search(rf"^(?:def|class) {name}\b.*?(?=^[^\s)]|\Z)", source, re.DOTALL | re.MULTILINE)
+    assert found is not None, path
     names = _Names(vars(registry))
-    exec(f"from __future__ import annotations\n{'' if found is None else found[0]}", {}, names)
+    exec(f"from __future__ import annotations\n{found[0]}", {}, names)
     made: Callable[..., object] = names[name]
     return dataclass(made) if isinstance(made, type) else made
 

@@ -51,8 +51,8 @@ class RayActors:
     Args:
         address: ``"local"`` starts a cluster on this machine, which :meth:`close` ends; ``"auto"`` connects to the one
             that runs here; else the address of one, such as ``"ray://head:10001"``.
-        actors: the number of actors; None is one for every core of the cluster, or for every share of a GPU.
-        gpus: GPUs of an actor, a fraction for several on one; of a plan whose ``device`` is ``"cuda"``.
+        actors: of the cluster; None takes one a core, or one for every share of a GPU.
+        gpus: of an actor, such as 0.25 for four on one; of a plan whose ``device`` is ``"cuda"``.
         victims: victims that cells call by these names.
 
     Raises:
