@@ -14,6 +14,7 @@ from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
 from adv_wrappers.evaluation import evaluator
 from adv_wrappers.evaluation.store import PlayedCell
 from adv_wrappers.studies import Plan, Store, run
+from tests.episodes import short_episodes_of
 from tests.evaluation.agents import short
 from tests.modules import noted_module  # noqa: F401  # a fixture
 
@@ -31,6 +32,13 @@ def spaces_of_cartpole():
 
 PLAN = Plan.of(victims=[DQN], threats=["noise:eps=0.2", "pgd:eps=0.2"], seeds=[0, 1], episodes=2)
 ERROR = PlayedCell("b", "cell b", None, None, "ValueError: no", 1.0, "here:1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_episodes():
+    """Episodes of CartPole of at most 60 steps, instead of 500."""
+    with short_episodes_of(60, "CartPole-v1"):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +88,7 @@ def test_intervals_are_cut_at_the_range_of_returns(filled):
             row = row if row.is_clean else replace(row, low=wide[0], high=wide[1])
             store.add([PlayedCell(str(n), str(n), about, row, None, 1.0, "")])
         for report in store.reports():
-            assert [(row["low"], row["high"]) for row in report.threats] == [(500, 500), (0, 500), (0, 500)]
+            assert [(row["low"], row["high"]) for row in report.threats] == [(60, 60), (0, 60), (0, 60)]
 
 
 def test_the_best_of_several_draws_is_in_the_report_of_its_run():

@@ -57,9 +57,9 @@ def test_cma_finds_what_costs_most() -> None:
 
 
 def test_random_ones_cover_the_box() -> None:
-    found = search(evaluations=300, method="random")
+    found = search(evaluations=150, method="random")
     values = np.array([one.values for one in found.tried])
-    assert len(values) == 300 and (abs(values - 1) <= 0.3).all() and (values.min(0) < 0.75).all()
+    assert len(values) == 150 and (abs(values - 1) <= 0.3).all() and (values.min(0) < 0.75).all()
     assert found.mean_return < 2e-2
 
 
