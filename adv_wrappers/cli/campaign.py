@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adv_wrappers.cli.interruption import Interrupted
-from adv_wrappers.cli.output import json_asked, print_table, say, table_options
+from adv_wrappers.cli.output import json_asked, print_columns, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.errors import TrustError
 
 if TYPE_CHECKING:
     from adv_wrappers.evaluation.row import Row
-    from adv_wrappers.rendering.text_table import TextTable
     from adv_wrappers.studies import RunSummary, Store
     from adv_wrappers.studies.cells import Expansion, PlanCell
     from adv_wrappers.victims import Victim
 
 _OF_A_RUN = ("seed", "episode_seeds", "git")  # which differ between rows that are counted together
 _MOST_LINES = 200  # of the table: a store of more is read by Store.reports()
+_COLUMNS = {
+    "victim": "victim", "environment": "environment", "threat": "threat", "return": "mean_return",
+    "std over seeds": "std_over_seeds", "lowest": "lowest", "seeds": "seeds", "episodes": "episodes",
+}  # fmt: skip
 _BY_IMPORTANCE = ("threat", "return", "victim", "std over seeds", "seeds", "environment", "lowest")
 STORE = click.Path(path_type=Path, dir_okay=False)
 
@@ -153,26 +156,20 @@ def show(store: Store, cells: Iterable[PlanCell]) -> None:
         say(f"{len(groups)} lines are too many for a table: --json and Store({str(store.path)!r}).reports() have them")
         return
     lines = [_over_seeds(about, rows) for about, rows in groups.values()]
-    print_table(_table(lines), lines)
-
-
-def _names(about: Mapping[str, Any]) -> tuple[str, str]:
-    """The victim and the environment, with whatever is not as usual."""
-    from adv_wrappers.environments.environment import environment_text
-    from adv_wrappers.evaluation.report import victim_text
-
-    return victim_text(about), environment_text(about["env"])
+    print_columns(lines, _COLUMNS, texts=("victim", "environment", "threat"), by_importance=_BY_IMPORTANCE)
 
 
 def _over_seeds(about: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     """One line of the table, from the rows of several seeds."""
     import numpy as np
 
-    victim, environment = _names(about)
+    from adv_wrappers.environments.environment import environment_text
+    from adv_wrappers.evaluation.report import victim_text
+
     means = np.array([row.mean_return for row in rows], np.float64)
     return {
-        "victim": victim,
-        "environment": environment,
+        "victim": victim_text(about),
+        "environment": environment_text(about["env"]),
         "threat": rows[0].threat,
         "mean_return": float(means.mean()),
         "std_over_seeds": float(means.std(ddof=1)) if len(means) > 1 else None,
@@ -180,22 +177,3 @@ def _over_seeds(about: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]
         "seeds": len(rows),
         "episodes": sum(row.episodes for row in rows),
     }
-
-
-def _table(lines: Sequence[Mapping[str, Any]]) -> TextTable:
-    from adv_wrappers.evaluation.report import number_text
-    from adv_wrappers.rendering.text_table import TextTable
-
-    columns = ("victim", "environment", "threat", "return", "std over seeds", "lowest", "seeds", "episodes")
-    rows = [
-        (
-            *(str(line[name]) for name in columns[:3]),
-            number_text(line["mean_return"]),
-            "" if line["std_over_seeds"] is None else number_text(line["std_over_seeds"]),
-            number_text(line["lowest"]),
-            str(line["seeds"]),
-            str(line["episodes"]),
-        )
-        for line in lines
-    ]
-    return TextTable("", columns, tuple(rows), texts=columns[:3], by_importance=_BY_IMPORTANCE)

@@ -10,7 +10,7 @@ import click
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_rounds, resumable
 from adv_wrappers.cli.options import REQUIRED, evaluate_with, load_agent, repeated
-from adv_wrappers.cli.output import print_table, say, table_options
+from adv_wrappers.cli.output import print_columns, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 
@@ -38,7 +38,6 @@ def imitate_(
     if threats and no_attacks:
         raise click.UsageError("--no-attacks leaves out what --threat asks for")
     how, agent = repeated(given), _victim(env, kind, given)
-    from adv_wrappers.rendering.text_table import TextTable
     from adv_wrappers.threats.presets import threat
     from adv_wrappers.threats.text import text_of
     from adv_wrappers.training.imitation import RADII, SOURCES, imitate
@@ -53,12 +52,9 @@ def imitate_(
             progress=lambda *at: move("queries", *at),
             **given,
         )
-    rows = [
-        (*(str(row[name]) for name in ("queries", *SOURCES)), str(row["threat"] or ""), f"{row['agreement']:.4f}")
-        for row in found.rounds
-    ]
-    columns, first = ("queries", *SOURCES, "threat", "agreement"), ("queries", "agreement", "threat")
-    print_table(TextTable("", columns, tuple(rows), texts=("threat",), by_importance=first), found.rounds)
+    columns: dict[str, Any] = {name: name for name in ("queries", *SOURCES)}
+    columns |= {"threat": lambda row: row["threat"] or "", "agreement": lambda row: f"{row['agreement']:.4f}"}
+    print_columns(found.rounds, columns, texts=("threat",), by_importance=("queries", "agreement", "threat"))
     measure = "equal actions" if agent.discrete else "R2 of the actions"
     attacked = "" if found.attacked_agreement is None else f", and {found.attacked_agreement:.4f} under the attacks"
     say(f"{measure}: {found.agreement:.4f} over {given['episodes']} episodes that the training never sees{attacked}")

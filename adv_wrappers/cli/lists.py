@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from adv_wrappers.cli.main import main
-from adv_wrappers.cli.output import print_table, table_options
+from adv_wrappers.cli.output import print_columns, table_options
 
 
 @main.command("threats")
 @table_options
 def threats_() -> None:
     """List the presets, what they perturb, and their arguments."""
-    from adv_wrappers.rendering.text_table import TextTable
     from adv_wrappers.threats.presets import presets
 
-    lines, rows = list[tuple[str, ...]](), list[dict[str, object]]()
+    rows = []
     for name, preset in sorted(presets.items()):
         given = {**{f.name: _default(f) for f in _fields(preset.kind)}, **preset.arguments}
         given.pop("victim", None)
-        arguments = " ".join(f"{key}={_value_text(value)}" for key, value in given.items())
-        lines.append((name, preset.on, preset.summary, arguments))
         rows.append({"preset": name, "perturbs": preset.on, "what_it_does": preset.summary, "arguments": given})
-    columns, first = ("preset", "perturbs", "what it does", "arguments"), ("preset", "what it does")
+
+    def arguments(row: Mapping[str, Any]) -> str:
+        return " ".join(f"{key}={_value_text(value)}" for key, value in row["arguments"].items())
+
+    columns: dict[str, Any] = {
+        "preset": "preset", "perturbs": "perturbs", "what it does": "what_it_does", "arguments": arguments,
+    }  # fmt: skip
     notes = (
         "Every threat takes eps, norm, scale, newest, change, victim, when, p and at too, where they apply.",
         "A threat is written name:key=value,key=value, as in max-diff:eps=0.075,scale=victim",
     )
-    print_table(TextTable("", columns, tuple(lines), notes, texts=columns, by_importance=first), rows)
+    print_columns(rows, columns, notes=notes, texts=tuple(columns), by_importance=("preset", "what it does"))
 
 
 def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
@@ -47,19 +51,21 @@ def _value_text(value: object) -> str:
 @table_options
 def victims() -> None:
     """List the agents of the zoo with their measured scores."""
-    from adv_wrappers.rendering.text_table import TextTable
     from adv_wrappers.victims import environment_of, load_victim, zoo_names
 
-    lines, rows = list[tuple[str, ...]](), list[dict[str, object]]()
+    rows = []
     for name in zoo_names():
         victim = load_victim(f"zoo:{name}")
         card, about = victim.card or {}, {"victim": f"zoo:{name}", "kind": victim.kind, "acts_by": victim.select}
-        about["environment"] = environment_of(card)[0]
-        found = [entry for entry in card.get("measured", []) if entry.get("attack") == "none"][:1]
-        said = [f"{entry['mean']:.1f} +- {entry['std']:.1f} over {entry['episodes']} episodes" for entry in found]
-        names = (about[key] for key in ("victim", "environment", "kind", "acts_by"))
-        lines.append((*map(str, names), said[0] if said else "-"))
-        rows.append({**about, "measured": found[0] if found else None})
-    columns = ("victim", "environment", "kind", "acts by", "measured return")
-    first = ("victim", "environment", "measured return")
-    print_table(TextTable("", columns, tuple(lines), texts=columns, by_importance=first), rows)
+        found = [entry for entry in card.get("measured", []) if entry.get("attack") == "none"]
+        rows.append({**about, "environment": environment_of(card)[0], "measured": found[0] if found else None})
+
+    def measured(row: Mapping[str, Any]) -> str | None:
+        entry = row["measured"]
+        return entry and f"{entry['mean']:.1f} +- {entry['std']:.1f} over {entry['episodes']} episodes"
+
+    columns: dict[str, Any] = {
+        "victim": "victim", "environment": "environment", "kind": "kind", "acts by": "acts_by",
+        "measured return": measured,
+    }  # fmt: skip
+    print_columns(rows, columns, texts=tuple(columns), by_importance=("victim", "environment", "measured return"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -76,6 +76,27 @@ def print_table(table: TextTable, rows: Iterable[Mapping[str, object]]) -> None:
         console.print(note, markup=False, soft_wrap=True)
     for warning in table.warnings:
         console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+def print_columns(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str | Callable[[Mapping[str, Any]], object]], **look: Any
+) -> None:
+    """Print rows by columns, as :func:`print_table` does.
+
+    Args:
+        rows: with the keys that they have in JSON.
+        columns: by the head of a column the key of its values, or a function of a row.
+        **look: attributes of the table.
+    """
+    from adv_wrappers.evaluation.report import number_text
+    from adv_wrappers.rendering.text_table import TextTable
+
+    def cell(row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], object]) -> str:
+        value: Any = row.get(column) if isinstance(column, str) else column(row)
+        return number_text(value) if value is None or isinstance(value, float) else str(value)
+
+    lines = tuple(tuple(cell(row, column) for column in columns.values()) for row in rows)
+    print_table(TextTable("", tuple(columns), lines, **look), rows)
 
 
 def print_rows(rows: Iterable[Mapping[str, object]]) -> None:

@@ -15,7 +15,7 @@ import click
 from adv_wrappers.cli.completion import complete_victim
 from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
 from adv_wrappers.cli.options import POSITIVE, REQUIRED, evaluate_with, load_agent, repeated, was_given
-from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
+from adv_wrappers.cli.output import json_asked, print_columns, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.registry import BOTH, FORMS, MOST_HIDDEN, Select
@@ -42,17 +42,14 @@ def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any
         best: one of the rows.
         shown: by the names of columns, the keys of their numbers in a row.
     """
-    from adv_wrappers.evaluation.report import number_text
-    from adv_wrappers.rendering.text_table import TextTable
 
-    lines = list[tuple[str, ...]]()
-    for row in rows:
-        steps = f"{row.get('form', '')} {row['steps']}".strip() + (" *" if row is best else "  ")
-        lines.append((steps, *(number_text(row.get(key)) for key in shown.values())))
-    bold = [place for place, row in enumerate(rows) if row is best]
+    def steps(row: Mapping[str, Any]) -> str:
+        return f"{row.get('form', '')} {row['steps']}".strip() + (" *" if row["best"] else "  ")
+
+    rows = [{**row, "best": row is best} for row in rows]
+    bold = [place for place, row in enumerate(rows) if row["best"]]
     first = ("steps", *(name for name in shown if name not in ("median", "std")))
-    table = TextTable("", ("steps", *shown), tuple(lines), texts=(), bold=bold, by_importance=first)
-    print_table(table, ({**row, "best": row is best} for row in rows))
+    print_columns(rows, {"steps": steps, **shown}, texts=(), bold=bold, by_importance=first)
 
 
 @command(
@@ -290,23 +287,17 @@ def train_dynamics_(env: str, width: int, layers: int, out: Path, **given: Any) 
     import numpy as np
 
     from adv_wrappers.attacks.targets import target_of
-    from adv_wrappers.evaluation.report import number_text
     from adv_wrappers.training.dynamics import HORIZONS, train_dynamics
 
     how, agent = repeated(given), load_agent(given)
     with show_progress() as move, resumable(out):
         model = train_dynamics(agent, env, hidden=(width,) * layers, out=out, progress=move, **given)
-    lines = list[tuple[str, ...]]()
     errors = model.card["errors"]
     assert isinstance(errors, dict)
-    for source, found in errors.items():
-        loops = (found["open_loop"].get(str(steps)) for steps in HORIZONS[1:])
-        lines.append((source, number_text(float(np.mean(found["one_step"]))), *map(number_text, loops)))
-    rows = ({"transitions": source, **found} for source, found in errors.items())
-    from adv_wrappers.rendering.text_table import TextTable
-
-    columns = ("transitions of", "one step", *(f"{steps} steps" for steps in HORIZONS[1:]))
-    print_table(TextTable("", columns, tuple(lines)), rows)
+    rows = [{"transitions": source, **found} for source, found in errors.items()]
+    columns: dict[str, Any] = {"transitions of": "transitions", "one step": lambda row: float(np.mean(row["one_step"]))}
+    columns |= {f"{n} steps": lambda row, n=n: row["open_loop"].get(str(n)) for n in HORIZONS[1:]}
+    print_columns(rows, columns)
     say("mean squared errors on steps that were held out, as shares of the variance of changes (one step) and of")
     say("observations (several steps that are predicted without correction)")
     if agent.ref is not None:

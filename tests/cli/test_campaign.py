@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from adv_wrappers.cli import campaign, main
+from adv_wrappers.environments.environment import environment_text
+from adv_wrappers.evaluation.report import victim_text
 from adv_wrappers.studies import Plan, Store, expand
 from tests.modules import card_naming, noted_module  # noqa: F401
 from tests.processes import python
@@ -46,7 +48,8 @@ def test_the_table_keeps_apart_what_differs_in_more_than_the_seed(tmp_path):
     assert done.exit_code == 0, done.output
     with Store(tmp_path / "rows.db") as store:
         keys = {cell.key for cell in expand(plan).cells}
-        means = {campaign._names(one.about): one.row["mean_return"] for one in store.played() if one.key in keys}
+        played = [(one.about, one.row["mean_return"]) for one in store.played() if one.key in keys]
+    means = {(victim_text(about), environment_text(about["env"])): mean for about, mean in played}
     dqn, ppo = "zoo:cartpole-dqn", "zoo:cartpole-ppo"
     assert {*means} == {
         (dqn, "CartPole-v1"),
