@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from adv_wrappers.cli import campaign, main
+from adv_wrappers.cli import main
 from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.evaluation.report import victim_text
 from adv_wrappers.studies import Plan, Store, expand
