@@ -8,9 +8,10 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, OutputError, threat_in_errors
+from tests.every_case import every_case
 
 
-@pytest.mark.parametrize("kind", [AdvWrappersError, OutputError, adv.errors.TrustError])
+@every_case("kind", [AdvWrappersError, OutputError, adv.errors.TrustError])
 def test_an_error_keeps_what_it_is_about_when_a_worker_sends_it(kind: type[AdvWrappersError]) -> None:
     with pytest.raises(kind) as raised, threat_in_errors("fgsm:eps=1"):
         raise kind("min-best needs a victim")

@@ -15,6 +15,7 @@ import adv_wrappers as adv
 from adv_wrappers import errors, public
 from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.threats import all_attacks
+from tests.every_case import every_case
 
 BUDGETS = {"L0", "L2", "Linf", "Coupled", "Newest", "Plausible", "Sparse", "Valid"}
 TIMING = {"Always", "AtMost", "Bernoulli", "Every", "Never", "Strategic", "Window"}
@@ -111,9 +112,7 @@ def test_each_is_there_and_documented(name):
         assert all(inspect.getdoc(getattr(thing, m.__name__)) for m in own), name
 
 
-@pytest.mark.parametrize(
-    ("place", "name"), [(place, name) for place, names in ELSEWHERE.items() for name in sorted(names)]
-)
+@every_case(("place", "name"), [(place, name) for place, names in ELSEWHERE.items() for name in sorted(names)])
 def test_other_names_have_one_place_and_whoever_looks_at_the_top_is_told(place, name):
     assert inspect.getdoc(getattr(importlib.import_module(place), name)), name
     if name == "atari":  # the folder itself
@@ -131,7 +130,7 @@ def test_errors_have_one_root():
     assert len(found) > 8 and all(issubclass(kind, AdvWrappersError) for kind in found)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "hint"),
     [
         ("nothing", "no attribute 'nothing'$"),

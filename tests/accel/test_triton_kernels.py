@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from adv_wrappers.accel import triton_kernels
+from tests.every_case import every_case
 from tests.triton_tools import needs_triton
 
 CPU = torch.device("cpu")
@@ -101,7 +102,7 @@ def test_a_kernel_that_is_wrong_fails_its_trial(monkeypatch, name):
         module.trial(CPU)
 
 
-@pytest.mark.parametrize(("got", "expected"), [
+@every_case(("got", "expected"), [
     (torch.zeros(2), torch.zeros(3)), (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
     (torch.tensor([1.0]), torch.tensor([1.5])), (torch.tensor([float("nan")]), torch.tensor([1.0])),
 ])  # fmt: skip

@@ -14,6 +14,7 @@ from adv_wrappers.adversaries.actor import fit_unit_box
 from adv_wrappers.adversaries.timed import Timed
 from adv_wrappers.errors import CardError, SpaceError, ThreatError, ValueRangeError
 from tests.core.helpers import context, randn
+from tests.every_case import every_case
 
 A2C = adv.load_victim("zoo:cartpole-a2c")
 DQN = adv.load_victim("zoo:cartpole-dqn")
@@ -39,7 +40,7 @@ def test_a_report_names_the_folder(tmp_path):
     assert all(str(tmp_path / folder) in name for folder, name in zip("ab", names, strict=True)), names
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("victim", "action", "match"),
     [
         (A2C, torch.zeros(5, 7), r"actions of shape \(5, 1\), got \(5, 7\)"),
@@ -222,7 +223,7 @@ class Odd(Counting):
         return self.answer
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("director", "match"),
     [
         (Odd(start=torch.zeros(3, 1)), r"initial_state\(5\) must be a tensor \[5, ...\]"),

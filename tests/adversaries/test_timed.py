@@ -19,6 +19,7 @@ from adv_wrappers.core.perturbation import DecliningPerturbation, Perturbation
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import BudgetError, ThreatError, VictimError
 from adv_wrappers.wrappers.adversary_config import as_actor
+from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv, recorded
 
 DQN = adv.load_victim("zoo:cartpole-dqn")
@@ -163,7 +164,7 @@ def test_a_surrogate_stays_what_the_perturbation_is_aimed_at():
     assert Timed(adv.MinBest(), DQN).open().how.victim is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "error", "match"),
     [
         (lambda: Timed(adv.Linf(0.1)), ThreatError, "timed takes a perturbation such as"),

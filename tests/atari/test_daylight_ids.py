@@ -13,6 +13,7 @@ from adv_wrappers import registry
 from adv_wrappers.atari import daylight_ids
 from adv_wrappers.daylight.games import PROBABILITIES, SETTINGS, TRANSFORMS
 from adv_wrappers.errors import ThreatError
+from tests.every_case import every_case
 from tests.laws.checks import check_spec
 from tests.rigs import same_bytes
 
@@ -102,7 +103,7 @@ def test_rewards_of_daylight_vectors_are_the_games_own():
     assert max(venv.step(np.full(2, 1))[1].max() for _ in range(60)) > 1  # not clipped
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "message"),
     [
         ({"place": "screen"}, "place must be 'raw', 'frame' or 'stack', got 'screen'"),

@@ -17,6 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.atari.games import PressFire
 from adv_wrappers.atari.raw_screen import grey, shrink
 from adv_wrappers.errors import SpaceError, VictimError
+from tests.every_case import every_case
 from tests.rigs import same_bytes
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"  # the second loses lives soon, and waits for FIRE
@@ -200,7 +201,7 @@ def test_rows_under_a_raw_threat_are_single_games(mode):
     assert over
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "message"),
     [
         ({"id": "CartPole-v1", "raw": "jpeg"}, "'CartPole-v1' is no game of the Arcade"),

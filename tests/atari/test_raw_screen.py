@@ -12,6 +12,7 @@ from gymnasium.wrappers import AtariPreprocessing
 
 import adv_wrappers as adv
 from adv_wrappers.atari.raw_screen import grey, shrink
+from tests.every_case import every_case
 from tests.rigs import same_bytes
 
 GAMES = ("Pong", "BankHeist", "Jamesbond", "Riverraid", "TimePilot")
@@ -187,7 +188,7 @@ def test_final_observations_of_ales_vector_environment():
     same_bytes(other["final_obs"], np.stack([shrink(grey(row), 84) for row in info["final_obs"]]), "the end")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "message"),
     [
         (lambda: adv.atari.RawFrames(gym.make("CartPole-v1")), "made with frameskip=1"),

@@ -17,6 +17,7 @@ from adv_wrappers.attacks.objectives import CrossEntropy, Divergence, Margin, Ma
 from adv_wrappers.core.budgets import L0, Valid
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from tests.core.helpers import box, chooser, context, mlp, randn
+from tests.every_case import every_case
 
 COUNTS = (3, 2, 4)
 SPACE = spaces.MultiDiscrete(COUNTS)
@@ -195,7 +196,7 @@ def test_discrete_observations_of_a_recurrent_victim_within_a_dict(mode):
         obs, _, _, _, info = env.step(0 if mode == "single" else np.zeros(3, int))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "error", "words"),
     [
         (lambda: DiscreteSearch(victim(), "wrong"), ValueRangeError, "loss must be"),
@@ -216,7 +217,7 @@ def test_errors(make, error, words):
         make()
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text", ["pgd", "square", "hop-skip-jump", "flip", "max-diff", "sensor-bias", "saturation:low=0,high=1", "min-q"]
 )
 def test_what_follows_distances_is_refused_by_name(text):

@@ -19,6 +19,7 @@ from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import Victim
 from tests.core.helpers import box, chooser, context, mlp, randn
+from tests.every_case import every_case
 
 NET = mlp(4, 1)
 LOW, HIGH, EPS = -1.5, 1.5, 0.4
@@ -128,7 +129,7 @@ def test_on_a_grid_every_iterate_is_a_point_of_it(budget):
     assert (NET(y / 100) > NET(x / 100)).all()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("steps", "step"), [(0, 0.1), (1.0, 0.1), (True, 0.1), (1, 0), (1, -1.0), (1, math.inf), (1, math.nan), (1, "a")]
 )
 def test_bad_steps(steps, step):

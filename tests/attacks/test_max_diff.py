@@ -14,6 +14,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.networks.layers import AppendLogStd
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
+from tests.every_case import every_case
 
 X = randn(8, 4, seed=2)
 VICTIMS = {
@@ -65,7 +66,7 @@ def test_an_agent_that_became_deterministic_is_attacked_as_any_other(log_std, no
     assert (found[1][1] != found[0][1]).float().mean() < 0.02  # a sign may turn where rounding decides
 
 
-@pytest.mark.parametrize("noise", [-1.0, float("inf"), float("nan"), True, "1"])
+@every_case("noise", [-1.0, float("inf"), float("nan"), True, "1"])
 def test_bad_noise(noise):
     with pytest.raises(ValueRangeError, match="noise"):
         MaxDiff(noise=noise)

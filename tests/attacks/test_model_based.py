@@ -18,6 +18,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
 from adv_wrappers.errors import BudgetError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel
+from tests.every_case import every_case
 
 A = torch.tensor([[1.0, 0.1], [-0.05, 0.98]], dtype=torch.float64)
 B = torch.tensor([[0.02], [0.3]], dtype=torch.float64)
@@ -310,7 +311,7 @@ def test_features_are_called_by_name():
     assert attack.aim == Reach((1,), (1.0,)) and attack.target == Reach(("v",), (1.0,))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("settings", "error", "words"),
     [
         ({"dynamics": None}, ThreatError, "model-based needs a model: dynamics=card:FOLDER"),

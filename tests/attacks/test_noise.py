@@ -11,6 +11,7 @@ from adv_wrappers import Noise, threat
 from adv_wrappers.core.budgets import L0, Linf, Valid
 from adv_wrappers.errors import ValueRangeError
 from tests.core.helpers import context, randn
+from tests.every_case import every_case
 
 X = randn(500, 3)
 
@@ -51,7 +52,7 @@ def test_choices_become_others(budget, kind):
         assert bool((y[:, 1] == 0).all())
 
 
-@pytest.mark.parametrize("kind", ["sign", "gaussian"])
+@every_case("kind", ["sign", "gaussian"])
 def test_choices_have_no_distance(kind):
     with pytest.raises(ValueRangeError, match=f"{kind} noise.*kind='uniform'"):
         threat("noise", kind=kind, norm="valid").check(spaces.Discrete(3), spaces.Discrete(2))

@@ -23,6 +23,7 @@ from adv_wrappers.attacks.objectives import (
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, linear, randn
+from tests.every_case import every_case
 
 TARGET = torch.tensor([0, 2, 1, 4, 3, 2])
 
@@ -144,7 +145,7 @@ def test_classifier():
     )
 
 
-@pytest.mark.parametrize("family", FAMILIES[1:])
+@every_case("family", FAMILIES[1:])
 def test_one_discrete_action_is_asked_for(family):
     with pytest.raises(VictimError, match="one discrete action"):
         need_discrete("an attack", space(family), "use another")

@@ -30,6 +30,7 @@ from tests.attacks.test_model_based import (
     problem,
     simulated,
 )
+from tests.every_case import every_case
 
 
 @pytest.mark.parametrize("on", ["observation", "action"])
@@ -147,7 +148,7 @@ class Named(gym.Wrapper):
     feature_names = ("place", "speed")
 
 
-@pytest.mark.parametrize("wrap", [lambda make: make(), lambda make: SyncVectorEnv([make])])
+@every_case("wrap", [lambda make: make(), lambda make: SyncVectorEnv([make])])
 def test_features_have_the_names_of_the_environment_that_is_simulated(wrap):
     seen = []
     for target in ("place=2&speed=-1", "0=2&1=-1"):

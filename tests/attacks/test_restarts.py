@@ -18,6 +18,7 @@ from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
 from adv_wrappers.networks.layers import AppendLogStd
 from adv_wrappers.threats.presets import presets, threat
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
+from tests.every_case import every_case
 
 X = randn(64, 4, seed=2)
 
@@ -318,7 +319,7 @@ def test_min_value_climbs_down_the_critic():
         MinQ(actor(mlp(4, 3), value=value))
 
 
-@pytest.mark.parametrize("bad", [{"restarts": 0}, {"restarts": 1.0}, {"restarts": True}, {"keep": "first"},
+@every_case("bad", [{"restarts": 0}, {"restarts": 1.0}, {"restarts": True}, {"keep": "first"},
                                  {"schedule": "cosine"}])  # fmt: skip
 def test_bad_arguments(bad):
     with pytest.raises(ValueRangeError, match=next(iter(bad))):

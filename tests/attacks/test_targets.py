@@ -23,6 +23,7 @@ from adv_wrappers.attacks.targets import (
 from adv_wrappers.core.value import decode
 from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.errors import ThreatError, ValueRangeError, VictimError
+from tests.every_case import every_case
 
 OBS, REWARD = torch.tensor([[[1.0, -2.0, 3.0], [0.0, 0.5, -1.0]]]), torch.tensor([[0.25, 4.0]])
 NAMES = ("height", "angle[0]", "angle[1]")
@@ -78,13 +79,13 @@ def test_what_has_no_text():
         function.to_dict()
 
 
-@pytest.mark.parametrize("text", ["", "height=", "height=zero", "height=0&", "=1", "a=1=2", None, 1.5, True])
+@every_case("text", ["", "height=", "height=zero", "height=0&", "=1", "a=1=2", None, 1.5, True])
 def test_other_texts_are_refused(text):
     with pytest.raises(ThreatError, match="target"):
         as_target(text)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "arguments", [((), ()), ((0,), ()), ((0,), (math.nan,)), ((0,), (1.0,), (1.0, 2.0)), ((0,), (1.0,), (math.inf,))]
 )
 def test_reach_needs_a_value_a_feature(arguments):

@@ -19,6 +19,7 @@ from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
 from adv_wrappers.utils.deadline import Deadline
 from tests.certification.walks import STEPS, Walk, every_return, shown, walker
 from tests.core.helpers import box, mlp
+from tests.every_case import every_case
 
 EPS = 0.5
 
@@ -89,7 +90,7 @@ def _met(self, state):
     return key in self._totals or bool(self._totals.update({key: 0.0}))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "mutant",
     ["a smaller box", "a bound that is too high", "no way back", "worst looking alone", "states met with more"],
 )

@@ -26,6 +26,7 @@ from adv_wrappers.utils import deadline
 from tests.bounds.networks import Dueling, Residual
 from tests.certification.walks import STEPS, Walk, every_return, walker
 from tests.core.helpers import box, linear, randn
+from tests.every_case import every_case
 
 EPS = 0.5
 
@@ -310,7 +311,7 @@ def test_an_environment_that_draws_and_is_replayed():
     assert "draws random numbers" in said[0] and "replaying its episode" in said[1]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changed", "error", "words"),
     [
         ({"victim": walker(select="sample")}, VictimError, "needs a victim that plays its mode"),

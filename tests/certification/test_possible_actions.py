@@ -13,6 +13,7 @@ from adv_wrappers.certification.possible_actions import ObservationBoxes, Possib
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError, VictimError
 from tests.core.helpers import linear, randn
+from tests.every_case import every_case
 
 
 class Recorded(gym.Env):
@@ -148,7 +149,7 @@ def test_the_function():
 DICT = spaces.Dict({"a": FLOATS})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("space", "budget", "error", "words"),
     [
         (FLOATS, L2(0.1), BudgetError, r"needs a budget that is a box.*got L2\(eps=0.1\); the box of Linf"),

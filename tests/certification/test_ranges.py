@@ -17,6 +17,7 @@ from adv_wrappers.errors import BudgetError, CertificateError, SpaceError, Threa
 from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.utils import deadline
 from tests.certification.walks import Walk, walker
+from tests.every_case import every_case
 
 SHORT = {"env_kwargs": {"max_episode_steps": 20}, "max_nodes": 40, "budget_s": None}
 
@@ -150,7 +151,7 @@ def test_without_a_search_there_is_no_lower_side(tmp_path):
     assert found.to_dict()["ranges"][0]["lower"] is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changed", "error", "words"),
     [
         ({"eps": []}, ValueRangeError, "different radii, at least one, got"),

@@ -12,6 +12,7 @@ import torch
 from adv_wrappers.daylight import MedianBlur, median_blur
 from adv_wrappers.daylight.blur import _of_nine
 from adv_wrappers.errors import ValueRangeError
+from tests.every_case import every_case
 
 SIZES = [(1, 1), (1, 6), (2, 3), (3, 3), (7, 5), (16, 33), (33, 40)]
 
@@ -68,7 +69,7 @@ def test_the_batch_is_cut_where_memory_says(monkeypatch, k):
     assert torch.equal(median_blur(x, k, layout="HWF"), whole)
 
 
-@pytest.mark.parametrize("wrong", [1, 2, 4, 6, 9, 3.5, True, "3", None, -3])
+@every_case("wrong", [1, 2, 4, 6, 9, 3.5, True, "3", None, -3])
 def test_wrong_sizes(wrong):
     with pytest.raises(ValueRangeError, match="k must be"):
         median_blur(pictures(2, 4, 4), wrong)

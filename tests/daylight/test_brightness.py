@@ -14,6 +14,7 @@ from adv_wrappers.daylight import Brightness, brightness
 from adv_wrappers.daylight.brightness import table
 from adv_wrappers.daylight.games import SETTINGS
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from tests.every_case import every_case
 
 GREYS = torch.arange(256, dtype=torch.uint8).view(1, 16, 16)
 PAPER = [tuple(games["brightness"].values()) for games in SETTINGS.values()]
@@ -78,7 +79,7 @@ def test_floats_keep_their_dtype():
         assert brightness(torch.zeros(1, 2, 2, dtype=dtype), 2.0, 1).dtype == dtype
 
 
-@pytest.mark.parametrize("wrong", [
+@every_case("wrong", [
     {"alpha": math.nan}, {"alpha": math.inf}, {"alpha": "1"}, {"alpha": True}, {"alpha": 1e39}, {"beta": -math.inf},
     {"beta": None}, {"beta": -1e300}, {"rule": "fold"}, {"rule": None},
 ])  # fmt: skip

@@ -23,6 +23,7 @@ from adv_wrappers.daylight import (
 )
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import pictures
+from tests.every_case import every_case
 
 STEPS = (
     Brightness(1.7, 40, "abs"), Shift(2, -1, "wrap"), MedianBlur(5), Rotation(3, "zero"), JPEG(50),
@@ -70,7 +71,7 @@ def test_a_game_of_the_paper_and_no_step():
     assert torch.equal(y, x) and y is not x and y.data_ptr() != x.data_ptr()
 
 
-@pytest.mark.parametrize(("step", "message"), [
+@every_case(("step", "message"), [
     (Rotation((-5, 5)), r"^degrees must be a number outside episodes, got the range \(-5, 5\)"),
     (Brightness(1, (0, 9)), "^beta must be a number"),
     (Perspective(2, "random"), "^pattern must be a side of the picture outside episodes, got random"),

@@ -19,6 +19,7 @@ from adv_wrappers.daylight.games import (
 )
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import X, at_step
+from tests.every_case import every_case
 
 
 @pytest.mark.parametrize("game", SETTINGS)
@@ -39,7 +40,7 @@ def test_the_layout_is_passed_on():
         assert torch.equal(y, TRANSFORM_CLASSES[name](**SETTINGS["Pong"][name], layout="FHW")(x, at_step(1)))
 
 
-@pytest.mark.parametrize("wrong", [
+@every_case("wrong", [
     {"game": "Chess"}, {"game": None}, {"transform": "turn"}, {"transform": None}, {"per": "day"},
 ])  # fmt: skip
 def test_wrong_words(wrong):

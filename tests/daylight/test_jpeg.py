@@ -12,6 +12,7 @@ import torch
 from adv_wrappers.core import rng
 from adv_wrappers.daylight.jpeg import JPEG, jpeg, jpeg_torch, through_dct
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from tests.every_case import every_case
 
 SUBSAMPLINGS = ("4:2:0", "4:2:2", "4:4:4")
 SIZES = [(1, 1), (2, 4), (7, 5), (8, 8), (15, 16), (16, 16), (17, 33), (40, 3), (83, 85)]
@@ -176,7 +177,7 @@ def test_the_perturbation_passes_everything_on():
     assert layer.name == "jpeg" and JPEG().quality == 30
 
 
-@pytest.mark.parametrize("wrong", [
+@every_case("wrong", [
     {"quality": 0}, {"quality": 101}, {"quality": 30.5}, {"quality": True}, {"subsampling": "4:1:1"},
     {"subsampling": 420}, {"order": "rgb"}, {"order": None},
 ])  # fmt: skip

@@ -19,6 +19,7 @@ from adv_wrappers.daylight.perspective import PATTERNS, inverse_of, random_corne
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import at_step, force_torch, pictures
+from tests.every_case import every_case
 
 
 def ends(height: int, width: int) -> np.ndarray:
@@ -100,7 +101,7 @@ def test_patterns_are_corners():
         assert torch.equal(perspective(x, 1.5, pattern=pattern), perspective(x, corners=given))
 
 
-@pytest.mark.parametrize("corners", [
+@every_case("corners", [
     ((42, 0), (-42, 0), (0, 0), (0, 0)), ((0, 0), (0, 0), (0, 0), (100, -100)), ((50, 50), (0, 0), (0, 0), (0, 0)),
     ((83, 0), (0, 0), (0, 0), (0, 0)),
 ])  # fmt: skip
@@ -117,7 +118,7 @@ def test_a_norm_too_large_for_the_picture():
     assert torch.equal(perspective(pictures(1, 1, 7), 0.0), pictures(1, 1, 7))
 
 
-@pytest.mark.parametrize(("how", "fits"), [
+@every_case(("how", "fits"), [
     (Perspective(5.9), True), (Perspective(6), False), (Perspective((1, 7)), False), (Perspective(0), True),
     (Perspective(4.2, "random"), True), (Perspective(4.3, "random"), False), (Perspective((0, 4.3), "random"), False),
     (Perspective(corners=((12, 0), (-12, 0), (0, 0), (0, 0))), False),
@@ -136,7 +137,7 @@ def test_random_corners_within_the_limit_are_convex():
         inverse_of(random_corners(seed, 4.24), 13, 13)
 
 
-@pytest.mark.parametrize("wrong", [
+@every_case("wrong", [
     {"norm": -1}, {"norm": math.nan}, {"norm": "1"}, {"pattern": "up"}, {"pattern": None}, {"border": "edge"},
     {"interpolation": "cubic"}, {"corners": ((0, 0),) * 3}, {"corners": ((0, 0, 0),) * 4}, {"corners": 3},
     {"corners": ((0, math.inf),) * 4}, {"corners": (("1", 0),) * 4},

@@ -14,6 +14,7 @@ from adv_wrappers.daylight.rotation import rotation_matrix
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import force_torch, pictures
+from tests.every_case import every_case
 
 
 @pytest.mark.usefixtures("backend")
@@ -99,7 +100,7 @@ def test_the_darkest_value_enters():
     assert (rotate(x, 45.0) == 1).all()
 
 
-@pytest.mark.parametrize("wrong", [
+@every_case("wrong", [
     {"degrees": math.nan}, {"degrees": "3"}, {"degrees": True}, {"border": "edge"}, {"border": None},
     {"interpolation": "cubic"},
 ])  # fmt: skip

@@ -11,6 +11,7 @@ from adv_wrappers.daylight import Shift, shift
 from adv_wrappers.daylight.warp import BORDERS
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import pictures
+from tests.every_case import every_case
 
 FLAGS = {
     "replicate": cv2.BORDER_REPLICATE, "zero": cv2.BORDER_CONSTANT, "reflect": cv2.BORDER_REFLECT_101,
@@ -80,7 +81,7 @@ def test_the_darkest_value_enters():
     assert shift(x, 32767, -32767, border="zero").abs().sum() == 0
 
 
-@pytest.mark.parametrize("wrong", [
+@every_case("wrong", [
     {"dx": 0.5}, {"dy": 0.5}, {"dx": True}, {"dy": "1"}, {"dx": 32768}, {"dy": -32768}, {"border": "edge"},
     {"border": None},
 ])  # fmt: skip

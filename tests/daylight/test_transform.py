@@ -14,6 +14,7 @@ from adv_wrappers.core import rng
 from adv_wrappers.daylight import JPEG, Brightness, MedianBlur, Perspective, Rotation, Shift
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import FIXED, RANGED, at_step, pictures
+from tests.every_case import every_case
 
 
 def test_draws_are_in_the_range_and_reach_its_ends():
@@ -56,7 +57,7 @@ def test_an_ambiguous_shape_with_its_layout():
         assert torch.equal(y.flatten(0, 1), frames), name
 
 
-@pytest.mark.parametrize(("make", "message"), [
+@every_case(("make", "message"), [
     (lambda: Rotation((5, -5)), r"degrees .*\(5, -5\)"), (lambda: Rotation((1, 2, 3)), r"degrees .*\(1, 2, 3\)"),
     (lambda: Rotation((float("nan"), 1)), "degrees .*nan"), (lambda: Rotation(()), r"degrees .*\(\)"),
     (lambda: Rotation(("a", 1)), "degrees .*'a'"), (lambda: Rotation((0, "b")), "degrees .*'b'"),

@@ -20,6 +20,7 @@ from adv_wrappers.daylight.transform import Transform
 from adv_wrappers.errors import SpaceError
 from tests.daylight.helpers import FIXED, LENGTH, PICTURE, RANGED, Still, X, at_step, episodes, force_torch
 from tests.daylight.test_images import SHAPES
+from tests.every_case import every_case
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -78,7 +79,7 @@ def test_a_row_is_what_a_single_environment_is(name, per):
     assert shown == single
 
 
-@pytest.mark.parametrize(("space", "message"), [
+@every_case(("space", "message"), [
     (spaces.Box(-np.inf, np.inf, (16, 20, 3), np.float32), "finite bounds"),
     (spaces.Box(0, 255, (16, 20, 3), np.int32), "got int32"),
     (spaces.Box(0, 1, (17,), np.float32), "layout"), (spaces.Box(0, 255, (8, 8, 8), np.uint8), "layout"),

@@ -18,6 +18,7 @@ from adv_wrappers.environments.checked import CheckedEnv, check_one, check_step,
 from adv_wrappers.environments.snapshot import Snapshot
 from adv_wrappers.errors import AdvWrappersError, SpaceError
 from adv_wrappers.wrappers.layer import wrappers_of
+from tests.every_case import every_case
 
 BOX = spaces.Box(-1, 1, (2,))
 
@@ -53,7 +54,7 @@ def test_numbers_are_rewards(reward: Any) -> None:
     check_step(Walk(), answer(reward=reward))
 
 
-@pytest.mark.parametrize("reward", ["1.5", b"1", None, 1j, np.array([1.0]), np.array([[1.0]]), [1.0], np.str_("1.5")])
+@every_case("reward", ["1.5", b"1", None, 1j, np.array([1.0]), np.array([[1.0]]), [1.0], np.str_("1.5")])
 def test_nothing_else_is(reward: Any) -> None:
     with pytest.raises(SpaceError, match=r"step of Walk must return a number as its reward, got .*float\(reward\)"):
         check_step(Walk(), answer(reward=reward))
@@ -71,7 +72,7 @@ def test_no_flags(name: str, flag: Any) -> None:
         check_step(Walk(), answer(**{name: flag}))
 
 
-@pytest.mark.parametrize("given", [None, 3, (1, 2), (0, 1.0, False, {}), {}, [0, 1.0, False, {}]])
+@every_case("given", [None, 3, (1, 2), (0, 1.0, False, {}), {}, [0, 1.0, False, {}]])
 def test_five_values(given: Any) -> None:
     with pytest.raises(SpaceError, match="must return five values"):
         check_step(Walk(), given)
@@ -122,7 +123,7 @@ def test_observations_of_their_space(space: Any, shown: Any) -> None:
     env.step(0)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("space", "shown", "words"),
     [
         (BOX, np.zeros(3, np.float32), r"the shape \(2,\) as observation, got \(3,\)"),
@@ -180,7 +181,7 @@ def test_what_an_environment_raises_names_the_call_and_the_place() -> None:
         CheckedEnv(Refusing()).step(0)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("made", "words"),
     [
         (lambda: None, "None: does it return"),
@@ -259,7 +260,7 @@ def test_it_is_not_seen() -> None:
         assert twin.reset(seed=1)[0].tolist() == env.reset(seed=1)[0].tolist()
 
 
-@pytest.mark.parametrize("how", ["noise:eps=0.1", "action-flip"])
+@every_case("how", ["noise:eps=0.1", "action-flip"])
 def test_layers_look_at_the_first_steps(how: str) -> None:
     class Old(Walk):
         def step(self, action: Any) -> Any:  # type: ignore[override]
@@ -296,7 +297,7 @@ class Masked(Walk):
         return (*super().step(action)[:4], {"action_mask": self.mask})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("mask", "space", "lengths"),
     [
         (np.ones(2, np.int8), None, r"3 entries, one for every choice of an action, got 2$"),
@@ -343,7 +344,7 @@ class Several(gym.vector.VectorEnv[Any, Any, Any]):
         return self.stepped
 
 
-@pytest.mark.parametrize("started", [np.zeros((2, 2), np.float32), (np.zeros((2, 2), np.float32), None), None])
+@every_case("started", [np.zeros((2, 2), np.float32), (np.zeros((2, 2), np.float32), None), None])
 def test_vectors_written_by_hand_are_looked_at(started: Any) -> None:
     if started is None:
         env = adv.wrap(Several(), "noise:eps=0.1", "action-flip")
@@ -354,7 +355,7 @@ def test_vectors_written_by_hand_are_looked_at(started: Any) -> None:
         adv.wrap(Several(started), "noise:eps=0.1").reset(seed=0)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "words"),
     [
         ({4: None}, "five values, the last a dictionary"),

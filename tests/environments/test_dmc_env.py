@@ -17,6 +17,7 @@ import adv_wrappers as adv
 from adv_wrappers.environments.dmc import ActionRepeat, FlatObservation, dmc
 from adv_wrappers.environments.snapshot import Snapshot
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from tests.every_case import every_case
 
 WALKER, CARTPOLE = "dm_control/walker-walk-v0", "dm_control/cartpole-balance-v0"
 
@@ -94,7 +95,7 @@ def test_a_card_says_how_long_an_action_is_held(tmp_path):
     assert report.threats[0]["mean_return"] != report.threats[1]["mean_return"]
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+@every_case("count", [0, -1, 1.5, True])
 def test_an_action_is_held_for_at_least_one_step(count):
     with pytest.raises(ValueRangeError, match=r"control steps .* got"):
         dmc(CARTPOLE, action_repeat=count)

@@ -9,6 +9,7 @@ import torch
 
 from adv_wrappers.environments.snapshot import check_repeats, difference
 from adv_wrappers.errors import SnapshotError
+from tests.every_case import every_case
 
 
 class Scripted(gym.Env):
@@ -35,7 +36,7 @@ class Scripted(gym.Env):
         return tuple(self.answers[name](count) if name in self.answers else value for name, value in whole.items())
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("answers", "where"),
     [
         ({"observation": lambda n: n}, r"step 1 .* another observation \(1, then 4\)"),

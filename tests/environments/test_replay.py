@@ -18,6 +18,7 @@ from adv_wrappers.environments.replay import ReplayRecorder, record_for_replay, 
 from adv_wrappers.environments.snapshot import Snapshot, StateFingerprints, check_repeats, difference, random_states
 from adv_wrappers.errors import SnapshotError
 from tests.box2d import needs_box2d
+from tests.every_case import every_case
 
 REPLAYED = "its states are reached by replaying its episode"
 
@@ -197,7 +198,7 @@ def test_contents_that_do_not_repeat_are_replayed():
     assert StateFingerprints().of(snapshot) is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "words"),
     [
         (lambda: Forgets(seeded=False), "Forgets.* is not deterministic under its seed: .*, step 1 has another observ"),

@@ -23,6 +23,7 @@ from adv_wrappers.errors import SnapshotError
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.training.sb3_vec_env import Sb3Adapter
 from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
+from tests.every_case import every_case
 
 
 def cartpole():
@@ -184,7 +185,7 @@ def wrapped(env):
     return adv.PerturbAction(env, Simulating())
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "what"),
     [
         (lambda: AsyncVectorEnv([cartpole]), "AsyncVectorEnv has no simulator: .* processes: use SyncVectorEnv"),

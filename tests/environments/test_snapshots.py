@@ -19,6 +19,7 @@ from adv_wrappers.environments import object_state
 from adv_wrappers.environments.registration import make_environment
 from adv_wrappers.environments.snapshot import Snapshot, check_repeats, difference
 from adv_wrappers.errors import SnapshotError
+from tests.every_case import every_case
 
 
 def layered(env):
@@ -109,7 +110,7 @@ def test_vectors_in_this_process(mode):
     assert difference(first, [env.step(np.array([1, 1])) for _ in range(4)], "answers") == ""
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("forgotten", "limit"),
     [(np.random.Generator, None), (gym.wrappers.TimeLimit, 2), ("MjData", None), ("ALEInterface", None)],
 )

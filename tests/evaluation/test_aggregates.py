@@ -11,6 +11,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.aggregates import bootstrap, iqm
 from tests.evaluation.made_reports import made_report
+from tests.every_case import every_case
 
 RANDOM = np.random.default_rng(5)
 A, B = RANDOM.normal(0.6, 0.2, (8, 3)), RANDOM.normal(0.4, 0.2, (8, 3))  # scores [runs, environments]
@@ -175,7 +176,7 @@ def test_groups_of_other_environments_are_not_compared_in_silence() -> None:
     assert "flip was not played in MountainCar-v0, and is not comparable with groups that were" in found.notes
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("how", "message"),
     [
         ({"by": "agent"}, "no column 'agent' for by=: there are threat, attack, eps"),

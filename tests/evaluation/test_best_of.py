@@ -12,6 +12,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import Report
 from tests.evaluation.agents import balancing, short
+from tests.every_case import every_case
 
 NOISE = "noise:eps=1.0"
 
@@ -63,7 +64,7 @@ def test_draws_are_given_by_threat_and_chosen_by_the_loss(tmp_path: Path) -> Non
     assert adv.evaluate(agent, short, [NOISE], best_of={NOISE: 5}, by="loss", **how).threats[1] == report.threats[1]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "said"),
     [
         ({"best_of": 0}, "best_of must be"),

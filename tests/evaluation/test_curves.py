@@ -11,6 +11,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.curves import curves_of
 from adv_wrappers.evaluation.statistics import mean_interval
 from tests.evaluation.made_reports import made_report
+from tests.every_case import every_case
 
 CLEAN, WEAK, STRONG = [500.0, 400.0, 450.0], [300.0, 100.0, 250.0], [20.0, 30.0, 10.0]
 SWEEP = {"none": CLEAN, "pgd:eps=0.2": STRONG, "pgd:eps=0.1": WEAK, "noise:eps=0.1": CLEAN}
@@ -72,7 +73,7 @@ def test_other_columns_to_go_over() -> None:
     assert [(point.x, point.mean) for point in by_seed.curves[0].points] == [(2.0, 2.0), (4.0, 4.0)]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("how", "message"),
     [
         ({"hue": "agent"}, "no column 'agent' for hue=: there are threat, victim, env, seed"),

@@ -27,6 +27,7 @@ from adv_wrappers.evaluation.store import Store
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.victims import Victim, from_module
 from tests.evaluation.agents import Film, balancing, short, watcher
+from tests.every_case import every_case
 from tests.executors import LastFirst
 from tests.rigs import RIGS
 
@@ -203,7 +204,7 @@ def test_torch_computes_on_one_thread_and_threads_are_given_back(rig: str) -> No
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "message"),
     [
         ({"env": "Acrobot-v1"}, "observation space"), ({"env": "Nonsense-v9"}, "cannot make"),
@@ -228,7 +229,7 @@ def test_errors_come_before_anything_is_spent(
     assert played == []
 
 
-@pytest.mark.parametrize("broken", [{"value": np.nan}, {"reward": np.inf}])
+@every_case("broken", [{"value": np.nan}, {"reward": np.inf}])
 def test_numbers_must_be_finite(broken: dict[str, float]) -> None:
     actor = from_module(lambda x: x[:, :2] * 0, Still.observation_space, Still.action_space, "mean")
     with pytest.raises(AdvWrappersError, match="not finite"):
@@ -341,7 +342,7 @@ def test_a_simulation_that_diverges_ends_its_own_row_alone(victim: Victim, tmp_p
     assert untimed(again) == untimed(report)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("wrong", "text"),
     [
         ("pgd:epz=0.1", "^pgd takes "),

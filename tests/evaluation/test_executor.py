@@ -19,6 +19,7 @@ from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.evaluation.episodes import MOST_BLOCKS, blocks_of
 from adv_wrappers.evaluation.report import Report
 from tests.evaluation.agents import Film, balancing, short
+from tests.every_case import every_case
 
 NOISE, PGD = "noise:eps=0.4", "pgd:eps=0.3"
 
@@ -95,7 +96,7 @@ class Dying(gym.Wrapper[Any, Any, Any, Any]):
         return obs, float("nan") if self.how == "nan" else reward, *rest
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("how", "error", "message"),
     [
         ("dies", WorkerError, "one of 2 worker processes died"), ("raises", ValueRangeError, "has had enough"),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.image_distances import BATCH, SCALE, SHIFT, Lpips
+from tests.every_case import every_case
 
 RNG = np.random.default_rng(1)
 
@@ -116,7 +117,7 @@ def test_weights_and_outputs_in_other_forms() -> None:
     assert Lpips(Trunk().double(), WEIGHTS)(x, y).tolist() == pytest.approx(want, rel=1e-5)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "message"),
     [
         ({}, "needs a backbone"), ({"backbone": "vgg"}, "needs a backbone"), ({"backbone": Trunk}, "needs a backbone"),
@@ -131,7 +132,7 @@ def test_what_it_cannot_be_made_of(arguments: dict[str, Any], message: str) -> N
         Lpips(**arguments)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("output", "message"),
     [
         (lambda x: x, "list, tuple or dictionary"), (lambda x: [], "list, tuple or dictionary"),

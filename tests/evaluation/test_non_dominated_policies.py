@@ -9,6 +9,7 @@ import pytest
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.policy_selection import non_dominated, value_of_game
+from tests.every_case import every_case
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_those_that_are_kept_dominate_the_others_and_not_one_another() -> None:
             assert value_of_game(table[others] - table[policy]) < 0
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("returns", "words"),
     [
         ([1.0, 2.0], r"\[policies, attacks\], at least one of each, got shape \(2,\)"),

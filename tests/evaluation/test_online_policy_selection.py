@@ -17,6 +17,7 @@ from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short
 from tests.evaluation.searches.test_worst_dynamics import Bowl, Fragile
+from tests.every_case import every_case
 from tests.rigs import RIGS
 
 RANGE = (0.0, 40.0)
@@ -146,7 +147,7 @@ def test_what_was_played_is_kept_and_not_played_again(tmp_path: Path) -> None:
     assert adv.Report.from_json(tmp_path / "1" / "report.json").victim["ref"] == "zoo:cartpole-dqn"
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changed", "words"),
     [
         ({"victims": "zoo:cartpole-ppo"}, "victims must be a list of at least two, got 'zoo:cartpole-ppo'"),
@@ -200,7 +201,7 @@ def test_a_simulation_that_diverges_ends_it() -> None:
         evaluate_adaptive(agents, Fragile, threat, 2, return_range=RANGE)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "words"),
     [
         (lambda: Exp3IX(1, 10, (0, 1)), "policies must be an integer of at least 2, got 1"),

@@ -16,6 +16,7 @@ from adv_wrappers.evaluation.report import Report, number_text
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.row_key import revision, versions
 from tests.evaluation.made_reports import made_row
+from tests.every_case import every_case
 
 
 def row(name: str, mean: float, **more: object) -> Row:
@@ -90,7 +91,7 @@ def test_intervals_that_are_none_of_95_percent_are_marked_and_the_mark_is_explai
     assert report.footnotes() == [] and "†" not in str(report)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "said"),
     [
         ({"seed": None}, "seed must be int, got None"), ({"extra": 1}, "extra"), ({"threats": 3}, "threats must be"),

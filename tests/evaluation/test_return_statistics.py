@@ -9,6 +9,7 @@ import pytest
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation import statistics
+from tests.every_case import every_case
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_the_interval_over_seeds_covers_as_often_as_it_says() -> None:
     assert inside / 1000 >= 0.93
 
 
-@pytest.mark.parametrize("bad", [[], [[1.0]], [[1.0, 2.0], [3.0]], [[1.0, 2.0], []]])
+@every_case("bad", [[], [[1.0]], [[1.0, 2.0], [3.0]], [[1.0, 2.0], []]])
 def test_every_task_needs_two_seeds(bad: list[list[float]]) -> None:
     with pytest.raises(ValueRangeError, match=r"at least two seeds a task|at least one return, all finite, got \[\]"):
         statistics.stratified_interval(bad)
@@ -135,7 +136,7 @@ def test_summary() -> None:
     assert row["std"] == pytest.approx(7**0.5)
 
 
-@pytest.mark.parametrize("bad", [[], [1.0, float("nan")], [float("inf")]])
+@every_case("bad", [[], [1.0, float("nan")], [float("inf")]])
 def test_values_must_be_finite(bad: list[float]) -> None:
     for question in (
         statistics.mean_interval,
@@ -146,7 +147,7 @@ def test_values_must_be_finite(bad: list[float]) -> None:
             question(bad)
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, 95.0, float("nan")])
+@every_case("level", [0.0, 1.0, 95.0, float("nan")])
 def test_the_level_is_a_probability(level: float) -> None:
     for values in ([1.0], [1.0, 2.0]):
         with pytest.raises(ValueRangeError, match="level"):

@@ -16,6 +16,7 @@ from adv_wrappers.evaluation.image_distances import Lpips, psnr, ssim
 from adv_wrappers.evaluation.run_monitor import ObservationSample
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import Film, short, watcher
+from tests.every_case import every_case
 
 FILM = watcher(Film())
 DARKER = adv.ThreatModel("observation", lambda x, context: x - 20, adv.Linf(20))  # clipped at black
@@ -117,7 +118,7 @@ def test_floats_are_compared_within_the_bounds_of_their_space() -> None:
     assert adv.evaluate(watcher(dim()), dim, threat, 1).threats[1]["distances"] == {}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "message"),
     [
         ("lpips", "l2, linf, ssim, psnr or functions"), ([3], "or functions"), ([None], "or functions"),

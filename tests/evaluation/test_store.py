@@ -16,6 +16,7 @@ from adv_wrappers.evaluation.store import PlayedCell
 from adv_wrappers.studies import Plan, Store, run
 from tests.episodes import short_episodes_of
 from tests.evaluation.agents import short
+from tests.every_case import every_case
 from tests.modules import noted_module  # noqa: F401  # a fixture
 
 DQN = "zoo:cartpole-dqn"
@@ -228,7 +229,7 @@ def test_a_file_without_permission(filled, tmp_path):
         Store(tmp_path / "rows.db")
 
 
-@pytest.mark.parametrize("writable", [True, False])
+@every_case("writable", [True, False])
 def test_a_store_is_read_without_a_trace(filled, tmp_path, monkeypatch, writable):
     file = tmp_path / "rows.db"
     file.write_bytes(filled.read_bytes())

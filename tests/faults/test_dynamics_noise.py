@@ -8,6 +8,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
+from tests.every_case import every_case
 
 
 def masses(env, seeds=(0, None, 1), steps=4):
@@ -67,7 +68,7 @@ def test_rows_of_a_vector_draw_what_single_environments_do(every):
         assert env.unwrapped.masspole == mass
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "words"),
     [
         ({"kind": "cauchy"}, "kind of dynamics noise must be 'uniform', 'bernoulli' or 'gaussian', got 'cauchy'"),

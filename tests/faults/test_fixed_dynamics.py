@@ -7,6 +7,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from tests.every_case import every_case
 
 
 def test_values_are_factors_of_the_environments_own():
@@ -23,7 +24,7 @@ def test_a_budget_bounds_them():
     assert env.unwrapped.masspole == pytest.approx(0.15)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("values", "error", "words"),
     [
         ((1.0, 2.0, 3.0), SpaceError, "has 3 values for 2 numbers .*: give one for all, or one for each"),

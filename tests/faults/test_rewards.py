@@ -10,6 +10,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import ValueRangeError
+from tests.every_case import every_case
 
 
 class Counting(gym.Env[np.ndarray, int]):
@@ -67,7 +68,7 @@ def test_noise_stays_within_its_budget_and_differs_between_episodes(kind: str) -
         assert kind != "bernoulli" or (change == 0.5).all()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "words"),
     [
         (

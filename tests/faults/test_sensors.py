@@ -10,6 +10,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from tests.every_case import every_case
 
 STEPS = 30
 
@@ -187,7 +188,7 @@ def test_occlusion_covers_a_rectangle() -> None:
     assert len(places["episode"]) == 1 and len(places["step"]) > 3
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "words"),
     [
         ("sensor-drift:steps=0,eps=1", "steps"),
@@ -207,7 +208,7 @@ def test_bad_arguments_are_named(text: str, words: str) -> None:
         adv.wrap(gym.make("CartPole-v1"), text)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "words"),
     [
         ("stuck-sensor:features=4", "for feature 4"), ("saturation:high=1,features=9", "for feature 9"),

@@ -28,6 +28,7 @@ from adv_wrappers.threats import text
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
 from adv_wrappers.wrappers.env_layer import EnvLayer
+from tests.every_case import every_case
 from tests.laws import checks
 from tests.laws import test_law_11_mirror as mirror
 from tests.laws.checks import Case, Remembering
@@ -216,7 +217,7 @@ def test_law_8_a_descent_for_an_ascent(monkeypatch, preset):
     fails(checks.check_strength, case(preset, "q"))
 
 
-@pytest.mark.parametrize("field", ["within", "when"])
+@every_case("field", ["within", "when"])
 def test_law_9_a_dictionary_that_loses_a_field(monkeypatch, field):
     real = ThreatModel.to_dict
 

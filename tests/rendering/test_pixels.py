@@ -19,6 +19,7 @@ from adv_wrappers.rendering.pixels import (
     largest_change,
     to_pixels,
 )
+from tests.every_case import every_case
 
 
 def test_frames_of_a_stack_oldest_first():
@@ -35,7 +36,7 @@ def test_floats_are_mapped_by_the_bounds_of_their_space():
     assert frame.shape == (8, 8, 3) and frame[0, 0, 0] == 255 / 4 and to_pixels(frame)[0, 0, 0] == 64
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("space", "message"),
     [
         (spaces.Box(-1, 1, (9,)), "space of images"),

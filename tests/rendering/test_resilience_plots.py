@@ -18,6 +18,7 @@ from adv_wrappers.rendering.plots import (
     plot_histograms,
     plot_trainings,
 )
+from tests.every_case import every_case
 
 STEPS = np.arange(1, 301) * 32
 CURVE = TrainingCurve(STEPS, 490 - 80 / STEPS, np.where(STEPS > 4000, 5, 9))
@@ -42,7 +43,7 @@ def test_a_plot_is_what_its_name_says(tmp_path: Path, plot: Callable[..., None],
     assert written[0].startswith(head) and written[0] == written[1]
 
 
-@pytest.mark.parametrize("plot", PLOTS)
+@every_case("plot", PLOTS)
 def test_a_plot_of_another_format_is_refused(tmp_path: Path, plot: Callable[..., None]) -> None:
     with pytest.raises(ValueRangeError, match=r"written as \.png, \.svg or \.pdf, got"):
         plot(tmp_path / "p.jpg")

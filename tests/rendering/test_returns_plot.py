@@ -12,6 +12,7 @@ import pytest
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, rgb
 from adv_wrappers.rendering.plots import plot_returns
+from tests.every_case import every_case
 
 ROWS = {
     "no attack": {"mean_return": 10.0, "low": 9.0, "high": 12.0, "returns": [7.0, 13.0]},
@@ -28,7 +29,7 @@ def test_a_plot_is_what_its_name_says(tmp_path: Path, name: str, head: bytes) ->
     assert written[0].startswith(head) and written[0] == written[1]
 
 
-@pytest.mark.parametrize("name", ["p.jpg", "p", "p.svgz"])
+@every_case("name", ["p.jpg", "p", "p.svgz"])
 def test_a_plot_of_another_format_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueRangeError, match=r"written as \.png, \.svg or \.pdf, got"):
         plot_returns(ROWS, tmp_path / name, "who on what", ["return"])

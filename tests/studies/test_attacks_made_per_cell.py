@@ -14,6 +14,7 @@ from adv_wrappers.studies import cells as cells_module
 from adv_wrappers.studies.cells import _turn
 from adv_wrappers.studies.estimate import estimate
 from adv_wrappers.utils.files import held
+from tests.every_case import every_case
 from tests.studies.test_runner import DQN, rows
 
 pytest.importorskip("stable_baselines3")
@@ -72,7 +73,7 @@ def test_adversaries_on_actions_are_trained_once_for_all_budgets():
     assert [*found] == ["none", "pa-ad-action"]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "error", "message"),
     [
         ({"train": "yes"}, ValueRangeError, "train of a plan is true or false"),

@@ -12,6 +12,7 @@ from adv_wrappers.errors import NotRobust, SpaceError, ThreatError, ValueRangeEr
 from adv_wrappers.studies.gate import BUDGET_VARIABLE, _SequentialTest, assert_robust
 from tests.episodes import short_episodes_of
 from tests.evaluation.agents import balancing, make_short, short
+from tests.every_case import every_case
 
 pytest_plugins = ("pytester",)
 
@@ -186,7 +187,7 @@ def test_a_suite_and_threats_of_ones_own():
     assert {"sa-rl", "beam"} <= {*suite.left_out} and len(suite.attacks) > 5
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "error", "message"),
     [
         ({"min_return": float("nan")}, ValueRangeError, "min_return"),

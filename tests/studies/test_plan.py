@@ -10,6 +10,7 @@ import pytest
 from adv_wrappers import threat
 from adv_wrappers.errors import BudgetError, OutputError, SpaceError, ValueRangeError
 from adv_wrappers.studies import Grid, Plan
+from tests.every_case import every_case
 
 VICTIM = "zoo:cartpole-dqn"
 WHOLE = {
@@ -65,7 +66,7 @@ def test_budgets_and_timings_are_given_to_threats_that_have_none():
 NO_THREATS = [3, 1.5, None, True, [], [3], [None], ["noise", None], [["noise"]], [[["noise"]]]]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "message"),
     [
         ({"victims": []}, "at least one victim"), ({"victims": VICTIM}, "victims of a plan must be a list"),
@@ -98,9 +99,7 @@ def test_what_is_refused(change, message):
         Plan.from_dict({"victims": [VICTIM]} | change)
 
 
-@pytest.mark.parametrize(
-    "given", [3, {"kwargs": {}}, {"id": "A", "make": 3}, {"id": "A", "kwargs": 3}, {"id": "A", "x": 1}]
-)
+@every_case("given", [3, {"kwargs": {}}, {"id": "A", "make": 3}, {"id": "A", "kwargs": 3}, {"id": "A", "x": 1}])
 def test_environments_that_are_none(given):
     with pytest.raises(SpaceError, match="environment"):
         Plan.of(victims=[VICTIM], environments=[given])

@@ -17,6 +17,7 @@ from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies import Plan, expand
 from tests.evaluation import agents
 from tests.evaluation.agents import balancing
+from tests.every_case import every_case
 from tests.modules import card_naming, noted_module  # noqa: F401
 
 DQN, HOPPER = "zoo:cartpole-dqn", "zoo:hopper-ppo"
@@ -133,7 +134,7 @@ def test_cells_of_one_kind_differ_in_seed_and_budget():
     assert len(found) == 10 and len({cell.kind for cell in found}) == 3
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "error", "message"),
     [
         ({"victims": ["zoo:nobody"]}, VictimError, "no agent 'nobody' in the zoo"),

@@ -22,6 +22,7 @@ from adv_wrappers.studies import Plan, Store, expand, run, runner
 from adv_wrappers.studies.cell_player import CellPlayer, CellPlayerSetup
 from adv_wrappers.utils.pace import progress_lines
 from tests.evaluation.agents import balancing
+from tests.every_case import every_case
 from tests.executors import LastFirst
 from tests.processes import python
 
@@ -212,7 +213,7 @@ def test_processes_find_what_a_relative_path_names(tmp_path, monkeypatch):
         assert run(plan, store, 2).played == 2
 
 
-@pytest.mark.parametrize("workers", [None, "2", 0, True, 1.5])
+@every_case("workers", [None, "2", 0, True, 1.5])
 def test_workers_are_a_number(workers):
     with pytest.raises(ValueRangeError, match="workers"), Store(":memory:") as store:
         run(PLAN, store, workers)

@@ -18,6 +18,7 @@ from adv_wrappers.core.value import Value, decode
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
 from adv_wrappers.registry import names_without_importing
 from adv_wrappers.threats.presets import PresetTable, as_threat, names, parse_threat
+from tests.every_case import every_case
 from tests.laws.checks import adversary_of, model_of
 from tests.rigs import RIGS, vector
 from tests.studies.report.planted import agent_for, showing
@@ -54,7 +55,7 @@ def test_every_perturbation_has_a_preset_under_its_name():
         assert preset.summary.endswith("."), name
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "expected"),
     [
         ("noise:eps=0.5", {"within": adv.Linf(0.5)}),
@@ -86,7 +87,7 @@ def test_texts(text, expected):
         assert getattr(made, name) == value, name
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "says"),
     [
         ("nois:eps=1", "known: "),
@@ -148,7 +149,7 @@ def test_fractions_are_numbers() -> None:
         parse_threat("noise:eps=8/0")
 
 
-@pytest.mark.parametrize("call", [
+@every_case("call", [
     lambda env, victim: adv.threat("fgsm", victim, eps=0.1),
     lambda env, victim: adv.wrap(env, "fgsm:eps=0.1", victim=victim),
     lambda env, victim: adv.wrap(env, "fgsm:eps=0.1"),

@@ -14,6 +14,7 @@ from adv_wrappers.errors import ThreatError
 from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import caption, name_of, text_of, unique, without_number
 from adv_wrappers.utils.parsing import parse_value, split_stack
+from tests.every_case import every_case
 from tests.laws.checks import adversary_of
 from tests.rigs import RIGS
 
@@ -99,7 +100,7 @@ def test_a_folder_is_said_as_it_is() -> None:
     assert parse_threat(text_of(made)).to_dict() == made.to_dict()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("threat", "text"),
     [
         (adv.ThreatModel(OBS, lambda x, context: x, adv.Linf(1)), "<lambda>:eps=1"),

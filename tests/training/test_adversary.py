@@ -18,6 +18,7 @@ from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.errors import BudgetError, CardError, SpaceError, ThreatError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.episodes import SEED_OFFSET
 from tests.evaluation.agents import short
+from tests.every_case import every_case
 from tests.rigs import RIGS, ReplayEnv
 
 pytest.importorskip("stable_baselines3")
@@ -151,7 +152,7 @@ def test_one_form_does_not_write_over_the_stronger_of_both(tmp_path):
         train_adversary(*given, form=learned.actor.form, out=tmp_path, **QUICK)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("kind", "form", "error", "match"),
     [
         ("pa-ad", "best", ValueRangeError, "'direction', 'target' or 'both', got 'best'"),
@@ -190,7 +191,7 @@ def test_a_changed_folder_is_refused(tmp_path):
         Learned(card=str(Path(adv.__file__).parent / "zoo" / "cartpole-a2c"))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "error", "match"),
     [
         ({"kind": "pa-bd"}, ThreatError, "unknown actor 'pa-bd'; known: .*pa-ad, pa-ad-action, sa-rl, .*timed"),
@@ -373,7 +374,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     assert (tmp_path / "b" / "card.json").read_text() == before
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("more", "error", "match"),
     [
         ({"policy_kwargs": {"activation_fn": torch.nn.Mish}}, CardError, "Mish"),

@@ -40,6 +40,7 @@ from adv_wrappers.training.defences.atla import (
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.sb3_conversion import live_victim, save_agent, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from tests.every_case import every_case
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "phase": 128, "checks": 2, "episodes": 2,
@@ -466,7 +467,7 @@ def test_a2c_learns_cartpole_under_attack():
     assert hardened.victim.select == "sample" and row["clean"] > 50 and row["attacked"] > 50  # 22 to begin with
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "error", "match"),
     [
         ({"adversary": "pa-bd"}, ThreatError, "unknown adversary 'pa-bd': expected 'pa-ad', 'sa-rl'"),

@@ -18,6 +18,7 @@ from adv_wrappers.training.algorithms import ALGORITHMS, Training, algorithm_cla
 from adv_wrappers.training.dynamics import train_dynamics
 from adv_wrappers.training.folder import MOST_SEED, later_seed
 from adv_wrappers.training.resilience.resilience import resilience
+from tests.every_case import every_case
 
 QUICK = Training(steps=100, algorithm="ppo", num_envs=None, checks=3, episodes=2, seed=0)
 WRONG = [
@@ -34,7 +35,7 @@ def nothing(**kwargs):
     raise AssertionError("something was spent")
 
 
-@pytest.mark.parametrize(("settings", "error", "message"), WRONG)
+@every_case(("settings", "error", "message"), WRONG)
 def test_what_no_algorithm_takes(settings, error, message):
     with pytest.raises(error, match=message):
         check_settings("ppo", settings)
@@ -46,7 +47,7 @@ def test_what_no_algorithm_takes(settings, error, message):
         train_agent(nothing, "sa-rl", 0.1, steps=64, adversary_settings=settings)
 
 
-@pytest.mark.parametrize("name", ["seed", "device"])
+@every_case("name", ["seed", "device"])
 def test_a_training_sets_its_seed_and_device_itself(name):
     with pytest.raises(ThreatError, match=f"{name} cannot be set here"):
         train_agent(nothing, None, steps=64, settings={name: 0})
@@ -67,7 +68,7 @@ def test_what_an_algorithm_refuses_itself_is_an_error_of_this_package():
         made_model(ALGORITHMS["ppo"], {"policy": "MlpPolicy", "env": "CartPole-v1", "device": "cpu"}, {"batch_size": 1})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "error"),
     [({"num_envs": 0}, ValueRangeError), ({"n_step": 32}, ThreatError), ({"observe": "foo"}, ValueRangeError)],
 )
@@ -78,7 +79,7 @@ def test_a_measurement_checks_its_training_before_it_plays(change, error, tmp_pa
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("transitions", "more"), [(200, {"num_envs": 64}), (1000, {"random": 0.02}), (100, {"random": 0.0, "num_envs": 32})]
 )
 def test_a_model_holds_steps_of_every_row_out(transitions, more, tmp_path):
@@ -110,7 +111,7 @@ def test_logs_are_a_text_as_stable_baselines3_takes_it():
     assert QUICK.logs is None and replace(QUICK, tensorboard=Path("logs")).logs == "logs"
 
 
-@pytest.mark.parametrize("name", ["steps", "num_envs", "checks", "episodes"])
+@every_case("name", ["steps", "num_envs", "checks", "episodes"])
 def test_counts_are_checked(name):
     with pytest.raises(ValueRangeError, match=f"{name} must be an integer from 1"):
         replace(QUICK, **{name: 0})

@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNo
 from adv_wrappers.evaluation.curves import curves_of
 from adv_wrappers.studies import Store
 from adv_wrappers.training.callbacks import RobustnessCallback, ScheduleBudgetCallback, training_environment
+from tests.every_case import every_case
 
 ATTACK = "max-diff:eps=0.3,steps=2"
 SMALL: dict[type, dict[str, Any]] = {
@@ -173,7 +174,7 @@ def rescaled():
     return gym.wrappers.RescaleObservation(short("Pendulum-v1"), np.float32(0), np.float32(1))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("venv", "message"),
     [
         (lambda: make_vec_env(rescaled, 1), "RescaleObservation changes the training's environment: give env="),
@@ -188,7 +189,7 @@ def test_an_environment_that_the_spec_does_not_tell_has_to_be_given(venv, messag
     assert trained.num_timesteps == 0
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("threat", "more", "error", "message"),
     [
         ("nois:eps=1", {}, ThreatError, "did you mean noise"),
@@ -203,7 +204,7 @@ def test_what_cannot_be_evaluated_is_said_before_anything_is_trained(threat, mor
     assert torch.equal(before, weights(trained)) and trained.num_timesteps == 0
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "message"),
     [
         ({"every": 0}, "every must be an integer of at least 1, got 0"),

@@ -27,6 +27,7 @@ from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.checkpoints import restore_model, save_model
 from adv_wrappers.training.director_networks import DirectorCNN
 from adv_wrappers.training.folder import as_json, describe_settings
+from tests.every_case import every_case
 
 STEPS = {"n_steps": 16, "n_epochs": 1}
 
@@ -147,7 +148,7 @@ def state(**more):
     return lambda files: files[1].write_text(json.dumps(about))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "error", "match"),
     [
         (infect("policy.optimizer.pth", stored({"state": Bomb("never")})), TrustError, "holds more than weights"),
@@ -184,7 +185,7 @@ def test_settings_are_described_by_names_and_plain_values():
     }
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
+@every_case("value", [float("nan"), float("inf"), object()])
 def test_what_json_cannot_hold_is_named(value):
     with pytest.raises(ValueRangeError, match=r"not settings\.clip"):
         as_json({"settings": {"clip": value, "gamma": 0.5}})

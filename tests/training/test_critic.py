@@ -13,6 +13,7 @@ from adv_wrappers.training import critic as critic_module
 from adv_wrappers.training.critic import CRITIC_GRID, SMALL, scan_critics, train_critic, train_one_critic
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, mlp
+from tests.every_case import every_case
 from tests.training.test_one_critic import Toy, Unplayed, toy_victim
 
 
@@ -59,7 +60,7 @@ def test_settings_of_a_scan():
             scan_critics(toy_victim(), Toy, within=adv.Linf(1.0), settings=bad)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "error", "words"),
     [
         ({"within": adv.Linf(1.0, scale=(1.0, 2.0, 3.0))}, BudgetError, "3 numbers for a space of 2"),

@@ -18,6 +18,7 @@ from adv_wrappers.errors import CardError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.training.dynamics import _errors, train_dynamics
 from adv_wrappers.training.transitions import Trajectories, collect, recorded_trajectories
+from tests.every_case import every_case
 
 A = np.array([[1.0, 0.2], [-0.1, 0.95]])
 B = np.array([[0.1], [0.4]])
@@ -206,7 +207,7 @@ def test_names_of_features_are_kept():
     assert found.card["environment"] == {"id": "dm_control/cartpole-balance-v0", "kwargs": {"action_repeat": 4}}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("settings", "words"),
     [
         ({"transitions": 99}, "transitions must be an integer"), ({"noise": -1}, "noise must be"),

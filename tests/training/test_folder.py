@@ -31,6 +31,7 @@ from adv_wrappers.training.folder import (
     write_tensors,
 )
 from tests.evaluation.agents import balancing, short
+from tests.every_case import every_case
 
 
 def agent(kind=nn.Tanh):
@@ -238,7 +239,7 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path, change, words):
         TrainingFolder(tmp_path, "agent", {})
 
 
-@pytest.mark.parametrize("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
+@every_case("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
 def test_what_json_cannot_hold_is_named(tmp_path, value):
     with pytest.raises(ValueRangeError, match=r"a folder keeps what JSON can hold, not environment\.kwargs\.x"):
         TrainingFolder(tmp_path / "a", "agent", {"environment": {"kwargs": {"x": value}}})

@@ -17,6 +17,7 @@ from adv_wrappers import imitate
 from adv_wrappers.errors import AdvWrappersError, BudgetError, CardError, ValueRangeError, VictimError
 from adv_wrappers.training.folder import TrainingFolder
 from adv_wrappers.training.imitation import QUERIES, SOURCES
+from tests.every_case import every_case
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
@@ -238,7 +239,7 @@ class Unplayed(Plane):
         raise AssertionError("something was spent")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "error", "words"),
     [
         ({"queries": 149}, ValueRangeError, "queries must be at least 50 a round, so 150 with rounds=2, got 149"),

@@ -25,6 +25,7 @@ from adv_wrappers.training.critic import ReturnStatistics, TransitionCollector, 
 from adv_wrappers.training.folder import described_victim
 from adv_wrappers.victims.saved_networks import Critic
 from tests.core.helpers import actor, chooser, linear, mlp, randn
+from tests.every_case import every_case
 
 # its environments and agents are functions, which folders cannot tell apart
 pytestmark = pytest.mark.filterwarnings("ignore:.*cannot tell a victim that is a function:RuntimeWarning")
@@ -373,7 +374,7 @@ def test_a_real_victims_folder_is_left_alone(tmp_path):
     assert {path.name: path.read_bytes() for path in there.iterdir()} == before
 
 
-@pytest.mark.parametrize("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
+@every_case("value", [object(), np.int64(3), np.inf, {(1, 2): 3}])
 def test_what_no_card_can_hold_is_refused_before_the_first_round(tmp_path, value):
     with pytest.raises(ValueRangeError, match=r"environment\.kwargs\.config"):
         train_one_critic(toy_victim(), Unplayed, steps=64, env_kwargs={"config": value}, out=tmp_path / "one")
@@ -389,7 +390,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_first_round(tmp_path
 # arguments
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "word"),
     [
         ({"robust": "crown"}, "robust"), ({"box": "state"}, "box"), ({"successor": "last"}, "successor"),

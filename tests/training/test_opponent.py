@@ -20,6 +20,7 @@ from pettingzoo import ParallelEnv
 
 from adv_wrappers.training.opponent import train_opponent
 from adv_wrappers.wrappers.single_agent_env import SingleAgentEnv
+from tests.every_case import every_case
 
 SMALL: dict[str, Any] = {"num_envs": 4, "checks": 2, "episodes": 4, "settings": {"n_steps": 32, "n_epochs": 2}}
 
@@ -124,7 +125,7 @@ def test_the_same_seed_trains_the_same_opponent() -> None:
     assert one.victim.fingerprint() == other.victim.fingerprint()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("error", "match", "agent", "others", "zero_sum_with"),
     [
         (SpaceError, "a side of unknown agents: 'seeker'", "seeker", {"hider": "random"}, None),

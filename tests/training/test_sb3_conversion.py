@@ -20,6 +20,7 @@ from sb3_contrib import RecurrentPPO
 
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.sb3_conversion import load_weights, networks_of_agent, policy_kwargs_of, recurrent_policy_of
+from tests.every_case import every_case
 
 OBS, BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Box(-2.0, 2.0, (1,), np.float32)
 
@@ -127,7 +128,7 @@ def with_a_normaliser_behind():
     return victim
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("made", "message"),
     [
         (lambda: adv.from_module(Plain(), OBS, BOX, "gaussian", initial_state=lambda rows: torch.zeros(rows, 1)),

@@ -15,6 +15,7 @@ import pytest
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from tests.evaluation.agents import short
+from tests.every_case import every_case
 
 pytest.importorskip("stable_baselines3")
 
@@ -97,7 +98,7 @@ def test_no_more_processes_than_rows():
         assert isinstance(env, gym.vector.SyncVectorEnv)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("how", "error", "match"),
     [("raises", ValueRangeError, "has had enough"), ("dies", WorkerError, "process that steps environments died")],
 )
@@ -157,7 +158,7 @@ def test_an_agent_and_its_adversary_are_the_same_with_environments_in_two_proces
     assert [row["attacked"] for row in found[0].record] == [row["attacked"] for row in found[1].record]
 
 
-@pytest.mark.parametrize("train", [train_adversary, train_agent])
+@every_case("train", [train_adversary, train_agent])
 def test_what_cannot_be_sent_is_named_before_anything_is_trained(train):
     def call(env, count):
         given = ("sa-rl", env, VICTIM) if train is train_adversary else (env, "sa-rl")

@@ -21,6 +21,7 @@ from adv_wrappers.utils.checks import (
     is_number,
     number,
 )
+from tests.every_case import every_case
 
 NO_NUMBERS = [True, False, None, "1", b"1", [1], (1,), {}, 1j, math.nan, np.array([1, 2])]
 
@@ -54,7 +55,7 @@ def test_what_is_stored_as_it_is_given_is_a_number_of_pythons_own():
         check_number("a", np.float32(0.5))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("call", "message"),
     [
         (lambda: integer("a", "x"), "a must be an integer, got 'x'"),
@@ -93,7 +94,7 @@ def test_questions():
     )
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("known", "said"),
     [(("a",), "'a'"), (("a", "b"), "'a' or 'b'"), ({"a": 1, "b": 2, None: 3}, "'a' or 'b'")],
 )

@@ -14,6 +14,7 @@ from adv_wrappers import studies
 from adv_wrappers.errors import OutputError
 from adv_wrappers.training import critic
 from adv_wrappers.utils.files import held, holding, probe, probe_file, write
+from tests.every_case import every_case
 from tests.processes import context, python
 
 
@@ -87,7 +88,7 @@ def test_a_function_with_a_folder(tmp_path: Path) -> None:
         run(1, wrong=2)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("call", [lambda folder: held(folder).__enter__(), probe, lambda f: write(f / "x", b"1")])
+@every_case("call", [lambda folder: held(folder).__enter__(), probe, lambda f: write(f / "x", b"1")])
 def test_a_place_that_is_no_folder(tmp_path: Path, call) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"cannot write .*file.*: (file exists|not a directory)"):
@@ -129,7 +130,7 @@ def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == []
 
 
-@pytest.mark.parametrize(
+@every_case(
     "name", ["evaluate", "standard", "run_suite", "train_critic", "scan_critics", "train_adversary", "train_agent"]
 )
 def test_whatever_writes_to_a_folder_holds_it(tmp_path: Path, other, name: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from adv_wrappers.errors import SpaceError, ThreatError
 from adv_wrappers.utils.object_by_name import object_by_name
+from tests.every_case import every_case
 
 
 def test_a_name_may_have_dots_and_lie_in_the_current_directory(tmp_path, monkeypatch):
@@ -17,7 +18,7 @@ def test_a_name_may_have_dots_and_lie_in_the_current_directory(tmp_path, monkeyp
     assert object_by_name("own_module_here:A.b", ThreatError) == 3
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "said"),
     [("math", "expected module:name"), ("math:", "expected module:name"), ("math:no.pi", "has no 'no.pi'"),
      ("no_such_module_x:a", "cannot import 'no_such_module_x'")],

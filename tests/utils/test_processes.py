@@ -14,6 +14,7 @@ import torch
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.utils import processes
 from adv_wrappers.utils.processes import WORKER_BYTES, check_processes, check_workers, pickled, warm_pool
+from tests.every_case import every_case
 from tests.processes import python
 
 
@@ -134,7 +135,7 @@ def test_what_cannot_be_pickled_is_named():
         pickled("the environment", lambda: None)
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, "2", True, 1025])
+@every_case("wrong", [0, -1, 1.5, "2", True, 1025])
 def test_numbers_of_workers(wrong):
     with pytest.raises(ValueRangeError, match="workers"):
         check_workers(wrong)

@@ -14,6 +14,7 @@ from torch.distributions import Categorical, Normal
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from tests.core.helpers import randn
+from tests.every_case import every_case
 
 SEEN = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 BOX, ONE, TWO = spaces.Box(-2, 4, (3,), np.float32), spaces.Box(-2, 2, (1,), np.float32), spaces.Discrete(3)
@@ -179,7 +180,7 @@ def test_methods_that_draw_are_no_false_alarm(net, space, kind):
     assert torch.equal(victim.params(X), net(X))
 
 
-@pytest.mark.parametrize("net", [Greedy(3, sign=-1.0), Predicts(3, sign=-1.0)])
+@every_case("net", [Greedy(3, sign=-1.0), Predicts(3, sign=-1.0)])
 def test_another_choice_is_an_error(net):
     with pytest.raises(VictimError, match=r"(Greedy\.act|Predicts\.predict) plays \[.\..\] where the victim"):
         adv.from_module(net, SEEN, TWO, "logits")
@@ -209,7 +210,7 @@ class UnscaledTanh(Wide):
         return torch.tanh(x)
 
 
-@pytest.mark.parametrize("box", [BOX, spaces.Box(-np.inf, np.inf, (3,), np.float32)])
+@every_case("box", [BOX, spaces.Box(-np.inf, np.inf, (3,), np.float32)])
 def test_a_mean_within_the_range_of_what_is_drawn_is_no_proof(box):
     """With a wide policy the mean before the tanh is among its draws, too: the mean that it says is another one."""
     net = UnscaledTanh()
@@ -232,7 +233,7 @@ def test_rounding_of_half_precision_is_no_other_action():
     assert torch.equal(adv.from_module(net, SEEN, BOX, "mean").params(X), net(X))
 
 
-@pytest.mark.parametrize("net", [Greedy(3), Ppo(3)])
+@every_case("net", [Greedy(3), Ppo(3)])
 def test_choices_that_are_numbered_otherwise_are_an_error(net):
     with pytest.raises(VictimError, match=r"plays .* where the victim, .* would play \[[567]\.0\]"):
         adv.from_module(net, SEEN, spaces.Discrete(3, start=5), "logits")

@@ -14,6 +14,7 @@ from torch.nn import functional
 from adv_wrappers.errors import CardError
 from adv_wrappers.utils.reading import parse_tensors, read_bytes
 from adv_wrappers.victims.card import environment_of, load_card
+from tests.every_case import every_case
 
 OBS, ACT, HID = 5, 2, 6
 RULE = {"mean": [0.5, -1.0, 0.0, 2.0, 0.0], "std": [1.0, 0.1, 0.0, 3.0, 2.0], "epsilon": 1e-8, "clip": 10.0}
@@ -310,7 +311,7 @@ def drop(section):
     return lambda card: {k: v for k, v in card.items() if k != section}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("kind", "change", "message"),
     [
         ("gaussian-mlp", drop("network"), "needs an object 'network'"),
@@ -348,7 +349,7 @@ def _huge(tensors, name):
     }
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("kind", "change", "message"),
     [
         ("gaussian-mlp", lambda t: {k: v for k, v in t.items() if k != "log_std"}, r"expected log_std of shape \(2,\)"),

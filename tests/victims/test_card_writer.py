@@ -18,6 +18,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.victims.card import load_card
+from tests.every_case import every_case
 from tests.studies.report.planted import agent_for
 from tests.victims.test_card_reader import CARDS, observations, write
 
@@ -246,7 +247,7 @@ def test_layers_in_a_row(case, tmp_path):
         same(adv.from_module(*given, **more), card)
 
 
-@pytest.mark.parametrize("case", range(9))
+@every_case("case", range(9))
 def test_what_a_card_cannot_hold(case, tmp_path):
     given, more, message = list(unlike())[case]
     with pytest.raises(VictimError, match=message):

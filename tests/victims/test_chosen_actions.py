@@ -11,6 +11,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from tests.core.helpers import randn
+from tests.every_case import every_case
 
 SEEN = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 X = randn(6, 4).float()
@@ -63,7 +64,7 @@ def test_a_continuous_action_is_a_mean_with_its_gradient():
     assert victim.kind == "mean" and victim.differentiable
 
 
-@pytest.mark.parametrize("answer", [lambda o: o[:, :2], lambda o: o[:, 0].long() + 7, lambda o: o[:, :2].gt(0).long()])
+@every_case("answer", [lambda o: o[:, :2], lambda o: o[:, 0].long() + 7, lambda o: o[:, :2].gt(0).long()])
 def test_answers_that_are_no_actions(answer):
     with pytest.raises(VictimError, match=r"takes a module that returns actions of Discrete\(2\), got torch.*logits"):
         adv.from_module(answer, SEEN, spaces.Discrete(2), "action").act_on(X)

@@ -20,6 +20,7 @@ from adv_wrappers.victims.saved_networks import (
     action_features,
     load_denoiser,
 )
+from tests.every_case import every_case
 
 N, K = 3, 2
 UNIT = torch.tensor([0.5, 0.1, 0.0])
@@ -109,7 +110,7 @@ def test_a_folder_holds_the_same_denoiser(levels, history, tmp_path):
     assert saved.net_like(obs.double()).mean.dtype == torch.float64
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("network", "tensors", "match"),
     [
         ({"history": 101}, {}, "history must be an integer from 0 to 100"),

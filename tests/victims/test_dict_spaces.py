@@ -13,6 +13,7 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import SpaceError, VictimError
 from adv_wrappers.victims.policy_runner import PolicyRunner
+from tests.every_case import every_case
 
 
 class Grid(gym.Env):
@@ -147,9 +148,7 @@ def test_sb3():
         untouched(plain.step(np.zeros(2, int))[0], env.step(np.zeros(2, int))[0])
 
 
-@pytest.mark.parametrize(
-    "space", [spaces.Text(5), spaces.Sequence(spaces.Discrete(2)), spaces.OneOf([spaces.Discrete(2)])]
-)
+@every_case("space", [spaces.Text(5), spaces.Sequence(spaces.Discrete(2)), spaces.OneOf([spaces.Discrete(2)])])
 def test_other_spaces_say_what_to_do(space):
     with pytest.raises(VictimError, match=r"expected Box, .*env = gymnasium\.wrappers\.TransformObservation\(env"):
         adv.from_module(lambda o: o, space, spaces.Discrete(2), "q")

@@ -13,6 +13,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import CardError, ThreatError, VictimError
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel, load_dynamics
+from tests.every_case import every_case
 
 N, K = 3, 2
 
@@ -88,7 +89,7 @@ def test_a_folder_that_changed_is_refused(tmp_path):
         Dynamics(str(tmp_path))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "words"),
     [
         ({"ensemble": 101}, "ensemble must be an integer from 1 to 100, got 101"),

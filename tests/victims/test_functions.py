@@ -16,6 +16,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import randn
+from tests.every_case import every_case
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 TWO, BOX = spaces.Discrete(2), spaces.Box(-1, 1, (3,), np.float32)
@@ -134,7 +135,7 @@ def test_a_function_that_takes_nothing_says_both_reasons():
         from_module(lambda o: np.zeros((len(o), 3)), OBS, TWO, "q")
 
 
-@pytest.mark.parametrize("attack", ["min-best", "max-worst", "momentum", "max-diff", "carlini-wagner", "min-q"])
+@every_case("attack", ["min-best", "max-worst", "momentum", "max-diff", "carlini-wagner", "min-q"])
 def test_attacks_by_gradients_point_to_those_without(attack):
     victim = from_module(_methods, OBS, TWO, "q")
     with pytest.raises(VictimError, match=rf"{attack} needs .*gradient.*square.*hop-skip-jump"):

@@ -17,6 +17,7 @@ from adv_wrappers.errors import AdvWrappersError, CardError
 from adv_wrappers.utils.reading import members, parse_json, read_bytes
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import Critic
+from tests.every_case import every_case
 from tests.processes import python
 from tests.victims.test_sb3 import BOX, DICT, SMALL, TWO, VECTOR, model, rewrite
 
@@ -71,7 +72,7 @@ DATA = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DATA)
+@every_case("name", DATA)
 def test_data(name, zipped):
     changes, message = DATA[name]
     edit(zipped, **changes)
@@ -114,7 +115,7 @@ def test_a_size_that_lies(tmp_path):
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@every_case("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_methods_without_a_bound(method, tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
         archive.writestr("data", b"{}")
@@ -199,7 +200,7 @@ def folders(tmp_path):
     }
 
 
-@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
+@every_case("kind", ["fifo", "folder", "device"])
 def test_what_is_no_file(kind, tmp_path):
     for name, read in folders(tmp_path).items():
         card(tmp_path)

@@ -17,6 +17,7 @@ from torch.distributions import Categorical, Independent, Normal
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from adv_wrappers.victims.module import from_module
+from tests.every_case import every_case
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 TWO, BOX = spaces.Discrete(2), spaces.Box(-1, 1, (3,), np.float32)
@@ -146,7 +147,7 @@ def test_pickle():
     assert torch.equal(again.gradient(lambda p: p[:, 0])(x), victim.gradient(lambda p: p[:, 0])(x))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("module", "observation", "action", "arguments", "message"),
     [
         (net(2), OBS, TWO, {}, "say what the module returns"),
@@ -189,7 +190,7 @@ class CleanRL(nn.Module):
         raise NotImplementedError
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("parts", "line", "works"),
     [
         (
@@ -220,7 +221,7 @@ def test_agents_without_forward_are_told_what_to_give(parts, line, works):
     assert len(works(agent).params(torch.zeros(2, 4))) == 2
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("out", "what", "part"),
     [
         (
@@ -238,7 +239,7 @@ def test_answers_of_several_parts_are_described(out, what, part):
     assert (f"from_module(lambda x: net(x){part}, ...)" in str(found.value)) == bool(part)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("out", "name"),
     [(lambda o: o[:, :2].argmax(-1, keepdim=True).expand(-1, 2), "int64"), (lambda o: o[:, :2] > 0, "bool"),
      (lambda o: torch.complex(o[:, :2], o[:, 2:]), "complex64")],
@@ -250,7 +251,7 @@ def test_answers_must_be_floats(out, name):
         from_module(lambda o: (o[:, :2], out(o)), OBS, spaces.Box(-1, 1, (2,)), "gaussian")
 
 
-@pytest.mark.parametrize("other", [torch.float16, torch.bfloat16, torch.float64])
+@every_case("other", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_floats_are_cast(other):
     x = torch.randn(3, 4)
     victim = from_module(lambda o: o[:, :2].to(other), OBS, TWO, "q")
@@ -316,7 +317,7 @@ def test_a_module_that_writes_to_its_input_is_attacked_as_one_that_does_not():
     assert runs[0] == runs[1]
 
 
-@pytest.mark.parametrize("beside", [None, {"h": 1}, torch.zeros(2, 7)])
+@every_case("beside", [None, {"h": 1}, torch.zeros(2, 7)])
 def test_an_output_beside_a_state(beside):
     x, own = torch.randn(3, 4), net(2)
     victim = from_module(lambda o: (own(o), beside), OBS, TWO, "logits")
@@ -386,7 +387,7 @@ def test_acting_on_observations():
             both.act_on(bad)
 
 
-@pytest.mark.parametrize("given", [np.zeros((2, 3)), torch.zeros(2, 4), torch.zeros(3), [[0.0] * 3]])
+@every_case("given", [np.zeros((2, 3)), torch.zeros(2, 4), torch.zeros(3), [[0.0] * 3]])
 def test_act_takes_parameters_and_not_observations(given):
     victim = from_module(net(3), OBS, BOX, "mean")
     with pytest.raises(VictimError, match=r"act takes parameters \[B, 3\].*act_on"):
@@ -522,7 +523,7 @@ class Bare(ActsOtherwise):
     forward = nn.Module.forward
 
 
-@pytest.mark.parametrize("agent", [ActsOtherwise(), Bare()])
+@every_case("agent", [ActsOtherwise(), Bare()])
 def test_agents_that_act_by_a_method_are_told_so(agent):
     with pytest.raises(VictimError, match=r"from_module\(\w+\.act_inference, \.\.\., 'action'\)"):
         from_module(agent, OBS, BOX, "mean")

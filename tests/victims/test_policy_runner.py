@@ -12,6 +12,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.evaluation.agents import balancing
+from tests.every_case import every_case
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_every_row_has_a_state() -> None:
     assert runner.act(obs).ravel().tolist() == [1, 30]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@every_case("bad", [np.nan, np.inf])
 def test_observations_must_be_finite(victim: Victim, bad: float) -> None:
     obs = OBS.copy()
     obs[2, 1] = bad

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from adv_wrappers.core.value import decode, encode
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.victims import load_victim, references, zoo_names
+from tests.every_case import every_case
 
 
 @pytest.fixture
@@ -41,13 +42,13 @@ def test_names_and_references(shelf):
     assert load_victim(text).fingerprint() == load_victim("zoo:small").fingerprint()
 
 
-@pytest.mark.parametrize("name", ["../outside", "small/../../outside", "small/", "", ".", "empty", "SMALL/."])
+@every_case("name", ["../outside", "small/../../outside", "small/", "", ".", "empty", "SMALL/."])
 def test_only_names_of_the_zoo(shelf, name):
     with pytest.raises(VictimError, match=r"known: small|did you mean zoo:small"):
         load_victim(f"zoo:{name}")
 
 
-@pytest.mark.parametrize("ref", ["small", "http://example.org", "", "card:", "sb3:", 3, None, "zoo", ["zoo:small"]])
+@every_case("ref", ["small", "http://example.org", "", "card:", "sb3:", 3, None, "zoo", ["zoo:small"]])
 def test_anything_else_is_explained(shelf, ref):
     with pytest.raises(VictimError, match=r"(?s)card:FOLDER.*sb3:FILE.*small|known: small"):
         load_victim(ref)

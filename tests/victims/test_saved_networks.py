@@ -14,6 +14,7 @@ from adv_wrappers.core.value import decode
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.victims.saved_networks import Critic
+from tests.every_case import every_case
 from tests.victims.test_dynamics_model import model
 
 
@@ -25,7 +26,7 @@ def critic():
 KINDS = [(critic, "critic"), (model, "model")]
 
 
-@pytest.mark.parametrize(("make", "called"), KINDS)
+@every_case(("make", "called"), KINDS)
 def test_a_folder_is_known_by_its_hash(make, called, tmp_path):
     with pytest.raises(ThreatError, match=f"this {called} is in no folder"):
         make().to_dict()
@@ -47,7 +48,7 @@ def test_a_folder_is_known_by_its_hash(make, called, tmp_path):
             type(saved)(str(tmp_path), saved.sha256 if change else None)
 
 
-@pytest.mark.parametrize(("make", "called"), KINDS)
+@every_case(("make", "called"), KINDS)
 def test_what_is_no_folder_and_no_json(make, called, tmp_path):
     with pytest.raises(CardError, match=f"a {called} is read from a folder, got None"):
         type(make())(None)

@@ -23,6 +23,8 @@ contrib = pytest.importorskip("sb3_contrib")
 from stable_baselines3.common.policies import ActorCriticPolicy  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
 
+from tests.every_case import every_case  # noqa: E402
+
 VECTOR = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
 DICT = spaces.Dict(
@@ -327,7 +329,7 @@ def normalised(observed, keys=None, **arguments):
     return env
 
 
-@pytest.mark.parametrize(("observed", "keys"), [(VECTOR, None), (DICT, ["a", "d"])])
+@every_case(("observed", "keys"), [(VECTOR, None), (DICT, ["a", "d"])])
 def test_vec_normalize_is_mirrored_and_frozen(observed, keys):
     env = normalised(observed, keys)
     made = model(sb3.PPO, observed, TWO, BOTH if keys else SMALL, env=env)
@@ -756,7 +758,7 @@ def test_masks_are_refused_by_name(tmp_path):
             load()
 
 
-@pytest.mark.parametrize("eps", [-1.0, [1]])
+@every_case("eps", [-1.0, [1]])
 def test_a_hostile_epsilon_of_batch_renormalisation(eps, tmp_path):
     model(*CASES["crossq"]).save(tmp_path / "model.zip")
     rewrite(tmp_path / "model.zip", "data", edit(policy_kwargs={"net_arch": [8, 8], "batch_norm_eps": eps}))

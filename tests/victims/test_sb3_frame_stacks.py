@@ -17,6 +17,8 @@ from adv_wrappers.errors import VictimError
 sb3 = pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize  # noqa: E402
 
+from tests.every_case import every_case  # noqa: E402
+
 SMALL = {"net_arch": [8]}
 KEYS = spaces.Dict(a=spaces.Box(-9, 9, (2,)), b=spaces.Box(-9, 9, (3,)))
 STATISTICS = {"norm_reward": False, "clip_obs": 1.5}
@@ -125,7 +127,7 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("name", SEEN)
+@every_case("name", SEEN)
 def test_the_hint_for_stacks_can_be_followed(name):
     space = SEEN[name]
     venv = VecFrameStack(DummyVecEnv([lambda: Walk(space)]), 4)

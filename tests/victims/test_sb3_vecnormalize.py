@@ -26,6 +26,8 @@ from adv_wrappers.victims.sb3_vecnormalize import read_statistics
 sb3 = pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
 
+from tests.every_case import every_case  # noqa: E402
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
@@ -234,7 +236,7 @@ def test_code_needs_trust(trained, at_home, tmp_path):
     assert load_victim(ref, trust=True).fingerprint() == from_sb3(model).fingerprint()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "value"),
     [
         ("mean", [0.0, np.nan, 0.0]),
@@ -259,7 +261,7 @@ def test_statistics_that_cannot_be(trained, tmp_path, name, value):
             load_sb3(folder / "model.zip", stats=tmp_path / "a.pkl")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("about", "message"),
     [
         ({"mean": [0.0] * 3}, "either var or std"),

@@ -20,6 +20,7 @@ from adv_wrappers.utils import deadline
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
 from tests.evaluation.searches.test_fewest_perturbations import Drifting, Handle, Recurrent, Walk, agent
+from tests.every_case import every_case
 
 EPS = 1.0
 
@@ -251,7 +252,7 @@ def test_an_environment_that_is_replayed():
     assert found.to_dict() == plain.to_dict() and (found.perturbed > 0).any()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changed", "error", "words"),
     [
         ({"victim": agent(select="sample")}, VictimError, "needs a victim that plays its mode, got <ModuleVictim"),

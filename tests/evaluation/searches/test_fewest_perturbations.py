@@ -18,6 +18,7 @@ from adv_wrappers.evaluation.searches import search_tree
 from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations, resilience_profile
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from tests.core.helpers import box, linear, randn
+from tests.every_case import every_case
 
 
 class Walk(gym.Env):
@@ -149,7 +150,7 @@ def test_negative_rewards():
         assert found.objective[i] == pytest.approx(min(total for total, _ in timings), abs=1e-12)
 
 
-@pytest.mark.parametrize("mutant", ["a bound that is too high", "no way back"])
+@every_case("mutant", ["a bound that is too high", "no way back"])
 def test_a_search_that_misses_timings_is_found(mutant, monkeypatch):
     if mutant == "no way back":
         monkeypatch.setattr(search_tree.Snapshot, "restore", lambda snapshot, env: None)
@@ -250,7 +251,7 @@ class Drifting(Walk):
         return answer[0] + next(Drifting.count), *answer[1:]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changed", "error", "words"),
     [
         ({"victim": agent(select="sample")}, VictimError, "needs a victim that plays its mode, got <ModuleVictim"),
@@ -297,7 +298,7 @@ def test_an_environment_that_draws_or_is_replayed_is_searched_as_any_other(env, 
     assert found.steps == plain.steps and (found.objective == plain.objective).all()
 
 
-@pytest.mark.parametrize("budgets", [[2.5], [-1], ["2"], [True]])
+@every_case("budgets", [[2.5], [-1], ["2"], [True]])
 def test_budgets_are_whole_numbers(budgets):
     with pytest.raises(ValueRangeError, match="a budget must be an integer of at least 0"):
         resilience_profile(agent(), Walk, [0], budgets)

@@ -13,6 +13,7 @@ from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SnapshotError, ValueRangeError
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, step_limit
 from tests.evaluation.searches.test_fewest_perturbations import Dice, Handle, Walk, agent
+from tests.every_case import every_case
 
 
 def test_steps_from_nodes():
@@ -54,7 +55,7 @@ def test_the_end_of_an_episode():
         assert after.over and after.steps > 1
 
 
-@pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf])
+@every_case("reward", [np.nan, np.inf, -np.inf])
 def test_rewards_that_are_not_finite(reward):
     with closing(DeterministicEpisodes(agent(), lambda: Walk(lost=reward))) as episodes:
         first = episodes.reset(0)
@@ -62,9 +63,7 @@ def test_rewards_that_are_not_finite(reward):
             episodes.step(first, 1)
 
 
-@pytest.mark.parametrize(
-    ("env", "words"), [(Handle, "its handle is a generator"), (Dice, "draws random numbers in its steps")]
-)
+@every_case(("env", "words"), [(Handle, "its handle is a generator"), (Dice, "draws random numbers in its steps")])
 def test_what_a_strict_search_refuses(env, words):
     episodes = DeterministicEpisodes(agent(), env, strict=True)
     with closing(episodes), pytest.raises(SnapshotError, match=words):

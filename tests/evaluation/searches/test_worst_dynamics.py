@@ -13,6 +13,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.store import Store
+from tests.every_case import every_case
 from tests.rigs import RIGS
 
 
@@ -119,7 +120,7 @@ def test_what_was_played_is_kept_and_not_played_again(tmp_path: Path, monkeypatc
     assert [count for count, _ in told][-1] == 40 and told[-1][1] == found.mean_return
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("more", "error", "words"),
     [
         ({"method": "newton"}, ValueRangeError, "method must be 'cma', 'random' or 'grid', got 'newton'"),

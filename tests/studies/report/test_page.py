@@ -22,6 +22,7 @@ from adv_wrappers.studies.report.charts import Chart, mean_limits
 from adv_wrappers.studies.report.page import GENERATOR, LARGEST_PAGE, write_page
 from adv_wrappers.studies.report.sections import read_reports
 from adv_wrappers.studies.report.verdict import verdict
+from tests.every_case import every_case
 
 NASTY = """<script>alert("1")</script> '"&amp; ]]> $x$ --> </svg> id="x" font-family: y; 0.12345 #0a0a01"""
 
@@ -169,7 +170,7 @@ def test_a_failed_call_leaves_the_old_page(html, tmp_path):
     assert out.read_bytes() == before
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("choices", "expected"),
     [
         ("{", "cannot read"),

@@ -31,6 +31,7 @@ from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import OutOfTime
 from tests.evaluation.made_reports import made_row
+from tests.every_case import every_case
 from tests.studies.report.planted import Deaf, Guess, Masked, Narrow, Plain, agent_for, showing, victim
 
 MINUTES = 1.0  # never used up: no time passes
@@ -507,7 +508,7 @@ def test_the_folder_of_another_agent_is_left_alone(tmp_path: Path, plain_report:
         found(Plain(), Guess, tmp_path / "other")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "error", "message"),
     [
         ({"minutes": 0}, ValueRangeError, "minutes"),

@@ -13,6 +13,7 @@ from adv_wrappers.errors import BudgetError, ThreatError
 from adv_wrappers.studies import SUITES, AttackSetting, Entry, entries_that_apply
 from adv_wrappers.studies.suite.attack_lists import LEARNED, NOT_TRAINED, chosen_entries, entries_of, entry_named
 from tests.evaluation.agents import Film, balancing, short, watcher
+from tests.every_case import every_case
 from tests.studies.suite.test_entry import no_reason, noise
 
 STANDARD = [
@@ -68,7 +69,7 @@ def test_a_suite_of_ones_own():
     assert entries_of("action") is SUITES["action"]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("suite", "error", "match"),
     [
         ("all", ThreatError, "unknown suite 'all'; known: standard, action"),

@@ -14,6 +14,7 @@ import adv_wrappers as adv
 from adv_wrappers.errors import BudgetError, SpaceError, ThreatError, VictimError
 from adv_wrappers.studies import AttackSetting, Entry, MadeAttack
 from tests.evaluation.agents import Film, balancing, watcher
+from tests.every_case import every_case
 from tests.training.test_one_critic import Toy, toy_victim
 
 
@@ -50,7 +51,7 @@ def test_the_budget_of_actions():
     assert replace(toy, budget=None, action_budget=adv.Linf(0.3)).within("action") == adv.Linf(0.3)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changes", "error", "match"),
     [
         ({"victim": "zoo:nobody"}, VictimError, "no agent 'nobody'"),
@@ -87,7 +88,7 @@ def test_whether_an_entry_is_trained_may_depend_on_the_setting():
     assert entry.trains(setting) and not entry.trains(replace(setting, steps=10))
 
 
-@pytest.mark.parametrize("name", ["", " ", "none", 3])
+@every_case("name", ["", " ", "none", 3])
 def test_names_that_are_none(name):
     with pytest.raises(ThreatError, match="the name of an entry"):
         Entry(name, no_reason, noise)

@@ -15,6 +15,7 @@ from adv_wrappers.evaluation.statistics import caveat
 from adv_wrappers.studies import SuiteReport
 from adv_wrappers.studies.suite.report import close_attacks
 from tests.evaluation.made_reports import made_row
+from tests.every_case import every_case
 
 RETURNS = {
     "none": [9.0, 9.0, 9.0, 9.0],
@@ -96,7 +97,7 @@ def test_round_trip(report, tmp_path):
     assert data["worst_per_episode"] == report.worst_per_episode
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"suite": 3}', "3"])
+@every_case("text", ["", "[]", "{}", '{"suite": 3}', "3"])
 def test_files_that_are_none(tmp_path, text):
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(ValueRangeError, match=r"report\.json"):

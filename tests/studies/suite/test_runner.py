@@ -29,6 +29,7 @@ from adv_wrappers.training.critic import check_critic_settings
 from adv_wrappers.training.folder import read_record
 from tests.evaluation.agents import Film, balancing, make_short, short, uncopied, watcher
 from tests.evaluation.masked import saturated, straight_through
+from tests.every_case import every_case
 from tests.training.test_one_critic import Toy, toy_victim
 
 pytest.importorskip("stable_baselines3")
@@ -672,7 +673,7 @@ class Unplayed(gym.Wrapper):
         raise AssertionError("something was spent")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "error", "match"),
     [
         ({"attacks": ["pa-bd"]}, ThreatError, "names of attacks out of noise, .*'pa-bd'"),

@@ -12,6 +12,7 @@ pytest.importorskip("stable_baselines3")
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.car import CarDQN, largest_error
 from adv_wrappers.training.resilience.dqn import error
+from tests.every_case import every_case
 from tests.training.defences.test_dqn import SMALL, lines, made, random_batch
 
 
@@ -98,9 +99,7 @@ def test_it_trains_to_a_card(tmp_path):
     assert hardened.victim.fingerprint() != other.fingerprint()
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"softness": 0.0}, {"kappa": 1.5}, {"eps": -0.1}, {"form": "pgd"}, {"steps": 0}, {"noise": -1.0}]
-)
+@every_case("wrong", [{"softness": 0.0}, {"kappa": 1.5}, {"eps": -0.1}, {"form": "pgd"}, {"steps": 0}, {"noise": -1.0}])
 def test_numbers_out_of_range(wrong):
     with pytest.raises(ValueRangeError, match=next(iter(wrong))):
         CarDQN(**wrong)

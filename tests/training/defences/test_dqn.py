@@ -26,6 +26,7 @@ from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.ppo import make_robust
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN, QBatch, error
 from adv_wrappers.training.sb3_conversion import live_victim
+from tests.every_case import every_case
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "checks": 2, "episodes": 2,
@@ -328,7 +329,7 @@ def test_dqn_learns_from_images(tmp_path):
     assert torch.equal(again.victim.params(x), card.params(x))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "error", "match"),
     [
         ({"env": "Pendulum-v1"}, SpaceError, "dqn is for discrete actions, and this environment has Box"),
@@ -358,7 +359,7 @@ def test_what_cannot_work(arguments, error, match, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("method", "given", "match"),
     [
         (RadialDQN, {"form": "equation-6"}, "form must be 'overlap' or 'equation-5', got 'equation-6'"),

@@ -7,6 +7,7 @@ import torch
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.defences.losses import InnerMaximization, langevin_ascent
+from tests.every_case import every_case
 
 
 def test_the_ascent_reaches_the_corner_where_a_linear_objective_is_largest():
@@ -21,7 +22,7 @@ def test_the_ascent_reaches_the_corner_where_a_linear_objective_is_largest():
     assert ((points - largest).abs() <= 0.1 * (high - low) + 1e-6).all() and not points.requires_grad
 
 
-@pytest.mark.parametrize("given", [("pgd", 10, 0.0), ("sgld", 0, 0.0), ("sgld", 10, -1.0), ("interval", 1.5, 0.0)])
+@every_case("given", [("pgd", 10, 0.0), ("sgld", 0, 0.0), ("sgld", 10, -1.0), ("interval", 1.5, 0.0)])
 def test_what_is_no_inner_maximization_is_refused(given):
     with pytest.raises((ValueRangeError, TypeError), match=r"form|steps|noise"):
         InnerMaximization(form=given[0], steps=given[1], noise=given[2])

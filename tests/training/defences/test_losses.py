@@ -33,6 +33,7 @@ from adv_wrappers.training.defences.policy_bounds import BoundedPolicy, image_bo
 from adv_wrappers.training.defences.ppo import make_robust
 from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
+from tests.every_case import every_case
 
 SMALL: dict[str, Any] = {
     "steps": 128, "num_envs": 4, "checks": 2, "episodes": 2,
@@ -465,7 +466,7 @@ def test_a_victim_on_images_needs_a_network_that_the_policy_can_hold():
         train_agent(Pictures, eps=1, victim=victim, robust="radial", **SMALL)
 
 
-@pytest.mark.parametrize("budget", [Linf(1 / 255), Newest(Linf(0.9)), Linf(0.1, scale=5.0)])
+@every_case("budget", [Linf(1 / 255), Newest(Linf(0.9)), Linf(0.1, scale=5.0)])
 def test_a_budget_below_one_grey_level_is_refused_with_and_without_a_robust_loss(budget):
     for adversary, robust in ((None, "radial"), (None, "sa"), ("min-best", None)):
         with pytest.raises(

@@ -23,6 +23,7 @@ from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.losses import SARegularizer
 from adv_wrappers.training.defences.methods import ACTOR_METHODS
 from adv_wrappers.training.defences.td3 import SADDPG, RobustDDPG, RobustTD3
+from tests.every_case import every_case
 from tests.training.defences.test_losses import Pictures, Reach
 
 SMALL: dict[str, Any] = {
@@ -107,7 +108,7 @@ def test_it_trains_against_an_adversary_that_learns():
     assert hardened.threat is not None and all(row["adversary_steps"] >= 64 for row in hardened.record)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("error", "message", "env", "given"),
     [
         (SpaceError, "td3 is for actions in a Box", "CartPole-v1", {}),
@@ -131,7 +132,7 @@ def test_what_cannot_be_trained_is_refused(error, message, env, given):
         train_agent(env, **every)
 
 
-@pytest.mark.parametrize("wrong", [{"weight": -1.0}, {"eps": 1.5}, {"form": "pgd"}, {"steps": 0}, {"noise": -1.0}])
+@every_case("wrong", [{"weight": -1.0}, {"eps": 1.5}, {"form": "pgd"}, {"steps": 0}, {"noise": -1.0}])
 def test_numbers_out_of_range(wrong):
     with pytest.raises(ValueRangeError, match=next(iter(wrong))):
         SADDPG(**wrong)

@@ -10,6 +10,7 @@ pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.errors import CardError, OutputError
 from adv_wrappers.training.resilience.procedure import HEADER, EpisodeLog, TrainingEpisode
+from tests.every_case import every_case
 
 ROWS = [TrainingEpisode(32, 9.0, 4, 9), TrainingEpisode(64, 0.1 + 0.2, 5, 12), TrainingEpisode(96, -8.5, 3, 8)]
 
@@ -48,7 +49,7 @@ def test_without_a_path_nothing_is_written(tmp_path: Path) -> None:
     assert log.rows == ROWS[:1] and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "message"),
     [
         ("a,b\n", "expected the columns steps,return,perturbations,length, got 'a,b'"),

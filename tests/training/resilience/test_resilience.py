@@ -16,6 +16,7 @@ from adv_wrappers.errors import BudgetError, CardError, SnapshotError, ThreatErr
 from adv_wrappers.evaluation.searches.fewest_perturbations import fewest_perturbations
 from adv_wrappers.training.resilience import procedure as measurement_module
 from tests.evaluation.agents import balancing, short, uncopied
+from tests.every_case import every_case
 
 pytest.importorskip("stable_baselines3")
 
@@ -114,7 +115,7 @@ def test_what_is_finished_is_not_measured_again(finished: Any, monkeypatch: pyte
     assert fewer.transfer == () and fewer.test.returns.tolist() == found.test.returns.tolist()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "message"),
     [
         ({"cost": 1.0}, r"holds another measurement, with cost 2\.0 and not 1\.0"),
@@ -232,7 +233,7 @@ def test_a_victim_that_only_chooses_can_be_attacked_through_another() -> None:
     assert found.victim["ref"] is None and found.env["id"] == "short" and found.mean_perturbations is not None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "error", "message"),
     [
         ({"cost": -1}, ValueRangeError, r"cost must be a finite number from 0 to 1e\+12, got -1"),
@@ -266,7 +267,7 @@ def test_bad_input_is_refused_before_anything_is_trained(
         resilience(DQN, SHORT, out=tmp_path, **{**QUICK, **given})
 
 
-@pytest.mark.parametrize("budget", [0, 2.5, "5", True, None])
+@every_case("budget", [0, 2.5, "5", True, None])
 def test_a_budget_is_a_whole_number(budget: Any) -> None:
     with pytest.raises(ValueRangeError, match="budget must be an integer from 1 to 1000000000"):
         robustness(DQN, SHORT, budget, **QUICK)

@@ -12,6 +12,7 @@ import pytest
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training.resilience.result import TABLE_COLUMNS, AttackedEpisodes, Resilience, Robustness, TransferRow
+from tests.every_case import every_case
 
 
 def episodes(returns: list[float], attacks: list[int], steps: list[int] | None = None) -> AttackedEpisodes:
@@ -73,7 +74,7 @@ def test_a_file_holds_everything(result: Resilience, tmp_path: Path) -> None:
         assert isinstance(again, Robustness) and (again.budget, again.hard) == (5, True)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "message"),
     [
         ({"kind": "robustness"}, "expected the result of resilience, got that of 'robustness'"),
