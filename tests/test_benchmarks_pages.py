@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.every_case import every_case
 from tests.result_scripts import result_script
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -47,7 +48,7 @@ def test_every_section_is_of_a_script():
     assert sorted({*found}) == ROWS
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in RESULTS.glob("*.md")))
+@every_case("page", sorted(path.name for path in RESULTS.glob("*.md")))
 def test_no_cell_of_a_table_is_empty(page):
     lines = (RESULTS / page).read_text(encoding="utf-8").splitlines()
     heads = [i for i, line in enumerate(lines) if line.startswith("|---")]

@@ -18,6 +18,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.perturbation import BoundedPerturbation, VictimAttack
 from adv_wrappers.threats.presets import as_threat, parse_threat, parse_when
 from adv_wrappers.threats.text import text_of
+from tests.every_case import every_case
 from tests.laws.checks import adversary_of, by_turns
 from tests.rigs import CARTPOLE, RIGS, ReplayEnv, vector
 
@@ -110,14 +111,14 @@ def test_victims_that_are_none(preset, victim):
     refused(lambda: adv.wrap(RIGS["q"].env(), adv.threat(preset, eps=0.1), victim=victim))
 
 
-@pytest.mark.parametrize("ref", ["", "zoo:nobody", "zoo:../x", "card:/nowhere", "sb3:/nowhere.zip", "nobody"])
+@every_case("ref", ["", "zoo:nobody", "zoo:../x", "card:/nowhere", "sb3:/nowhere.zip", "nobody"])
 def test_references(ref):
     refused(lambda: adv.load_victim(ref))
     refused(lambda: adv.threat("pgd", ref, eps=0.1))
     refused(lambda: parse_threat("pgd:eps=0.1", victim=ref) if ref else adv.load_victim(ref))
 
 
-@pytest.mark.parametrize(("preset", "rig"), by_turns(ATTACKS, list(RIGS)))
+@every_case(("preset", "rig"), by_turns(ATTACKS, list(RIGS)))
 def test_mismatched_victims(preset, rig):
     """A victim of other spaces, and none at all."""
     other = gym.make("Pendulum-v1")
@@ -142,10 +143,10 @@ def test_attacks_that_need_what_a_victim_lacks():
     refused(lambda: env.reset(seed=0))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "preset", [n for n, p in adv.presets.items() if issubclass(p.kind, BoundedPerturbation) and p.on == "observation"]
 )
-@pytest.mark.parametrize("budget", ["valid", "l0"])
+@every_case("budget", ["valid", "l0"])
 def test_searches_of_unbounded_sets(preset, budget):
     given = {"norm": "valid"} if budget == "valid" else {"norm": "l0", "eps": 2}
     for rig in ("q", "mean"):
@@ -227,8 +228,8 @@ def test_observations(seen):
     refused(lambda: _feed(RIGS["q"], seen).reset(seed=0))
 
 
-@pytest.mark.parametrize("kind", ["next", "same", "disabled", "sb3"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@every_case("kind", ["next", "same", "disabled", "sb3"])
+@every_case("value", [np.nan, np.inf])
 def test_observations_of_vectors(kind, value):
     venv = adv.wrap(vector(kind, RIGS["q"], 3), "noise:eps=0.1")
     for env in venv.unwrapped.envs:
@@ -312,7 +313,7 @@ def test_things_that_are_no_threat(how):
     refused(lambda: adv.ThreatModel("observation", how) if not isinstance(how, type) else as_threat(how))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "module",
     [
         lambda obs: obs[:, 0],

@@ -99,7 +99,7 @@ def test_the_list():
     assert len(adv.__all__) == len(set(adv.__all__))
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC))
+@every_case("name", sorted(PUBLIC))
 def test_each_is_there_and_documented(name):
     thing = getattr(adv, name)
     if name == "presets":

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from benchmarks import record
+from tests.every_case import every_case
 
 SLOW = {"certificates", "evaluation", "searches", "trainings"}  # parts of a second or more
 
@@ -32,7 +33,7 @@ def test_every_section_is_kept_and_no_other():
     assert kept == {*record.SECTIONS} - {"cards"} and all(map(record.stored, kept))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("was", "now", "differs"),
     [
         (1.0, 1.0 + 1e-7, 0), (1.0, 1.0 + 1e-5, 1), (1e6, 1e6 + 0.5, 0), (1, 1.0, 1), (1, True, 1), ("a", "a", 0),

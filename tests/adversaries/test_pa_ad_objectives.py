@@ -12,6 +12,7 @@ from adv_wrappers.adversaries.actor import scale_to_range
 from adv_wrappers.adversaries.pa_ad import ChangeAlong, ChangeAndCosine, TowardMean, TowardPolicy, zero_sum_basis
 from adv_wrappers.attacks.objectives import Margin
 from tests.core.helpers import actor, chooser, context, mlp, randn
+from tests.every_case import every_case
 
 ROWS, FEATURES, ACTIONS = 200, 4, 3
 KINDS = ("q", "logits", "mean", "gaussian")
@@ -65,16 +66,16 @@ def turned(kind, own, wanted, weight):
     return value
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [0.3, 3.0])
+@every_case("kind", KINDS)
+@every_case("size", [0.3, 3.0])
 def test_along(kind, size):
     own, wanted = points(kind, size, 1), unit(ROWS, ACTIONS, 2)
     compare(ChangeAlong(victim_of(kind), own, wanted), along(kind, own, wanted), points(kind, size, 3))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weight", [0.0, 1.0, 7.5])
-@pytest.mark.parametrize("size", [0.3, 3.0])
+@every_case("kind", KINDS)
+@every_case("weight", [0.0, 1.0, 7.5])
+@every_case("size", [0.3, 3.0])
 def test_turned(kind, weight, size):
     own, params, wanted = points(kind, size, 1), points(kind, size, 3), unit(ROWS, ACTIONS, 2)
     far = (policy_of(kind, params) - policy_of(kind, own)).norm(dim=-1) > 1e-2  # nearer, the root is rounded off
@@ -150,8 +151,8 @@ def wanted_of(kind, action, released):
     return d / d.norm(dim=-1, keepdim=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("variant", ["linear-first", "literal", "released"])
+@every_case("kind", KINDS)
+@every_case("variant", ["linear-first", "literal", "released"])
 def test_the_direction_form_climbs_its_objectives(kind, variant):
     victim, weight = victim_of(kind), 2.5
     pad = adv.PAAD(victim, form="direction", steps=3, step=0.4, weight=weight, variant=variant)

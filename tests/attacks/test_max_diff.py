@@ -50,8 +50,8 @@ def test_the_start_and_the_jitter_are_random():
     assert not torch.equal(a, b) and torch.equal(a, MaxDiff(victim)(X, context(X, Linf(0.3), seed=0)))
 
 
-@pytest.mark.parametrize("noise", [0.0, None])
-@pytest.mark.parametrize("log_std", [-1e4, -300.0, -52.0, -30.0, 30.0, 52.0, 1e4])
+@every_case("noise", [0.0, None])
+@every_case("log_std", [-1e4, -300.0, -52.0, -30.0, 30.0, 52.0, 1e4])
 def test_an_agent_that_became_deterministic_is_attacked_as_any_other(log_std, noise):
     x = X.float()
     found = []

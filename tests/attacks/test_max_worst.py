@@ -9,13 +9,14 @@ from adv_wrappers import MaxWorst
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import ValueRangeError, VictimError
 from tests.core.helpers import actor, chooser, context, linear, mlp, randn
+from tests.every_case import every_case
 
 X = randn(8, 4, seed=2)
 
 
-@pytest.mark.parametrize("kind", ["logits", "q"])
-@pytest.mark.parametrize("by", [None, "policy"])
-@pytest.mark.parametrize("loss", [None, "cross-entropy"])
+@every_case("kind", ["logits", "q"])
+@every_case("by", [None, "policy"])
+@every_case("loss", [None, "cross-entropy"])
 def test_two_actions_of_a_linear_victim(kind, by, loss):
     weight = randn(2, 4)
     victim = chooser(linear(weight), kind, actions=2)

@@ -11,14 +11,15 @@ from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, linear, mlp, randn
+from tests.every_case import every_case
 
 WEIGHT = randn(2, 4)
 X = randn(8, 4, seed=2)
 
 
-@pytest.mark.parametrize("kind", ["logits", "q"])
-@pytest.mark.parametrize("loss", [None, "margin", "cross-entropy"])
-@pytest.mark.parametrize(
+@every_case("kind", ["logits", "q"])
+@every_case("loss", [None, "margin", "cross-entropy"])
+@every_case(
     "steps", [{"steps": 1, "step": 1.0}, {"steps": 5, "step": 0.5}, {"steps": 9, "step": 0.5, "random_start": True}]
 )
 def test_two_actions_of_a_linear_victim(kind, loss, steps):

@@ -83,7 +83,7 @@ def test_more_restarts_are_never_weaker(name, kind, budget):
     assert any(stronger), "and somewhere stronger"
 
 
-@pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case[0] not in _OTHER])
+@every_case(("name", "kind"), [case for case in CASES if case[0] not in _OTHER])
 def test_more_steps_of_one_length_are_never_weaker(name, kind):
     never_less(against(name, kind, keep="best"), against(name, kind, keep="best", steps=9), Linf(0.5))
 

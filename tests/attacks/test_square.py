@@ -17,6 +17,7 @@ from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims import from_module
 from tests.core.helpers import actor, box, chooser, context, mlp, randn
+from tests.every_case import every_case
 
 IMAGE = spaces.Box(0, 255, (3, 10, 12), np.uint8)
 X = randn(64, 2)
@@ -120,7 +121,7 @@ def test_the_schedule_is_the_papers():
     assert share_at(25, 500, 1.0) == share_at(500, 10_000, 1.0)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("shape", "layout"),
     [
         ((4, 84, 84), "FHW"),

@@ -53,7 +53,7 @@ def test_names_become_numbers():
             Fall(wrong).named(NAMES, 3)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "target"),
     [
         ("height=0", Reach(("height",), (0.0,))),

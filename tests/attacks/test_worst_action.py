@@ -19,6 +19,7 @@ from adv_wrappers.threats.presets import parse_threat
 from adv_wrappers.threats.text import text_of
 from adv_wrappers.victims import from_module
 from tests.core.helpers import box, linear, randn
+from tests.every_case import every_case
 
 X = randn(6, 4)
 WEIGHT = randn(3, 4, seed=1)
@@ -32,10 +33,8 @@ def worst(victim, actions, budget=None, mask=None, **arguments):
     return made.apply(np.asarray(actions, victim.action_space.dtype), True, mask=mask)
 
 
-@pytest.mark.parametrize("start", [0, 7])
-@pytest.mark.parametrize(
-    ("kind", "by"), [("q", None), ("q", "q"), ("q", "policy"), ("logits", None), ("logits", "policy")]
-)
+@every_case("start", [0, 7])
+@every_case(("kind", "by"), [("q", None), ("q", "q"), ("q", "policy"), ("logits", None), ("logits", "policy")])
 def test_discrete_actions(kind, by, start):
     victim = from_module(linear(WEIGHT), box(4), spaces.Discrete(3, start=start), kind)
     scores = victim.params(X)

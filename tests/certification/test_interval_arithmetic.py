@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from adv_wrappers.certification.interval_dynamics import Interval
+from tests.every_case import every_case
 
 OPERATIONS = {
     "add": (lambda x, y: x + y, lambda x, y: x + y),
@@ -18,7 +19,7 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@every_case("name", OPERATIONS)
 def test_results_hold_every_number(name):
     bounded, exact = OPERATIONS[name]
     random = np.random.default_rng(0)

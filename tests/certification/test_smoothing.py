@@ -25,6 +25,7 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.core.helpers import actor, chooser, linear, mlp, randn
 from tests.evaluation.agents import make_short
+from tests.every_case import every_case
 
 NORMAL = NormalDist()
 
@@ -50,7 +51,7 @@ def threshold(sigma: float, vote: int = 1) -> Smoothed:
     return Smoothed(chooser(linear(torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]])), "q", actions=2), sigma, vote)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("successes", "trials", "level", "expected"),
     [  # qbeta(level, successes, trials - successes + 1)
         (8, 10, 0.05, 0.4930987), (1, 10, 0.05, 0.005116197), (10, 10, 0.05, 0.7411344), (0, 10, 0.05, 0.0),

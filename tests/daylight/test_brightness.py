@@ -57,8 +57,8 @@ def test_no_change_and_a_negative():
     assert torch.equal(brightness(GREYS, -1, 255), 255 - GREYS)
 
 
-@pytest.mark.parametrize("rule", ["clip", "abs"])
-@pytest.mark.parametrize("limits", [None, (-1.0, 1.0), (0.0, 255.0), (5.0, 6.0)])
+@every_case("rule", ["clip", "abs"])
+@every_case("limits", [None, (-1.0, 1.0), (0.0, 255.0), (5.0, 6.0)])
 def test_floats_are_not_rounded(rule, limits):
     low, high = limits or (0.0, 1.0)
     unit = (high - low) / 255

@@ -10,6 +10,7 @@ from adv_wrappers.daylight import brightness, jpeg, median_blur, perspective, ro
 from adv_wrappers.daylight.images import batched, limits_of, split
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from tests.daylight.helpers import pictures
+from tests.every_case import every_case
 
 SHAPES = {
     "HW": (5, 7), "HWC": (5, 7, 3), "CHW": (3, 5, 7), "FHW": (4, 5, 7), "HWF": (5, 7, 4), "FHWC": (2, 5, 7, 3),
@@ -37,8 +38,8 @@ def test_a_single_image_needs_its_layout():
         batched(x.int(), "HW")
 
 
-@pytest.mark.parametrize("colours", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_case("colours", [False, True])
+@every_case("layout", LAYOUTS)
 def test_split_and_back(layout, colours):
     x = pictures(6, *SHAPES[layout])
     images, back = split(x, layout, colours)

@@ -124,8 +124,8 @@ def test_the_order_of_the_colours():
     assert np.array_equal(bgr, kept)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize("limits", [None, (0, 255), (-1, 1)])
+@every_case("dtype", [torch.float16, torch.float32, torch.float64])
+@every_case("limits", [None, (0, 255), (-1, 1)])
 def test_floats_go_by_their_grey_levels(dtype, limits):
     levels = torch.from_numpy(pictures(16, 24, 3))
     low, high = limits or (0, 1)

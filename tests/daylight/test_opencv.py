@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight.opencv import each
 from tests.daylight.test_images import SHAPES
+from tests.every_case import every_case
 
 
 def noise(*shape: int) -> np.ndarray:
@@ -29,12 +29,12 @@ class Flip:
         return place
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("ways", [
+@every_case("in_place", [False, True])
+@every_case("ways", [
     {}, {"channels": (1, 3, 4)}, {"channels": (1,)}, {"coloured": True}, {"by_fours": True},
     {"channels": (1,), "by_fours": True},
 ])  # fmt: skip
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_case("layout", LAYOUTS)
 def test_every_layout_and_back(layout, ways, in_place):
     x, call = noise(6, *SHAPES[layout]), Flip(in_place)
     kept = x.copy()
@@ -62,7 +62,7 @@ def test_colours_are_handed_over_together():
     assert np.array_equal(np.stack(seen), x.reshape(6, 5, 7))
 
 
-@pytest.mark.parametrize("frames", [1, 2, 3, 4, 5, 12, 128, 129, 600])
+@every_case("frames", [1, 2, 3, 4, 5, 12, 128, 129, 600])
 def test_stacks_of_any_length(frames):
     x = noise(2, 3, 4, frames)
     for ways in ({}, {"by_fours": True}):
@@ -72,7 +72,7 @@ def test_stacks_of_any_length(frames):
         assert ((3, 4) in call.shapes) == grey
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@every_case("layout", LAYOUTS)
 def test_memory_of_any_order_and_no_rows(layout):
     x = noise(4, *SHAPES[layout])
     for part in (x[::2], x[:, ::-1], x[..., ::-1], np.asfortranarray(x), x[:0]):

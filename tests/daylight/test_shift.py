@@ -22,8 +22,8 @@ PADS = {"replicate": "edge", "zero": "constant", "reflect": "reflect", "wrap": "
 MOVES = [(0, 0), (1, 0), (0, 1), (2, 1), (-1, -2), (3, -4), (-5, 6), (7, 0), (0, -9), (40, -23), (-101, 57)]
 
 
-@pytest.mark.parametrize("border", BORDERS)
-@pytest.mark.parametrize("size", SIZES)
+@every_case("border", BORDERS)
+@every_case("size", SIZES)
 def test_equal_to_opencv(size, border):
     x = pictures(2, *size, 3)
     for dx, dy in MOVES:
@@ -34,8 +34,8 @@ def test_equal_to_opencv(size, border):
         np.testing.assert_array_equal(y, np.stack(expected), f"{dx} {dy}")
 
 
-@pytest.mark.parametrize("border", BORDERS)
-@pytest.mark.parametrize("size", SIZES)
+@every_case("border", BORDERS)
+@every_case("size", SIZES)
 def test_equal_to_numpy_of_floats(size, border):
     height, width = size
     x = pictures(1, *size).double() / 255 * 4 - 1
@@ -47,8 +47,8 @@ def test_equal_to_numpy_of_floats(size, border):
         np.testing.assert_array_equal(y, padded[far - dy :, far - dx :][:height, :width], f"{dx} {dy}")
 
 
-@pytest.mark.parametrize("border", BORDERS)
-@pytest.mark.parametrize("frames", [1, 2, 3, 4, 5, 8])
+@every_case("border", BORDERS)
+@every_case("frames", [1, 2, 3, 4, 5, 8])
 def test_stacks_move_frame_by_frame_wherever_they_lie(frames, border):
     """Also where the batch begins amid other memory, and where it is no piece of memory at all."""
     memory = pictures(3 + 2 * 9 * 7 * frames)

@@ -8,6 +8,7 @@ import torch
 
 import adv_wrappers as adv
 from adv_wrappers.daylight import JPEG, Brightness, MedianBlur, Perspective, Rotation, Shift
+from tests.every_case import every_case
 from tests.laws.checks import Case, check_vector
 from tests.rigs import KINDS, RIGS, ReplayEnv, recorded, run, same, vector
 
@@ -99,7 +100,7 @@ def test_a_transform_that_is_gated_off_costs_nothing(monkeypatch):
     env.step(0)
 
 
-@pytest.mark.parametrize("kind", KINDS[1:])
-@pytest.mark.parametrize("preset", ["rotation", "median-blur"])
+@every_case("kind", KINDS[1:])
+@every_case("preset", ["rotation", "median-blur"])
 def test_timings(preset, kind):
     check_vector(Case(preset, RIG), kind, adv.Bernoulli(0.5) & adv.AtMost(3))

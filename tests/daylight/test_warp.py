@@ -9,6 +9,7 @@ import torch
 
 from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, affine_map, border_index, perspective_map, warp
 from tests.daylight.helpers import force_torch, pictures
+from tests.every_case import every_case
 
 FLAGS = {
     "replicate": cv2.BORDER_REPLICATE, "zero": cv2.BORDER_CONSTANT, "reflect": cv2.BORDER_REFLECT_101,
@@ -30,8 +31,8 @@ def random_maps(size, interpolation, count=8):
     yield perspective_map((1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, -1.0), *size, interpolation)  # a pole in column 1
 
 
-@pytest.mark.parametrize("border", BORDERS)
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@every_case("border", BORDERS)
+@every_case("size", [1, 2, 3, 7])
 def test_border_index_is_opencvs(size, border):
     where = np.arange(-40, 41)
     expected = [cv2.borderInterpolate(int(i), size, FLAGS[border]) for i in where]

@@ -23,7 +23,7 @@ from tests.daylight.test_images import SHAPES
 from tests.every_case import every_case
 
 
-@pytest.mark.parametrize("name", FIXED)
+@every_case("name", FIXED)
 def test_fixed_parameters_through_a_wrapper(name):
     how, expected = FIXED[name]
     assert how.name == name
@@ -33,7 +33,7 @@ def test_fixed_parameters_through_a_wrapper(name):
         assert set(episode) == {expected.numpy().tobytes()}
 
 
-@pytest.mark.parametrize("name", FIXED)
+@every_case("name", FIXED)
 def test_floats_through_a_wrapper_keep_to_the_space(name):
     env = adv.PerturbObservation(Still("float"), FIXED[name][0])
     obs, _ = env.reset(seed=0)
@@ -42,7 +42,7 @@ def test_floats_through_a_wrapper_keep_to_the_space(name):
     assert (levels - FIXED[name][1][0]).abs().max() <= 0.5 + 1e-3  # the grid's answer is rounded
 
 
-@pytest.mark.parametrize("name", RANGED)
+@every_case("name", RANGED)
 def test_drawn_once_an_episode(name):
     env = adv.PerturbObservation(Still(), RANGED[name])
     shown = episodes(env, seed=3, count=4)
@@ -52,7 +52,7 @@ def test_drawn_once_an_episode(name):
     assert len({tuple(episodes(env, seed, 1)[0]) for seed in range(5)}) > 1
 
 
-@pytest.mark.parametrize("name", RANGED)
+@every_case("name", RANGED)
 def test_drawn_once_a_step(name):
     env = adv.PerturbObservation(Still(), replace(RANGED[name], per="step"))
     shown = episodes(env, seed=3, count=3)
@@ -61,8 +61,8 @@ def test_drawn_once_a_step(name):
     assert episodes(env, seed=3, count=3) == shown
 
 
-@pytest.mark.parametrize("per", ["episode", "step"])
-@pytest.mark.parametrize("name", ["rotation", "shift", "random"])
+@every_case("per", ["episode", "step"])
+@every_case("name", ["rotation", "shift", "random"])
 def test_a_row_is_what_a_single_environment_is(name, per):
     how = replace(RANGED[name], per=per)
     single = [episodes(adv.PerturbObservation(Still(), how), seed) for seed in (5, 6, 7)]
@@ -143,7 +143,7 @@ def test_the_engine_takes_arrays():
         assert type(shown) is np.ndarray and not np.shares_memory(shown, PICTURE)
 
 
-@pytest.mark.parametrize("name", RANGED)
+@every_case("name", RANGED)
 def test_rows_that_are_attacked_draw_the_same_as_arrays_and_tensors(name):
     shown = []
     for tensors in (False, True):

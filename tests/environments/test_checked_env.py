@@ -47,9 +47,7 @@ def answer(**changed: Any) -> tuple[Any, ...]:
     return tuple({**usual, **changed}.values())
 
 
-@pytest.mark.parametrize(
-    "reward", [1, 1.0, True, np.float64(1), np.float32(1), np.int8(1), np.array(1.0), np.bool_(True)]
-)
+@every_case("reward", [1, 1.0, True, np.float64(1), np.float32(1), np.int8(1), np.array(1.0), np.bool_(True)])
 def test_numbers_are_rewards(reward: Any) -> None:
     check_step(Walk(), answer(reward=reward))
 
@@ -60,13 +58,13 @@ def test_nothing_else_is(reward: Any) -> None:
         check_step(Walk(), answer(reward=reward))
 
 
-@pytest.mark.parametrize("flag", [True, np.bool_(False), 0, 1, np.int64(1), np.array(True), 1.0])
+@every_case("flag", [True, np.bool_(False), 0, 1, np.int64(1), np.array(True), 1.0])
 def test_flags(flag: Any) -> None:
     check_step(Walk(), answer(terminated=flag, truncated=flag))
 
 
-@pytest.mark.parametrize("flag", [float("nan"), None, "False", 2, np.array([True]), [False], np.float32("nan")])
-@pytest.mark.parametrize("name", ["terminated", "truncated"])
+@every_case("flag", [float("nan"), None, "False", 2, np.array([True]), [False], np.float32("nan")])
+@every_case("name", ["terminated", "truncated"])
 def test_no_flags(name: str, flag: Any) -> None:
     with pytest.raises(SpaceError, match=rf"must return True or False as {name}, got .*bool\({name}\)"):
         check_step(Walk(), answer(**{name: flag}))
@@ -101,7 +99,7 @@ def test_lists_in_place_of_tuples_are_taken() -> None:
 DICT = spaces.Dict(a=BOX, b=spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("space", "shown"),
     [
         (BOX, [0.0, 1.0]),

@@ -6,11 +6,11 @@ import collections
 
 import gymnasium as gym
 import numpy as np
-import pytest
 import torch
 
 from adv_wrappers.atari.env import atari
 from adv_wrappers.environments.snapshot import Snapshot, StateFingerprints
+from tests.every_case import every_case
 
 
 class Holder(gym.Env):
@@ -58,7 +58,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@every_case("change", CHANGES)
 def test_what_differs(change):
     env, fingerprints = Holder(), StateFingerprints()
     before = Snapshot.of(env)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from adv_wrappers.environments.environment import named_code
+from tests.every_case import every_case
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("id", "kwargs", "code"),
     [
         ("CartPole-v1", {}, None),

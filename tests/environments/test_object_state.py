@@ -18,6 +18,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from adv_wrappers.environments.snapshot import Snapshot, difference, random_states
 from adv_wrappers.errors import SnapshotError
+from tests.every_case import every_case
 
 
 class Holder(gym.Env):
@@ -100,7 +101,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", CASES)
+@every_case("kind", CASES)
 def test_contents_come_back_into_the_same_objects(kind):
     value, change, read = CASES[kind]
     env = Holder(part=value, alias=[value])

@@ -101,7 +101,7 @@ def test_nobody_notices_its_use(kind):
     assert any(answer[2].any() for three in seen for answer in three)
 
 
-@pytest.mark.parametrize("kind", VECTORS)
+@every_case("kind", VECTORS)
 def test_it_foresees_the_next_step(kind):
     foreseen = []
 

@@ -36,7 +36,7 @@ def untimed(report: Report) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "ms_per_step"} for row in report.threats]
 
 
-@pytest.mark.parametrize(("plays", "num_envs"), [(1, 1), (1, 32), (50, 32), (51, 32), (7, 2), (1000, 32), (1000, 1)])
+@every_case(("plays", "num_envs"), [(1, 1), (1, 32), (50, 32), (51, 32), (7, 2), (1000, 32), (1000, 1)])
 def test_blocks_hold_every_episode_once(plays: int, num_envs: int) -> None:
     blocks = blocks_of(plays, num_envs)
     assert [i for block in blocks for i in block] == list(range(plays))

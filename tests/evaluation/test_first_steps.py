@@ -19,6 +19,7 @@ from adv_wrappers.errors import SpaceError
 from adv_wrappers.evaluation import first_steps
 from adv_wrappers.evaluation.first_steps import OutsideSpace
 from adv_wrappers.studies import Plan, Store, run
+from tests.every_case import every_case
 
 BOX = spaces.Box(-1, 1, (3,))
 _COUNT = itertools.count()
@@ -98,7 +99,7 @@ def said(env: Any, *words: str) -> list[str]:
     return [text for text in found if any(word in text for word in words)]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("env", "where"),
     [
         (GlobalNumpy, "the first observation was"),

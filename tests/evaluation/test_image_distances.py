@@ -11,6 +11,7 @@ import torch
 
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.evaluation.image_distances import DISTANCES, l2, linf, psnr, ssim
+from tests.every_case import every_case
 
 RNG = np.random.default_rng(0)
 SHAPES = {"HW": (13, 17), "FHW": (4, 13, 17), "HWF": (13, 17, 4), "HWC": (13, 17, 3), "FHWC": (2, 13, 17, 3)}
@@ -104,8 +105,8 @@ def test_rows_do_not_know_of_each_other_and_kinds_agree(name: str) -> None:
     assert distance(x[:, ::-1], y[:, ::-1]).tolist() == pytest.approx(whole.tolist(), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", DISTANCES)
-@pytest.mark.parametrize(
+@every_case("name", DISTANCES)
+@every_case(
     ("x", "y", "kind", "message"),
     [
         (np.zeros((1, 12, 12)), np.zeros((2, 12, 12)), SpaceError, "one shape"),

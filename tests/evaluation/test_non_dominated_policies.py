@@ -12,7 +12,7 @@ from adv_wrappers.evaluation.policy_selection import non_dominated, value_of_gam
 from tests.every_case import every_case
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("payoffs", "value"),
     [
         ([[1, -1], [-1, 1]], 0.0),

@@ -12,6 +12,7 @@ import pytest
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, OutputError, ValueRangeError
 from adv_wrappers.evaluation.report import LONG_COLUMNS, yaml_text
+from tests.every_case import every_case
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_the_model_index_is_read_as_it_was_meant(report: adv.Report) -> None:
         dataclasses.replace(report, threats=()).to_model_index()
 
 
-@pytest.mark.parametrize("text", ["yes", "null", "1e3", "", "!!python/object", "&a *b", "'", "{{x}}", "%\ufeff\u200ba"])
+@every_case("text", ["yes", "null", "1e3", "", "!!python/object", "&a *b", "'", "{{x}}", "%\ufeff\u200ba"])
 def test_a_text_of_yaml_stays_one(text: str) -> None:
     assert pytest.importorskip("yaml").safe_load(yaml_text(text)) == text
 

@@ -21,9 +21,10 @@ from adv_wrappers.atari.env import atari
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.return_range import LeastReturn, described_lowest_return, described_range, known_range
 from tests.certification.walks import Walk
+from tests.every_case import every_case
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("least", "total", "steps", "bound"),
     [
         (LeastReturn(1.0, None, 500), 7.0, 7, 8.0),  # the next step may be the last
@@ -147,7 +148,7 @@ def test_what_is_not_known():
         LeastReturn.create(Walk(), "Walk", None, "1")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("id", "kwargs", "known"),
     [
         ("CartPole-v1", {}, (0.0, 500.0)),

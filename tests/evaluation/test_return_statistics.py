@@ -12,7 +12,7 @@ from adv_wrappers.evaluation import statistics
 from tests.every_case import every_case
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("freedom", "level", "table"),
     [
         (1, 0.95, 12.706), (2, 0.95, 4.303), (3, 0.95, 3.182), (9, 0.95, 2.262), (29, 0.95, 2.045), (30, 0.95, 2.042),
@@ -92,8 +92,8 @@ def test_every_task_needs_two_seeds(bad: list[list[float]]) -> None:
         statistics.stratified_interval(bad)
 
 
-@pytest.mark.parametrize("value", [7.0, 0.1, -3e100])
-@pytest.mark.parametrize("count", [1, 2, 3, 50])
+@every_case("value", [7.0, 0.1, -3e100])
+@every_case("count", [1, 2, 3, 50])
 def test_equal_values_are_their_own_interval(value: float, count: int) -> None:
     assert statistics.mean_interval([value] * count) == (value, value)
     row = statistics.summary([value] * count)

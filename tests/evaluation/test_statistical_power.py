@@ -10,6 +10,7 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.statistics import MOST_COUNTED, POWER, episodes_needed, t_quantile, too_few_episodes
 from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.victims import Victim
+from tests.every_case import every_case
 
 UNIT = np.array([-1.0, 1.0]) * np.sqrt(0.5)  # a mean of zero, a deviation of one
 WIDE = np.array([0.0, 100.0] * 4)
@@ -19,7 +20,7 @@ def attack(name: str, victim: Victim, returns: np.ndarray) -> CheckedRow:
     return CheckedRow(f"{name}:eps=0.1", (adv.threat(name, victim, eps=0.1),), returns)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("mean", "number"),
     [(0.05, 3142), (0.1, 787), (0.2, 199), (0.3, 90), (0.5, 34), (0.7, 19), (1, 10), (1.5, 6), (2, 5), (3, 4)],
 )

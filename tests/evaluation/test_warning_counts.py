@@ -17,6 +17,7 @@ from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.evaluation.agents import balancing
 from tests.evaluation.masked import LAW, noisy, saturated
+from tests.every_case import every_case
 
 
 @pytest.mark.parametrize("text", ["noise:eps=0.1", "pgd:eps=0.1"])
@@ -53,7 +54,7 @@ def test_zero_gradients_of_a_saturated_agent(make, zero: int) -> None:
     assert warning_counts.count_zero_gradients(attacked.engine, obs, np.arange(3)) == (3, zero)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("victim", "differ"),
     [
         (noisy(noise=0.01), True), (noisy(dropout=0.5), True), (noisy(), False), (balancing("q"), False),

@@ -6,9 +6,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 
 import adv_wrappers as adv
+from tests.every_case import every_case
 
 
 class Late(gym.ActionWrapper[Any, Any, Any]):
@@ -27,8 +27,8 @@ class Late(gym.ActionWrapper[Any, Any, Any]):
         return self.past[-1 - self.steps] if len(self.past) > self.steps else self.idle
 
 
-@pytest.mark.parametrize("steps", [1, 3, 50])
-@pytest.mark.parametrize(("id", "idle"), [("CartPole-v1", 0), ("Pendulum-v1", np.zeros(1, np.float32))])
+@every_case("steps", [1, 3, 50])
+@every_case(("id", "idle"), [("CartPole-v1", 0), ("Pendulum-v1", np.zeros(1, np.float32))])
 def test_a_delay_equals_one_written_by_hand(id: str, idle: Any, steps: int) -> None:
     by_hand, ours = Late(gym.make(id), steps, idle), adv.wrap(gym.make(id), f"action-delay:steps={steps}")
     for seed in range(2):

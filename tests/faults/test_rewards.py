@@ -42,7 +42,7 @@ def paid(text: str, **options: Any) -> list[list[float]]:
     return found
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "rewards"),
     [
         ("reward-flip", [1.5, 0.5, -0.5, -1.5, -2.5]),

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from adv_wrappers.rendering.text_table import LEAST_TEXT, TextTable, plain
+from tests.every_case import every_case
 
 MarkdownIt = pytest.importorskip("markdown_it").MarkdownIt  # which rich brings, but for its oldest releases
 
@@ -109,7 +110,7 @@ def printed(table: TextTable, width: int) -> list[str]:
     return text.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("width", [30, 40, 60, 70, 80, 110, 200])
+@every_case("width", [30, 40, 60, 70, 80, 110, 200])
 def test_what_is_left_fits_and_has_whole_numbers(width: int) -> None:
     """A table that is too wide loses the columns that matter least, and never breaks a number."""
     kept = WIDE.fitted(width)

@@ -36,7 +36,7 @@ def rare(x, context):
     return torch.zeros(len(x), dtype=torch.bool)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     [
         "noise:eps=0.1", "noise:kind=sign,eps=3,newest=true", "noise:eps=1e-07", "noise:eps=2,norm=l0",

@@ -15,6 +15,7 @@ from adv_wrappers.networks.layers import MeanAndLogStd
 from adv_wrappers.victims.action_bounds import action_bounds, possible_actions
 from tests.bounds.networks import Dueling, Impala, Residual, TD3Actor
 from tests.core.helpers import actor, box, chooser, mlp, randn
+from tests.every_case import every_case
 
 METHODS = ["interval", "crown", "full-crown", "refined", "bisect"]
 
@@ -32,8 +33,8 @@ def played(victim, points):
     return nn.functional.one_hot(modes, victim.width).bool().any(0)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("radius", [0.0, 0.02, 0.3, 3.0])
+@every_case("method", METHODS)
+@every_case("radius", [0.0, 0.02, 0.3, 3.0])
 def test_every_action_that_is_played_is_possible(method, radius):
     victim, x = chooser(mlp(4, 3), "q"), randn(30, 4)
     possible = possible_actions(victim, x - radius, x + radius, method)
@@ -133,8 +134,8 @@ def test_outputs_that_tie_everywhere(method):
     assert possible_actions(chooser(net), x, x + 1, method).tolist() == [[True, True, False]] * 2
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m != "bisect"])
-@pytest.mark.parametrize("kind", ["mean", "gaussian"])
+@every_case("method", [m for m in METHODS if m != "bisect"])
+@every_case("kind", ["mean", "gaussian"])
 def test_every_action_lies_in_the_box_of_actions(method, kind):
     victim, x = actor(mlp(4, 6 if kind == "gaussian" else 3), kind, clip=kind == "gaussian"), randn(20, 4)
     low, high = x - 0.1, x + 0.1

@@ -39,6 +39,7 @@ from adv_wrappers.victims.distributions import (
     params_of,
 )
 from tests.core.helpers import randn
+from tests.every_case import every_case
 
 FAMILIES = [
     (CategoricalFamily(), 5),
@@ -247,7 +248,7 @@ class SquashedOfSb3:
         self.distribution = Normal(_part(x, 0, 2), _part(x, 2, 2).exp())
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("make", "space", "mode"),
     [
         (_beta, UNIT, lambda x: _beta(x).mode),

@@ -188,7 +188,7 @@ def test_gradient_is_autograd_and_moves_nothing(case):
     assert made.policy.training is mode and victim.fingerprint() == first
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "gsde" in name and "recurrent" not in name])
+@every_case("name", [name for name in CASES if "gsde" in name and "recurrent" not in name])
 def test_the_distribution_of_state_dependent_exploration(name):
     made = model(*CASES[name])
     made.policy.set_training_mode(False)
@@ -425,7 +425,7 @@ def test_agents_of_sb3_contrib_that_learned(name):
     assert np.abs(made.predict(obs, deterministic=True)[0] - before).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo cnn", "dqn", "dqn cnn", "a2c", "sac", "td3"])
+@every_case("name", ["ppo", "ppo cnn", "dqn", "dqn cnn", "a2c", "sac", "td3"])
 def test_attacks_use_what_a_frozen_copy_keeps_and_the_model_trains_on(name):
     made = model(*CASES[name])
     made.policy.train()

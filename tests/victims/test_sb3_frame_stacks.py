@@ -146,7 +146,7 @@ def test_the_hint_for_stacks_can_be_followed(name):
     assert own_returns(model, model.get_env(), table.episode_seed) == table["return"].tolist()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("own", "given", "frames"),
     [
         ((3, 5), (5,), 3), ((4, 8, 9), (8, 9), 4), ((8, 9, 4), (8, 9), 4), ((8, 9, 12), (3, 8, 9), 4), ((12,), (4,), 3),

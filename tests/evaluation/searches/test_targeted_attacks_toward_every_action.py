@@ -12,6 +12,7 @@ from torch import nn
 from adv_wrappers import Linf, from_module
 from adv_wrappers.evaluation.searches.beam import Batches, TargetedAttacks
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
+from tests.every_case import every_case
 
 SEEN, ACTED = spaces.Box(-5, 5, (2,), np.float32), spaces.Discrete(5)
 
@@ -72,7 +73,7 @@ def test_what_is_found_does_not_depend_on_what_follows():
     assert all(some == found[-1][: len(some)] for some in found) and any(found[-1])
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 75])
+@every_case("count", [0, 1, 2, 3, 10, 75])
 def test_sizes_of_batches_depend_on_their_place_alone(count):
     batches, x = Batches(2, 32), np.arange(count)
     parts = list(batches.of(x))

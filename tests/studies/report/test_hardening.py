@@ -12,6 +12,7 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.studies.report.hardening import Advised, hardened_by, training_step_seconds
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.victims.victim import Victim
+from tests.every_case import every_case
 
 pytest.importorskip("stable_baselines3")
 SMALL: Any = {"steps": 16, "num_envs": 2, "checks": 2, "episodes": 1}
@@ -62,7 +63,7 @@ def test_where_all_was_lost_at_every_checkpoint_the_next_eps_is_one_that_leaves_
     assert hardened_by(with_training(adv.load_victim("zoo:cartpole-a2c"), **about)) == Advised("sa", ("wocar",), most)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "training",
     [{"tried": 3}, {"tried": ["rm -r", None]}, {"robust": 3}, {"robust": {"type": ["wocar"]}}, {"adversary": "x"},
      {"robust": {"type": "wocar", "within": 1}, "checkpoints": {"a": 1}},

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges, parts_of
+from tests.every_case import every_case
 from tests.studies.report.planted import agent_for, showing
 
 VECTOR, GOAL = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
@@ -22,7 +23,7 @@ def ranges(space: Any) -> ObservationRanges:
     return observed_ranges(agent, Environment.of(lambda: showing(space), agent), [1, 2, 3])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("space", "parts"),
     [
         (VECTOR, [None]),

@@ -21,6 +21,7 @@ from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.page import page_of
 from adv_wrappers.studies.report.sections import StoredReports, read_reports, sorted_report
 from tests.evaluation.made_reports import made_row
+from tests.every_case import every_case
 from tests.studies.report.planted import agent_for, showing
 
 pytestmark = pytest.mark.usefixtures("charts")
@@ -171,7 +172,7 @@ def made(*rows, **more):
 NEWEST = {"type": "newest", "within": linf(0.1), "axis": 0}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("found", "kind"),
     [
         (row("brightness", -6.0, [layer("brightness", {"type": "valid"})]), "daylight"),
@@ -209,7 +210,7 @@ def test_a_long_scale_is_left_out_of_labels_unless_they_would_be_the_same():
     ]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("found", "label"),
     [
         (dynamics(1.5, "mass"), "mass times 1.5"),
