@@ -35,7 +35,11 @@ _AGAIN = "; and the strongest again on fresh episodes"
     suite={"default": "standard", "type": click.Choice(SUITE_NAMES)},
     train={"default": True},
 )
-@click.option("--action-eps", type=float, help="radius of continuous actions  [default: --eps, without a --scale]")
+@click.option(
+    "--action-eps",
+    type=click.FloatRange(min=0),
+    help="radius of continuous actions  [default: --eps, without a --scale]",
+)
 @click.option("--dry-run", is_flag=True, help="play the clean run and a sample, and say what the attacks will take")
 @gate_options
 @table_options

@@ -413,7 +413,7 @@ class Measurement:
             AdvWrappersError: one of its kinds, for arguments that cannot work.
         """
         options = options.checked()
-        check_counts(episodes=options.episodes)
+        check_counts(episodes=options.episodes, check_episodes=options.check_episodes)
         transfer = options.transfer
         others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
         for each in (victim, *others):
