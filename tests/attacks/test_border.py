@@ -100,7 +100,7 @@ def test_the_border_is_watched():
 def test_recorded_attacks_never_leave_the_device(name, space):
     """Through the engine, on a device from which nothing can be read: two victims on floats, one on bytes.
 
-    Which of them takes turns, and so does the budget beside the scaled one.
+    Which of them takes turns, and so does the budget.
     """
     grid, turn = space == "bytes", RECORDED.index(name)
     radius = 2.0 if grid else 0.3
@@ -111,14 +111,14 @@ def test_recorded_attacks_never_leave_the_device(name, space):
     victims = [abroad(kind, wrap, space) for kind, wrap in kinds]
     fit = [(victim, how) for victim in victims if (how := arm(presets[name], victim)) is not None]
     first, *others = fit
-    # the space makes no difference to what a victim computes
-    for victim, how in [first] if grid or not others else [first, others[turn % len(others)]]:
-        within = [budgets[0], budgets[1 + turn % (len(budgets) - 1)]] if victim is first[0] else budgets[:1]
-        for budget in within:
-            made = engine(short(how), budget, SPACES[space], victim)
-            watched(made, torch.empty(5, dtype=torch.bool, device=META))
-            if budget is budgets[0] and victim is first[0]:
-                watched(made, True, anew=False)
+    # the space makes no difference to what a victim computes, and the budget none to the victim
+    played = [(*first, budgets[turn % len(budgets)])]
+    played += [] if grid or not others else [(*others[turn % len(others)], budgets[0])]
+    for victim, how, budget in played:
+        made = engine(short(how), budget, SPACES[space], victim)
+        watched(made, torch.empty(5, dtype=torch.bool, device=META))
+        if victim is first[0]:
+            watched(made, True, anew=False)
 
 
 @functools.cache

@@ -151,7 +151,7 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "lambda")) for name in MAKERS])
 def test_every_row_has_the_state_of_its_own_episode(name):
     victim, wanted = adv.from_module(MAKERS[name](), SEEN, BOX, "mean"), []
     assert victim.recurrent

@@ -93,14 +93,15 @@ def test_images_vectors_and_choices_in_one_dict(model, read, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "keys"),
+    ("text", "keys", "kind"),
     [
-        ("pgd:eps=8,at=image", "image"), ("max-diff:eps=0.5,at=vector", "vector"), ("discrete-search:at=room", "room"),
-        ("discrete-search:eps=2,norm=l0,at=bits", "bits"), ("discrete-search:norm=valid,at=parts", "parts"),
-        ("noise:norm=valid,at=room;parts", "room parts"), ("square:eps=0.5,at=vector,queries=10", "vector"),
+        ("pgd:eps=8,at=image", "image", "env"), ("max-diff:eps=0.5,at=vector", "vector", "sb3"),
+        ("discrete-search:at=room", "room", "env"), ("discrete-search:eps=2,norm=l0,at=bits", "bits", "sb3"),
+        ("discrete-search:norm=valid,at=parts", "parts", "env"),
+        ("noise:norm=valid,at=room;parts", "room parts", "sb3"),
+        ("square:eps=0.5,at=vector,queries=10", "vector", "sb3"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["env", "sb3"])
 def test_one_key_is_perturbed_and_the_others_are_not(model, text, keys, kind):
     def make():
         if kind == "sb3":

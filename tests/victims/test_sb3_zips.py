@@ -60,6 +60,7 @@ AGENTS = {
     "dqn": (sb3.DQN, KEYS, THREE, SMALL, OFF),
     "sac": (sb3.SAC, KEYS, BOX, SMALL, OFF),
 }
+REPEATING = {"a2c gsde", "tqc gsde", "ars", "sac"}  # what others have in another combination
 FORMS = ("{", "OrderedDict({", "OrderedDict([(")  # of a dictionary of spaces in a zip
 
 
@@ -86,7 +87,13 @@ def as_written_before(path, form):
             file.writestr(name, content)
 
 
-@pytest.mark.parametrize(("name", "normalised"), [(name, turn % 2 == 0) for turn, name in enumerate(AGENTS)])
+@pytest.mark.parametrize(
+    ("name", "normalised"),
+    [
+        pytest.param(name, turn % 2 == 0, marks=[pytest.mark.slow] * (name in REPEATING))
+        for turn, name in enumerate(AGENTS)
+    ],
+)
 def test_plays_what_predict_says(name, normalised, tmp_path):
     _, observed, acted, _, _ = AGENTS[name]
     venv = DummyVecEnv([lambda: Drift(observed, acted)])

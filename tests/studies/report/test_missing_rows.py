@@ -77,23 +77,19 @@ def test_the_time_is_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
     assert kept[0].startswith("2 rows that one of the two lacked")
 
 
-def test_a_single_row_is_one_row(tmp_path: Path) -> None:
-    a, b = (
-        played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"]),
-        played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"]),
-    )
-    late = completed(a, b, tmp_path / "rows", minutes=1e-9)[0]
-    assert late[0].startswith("1 row did not fit into the time")
-    found = completed(a, b, tmp_path / "rows")[0]
-    assert found == ["1 row that one of the two lacked was played on it, eps in the units of the first."]
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Folders of two agents, not to be written to; the second lacks a row of the first."""
     folder = tmp_path_factory.mktemp("pair")
     first = played(folder / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
     return first, played(folder / "b", SECOND, ["fgsm:eps=0.1"])
+
+
+def test_a_single_row_is_one_row(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    late = completed(*pair, tmp_path / "rows", minutes=1e-9)[0]
+    assert late[0].startswith("1 row did not fit into the time")
+    found = completed(*pair, tmp_path / "rows")[0]
+    assert found == ["1 row that one of the two lacked was played on it, eps in the units of the first."]
 
 
 def changed(folder: Path, to: Path, **report: object) -> Path:
@@ -141,10 +137,12 @@ def test_what_is_of_one_agent_alone_is_said(tmp_path: Path) -> None:
     assert second == ("fgsm:eps=0.1",)
 
 
-def test_the_command_plays_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_plays_what_is_missing(
+    pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    played(tmp_path / "a", FIRST, ["fgsm:eps=0.1", "pgd:eps=0.1"])
-    played(tmp_path / "b", SECOND, ["fgsm:eps=0.1"])
+    for folder in pair:
+        shutil.copytree(folder, tmp_path / folder.name)
     done = CliRunner().invoke(main, ["report", "a", "b", "--minutes", "1000"])
     assert done.exit_code == 0, done.output
     text = (tmp_path / "comparison.html").read_text(encoding="utf-8")
