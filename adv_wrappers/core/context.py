@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,16 +29,30 @@ TensorBox = tuple[Tensor, Tensor]
 Layout = Callable[[Tensor], Tensor]
 
 
+class AttackedStep(NamedTuple):
+    """What comes in at one step of a layer, and which rows of it are attacked.
+
+    Attributes:
+        value: the observation or action as it came in.
+        part: the part of it that is perturbed, ``[B, *S]``.
+        rows: numbers of the rows that are attacked; None for all.
+        final: whether the observation is the last of its episode, seen after the row was reset.
+        mask: action mask of all rows, bool ``[B, A]``, where the environment gave one.
+    """
+
+    value: Any
+    part: Batch
+    rows: Rows = None
+    final: bool = False
+    mask: Tensor | None = None
+
+
 class Context:
     """One step of one layer, for the rows that are attacked; everything is made when it is first asked for.
 
     Args:
         engine: of the layer.
-        value: the observation or action as it came in.
-        taken: the part of it that is perturbed, ``[B, *S]``.
-        rows: numbers of the rows that are attacked; None for all.
-        final: whether the observation is the last of its episode, seen after the row was reset.
-        mask: action mask of all rows, bool ``[B, A]``, where the environment gave one.
+        step: what came in.
 
     Attributes:
         budget: the budget.
@@ -53,17 +67,9 @@ class Context:
     _draws = 0
     _layout: Layout | None = None
 
-    def __init__(
-        self,
-        engine: AttackedLayer,
-        value: Any,
-        taken: Batch,
-        rows: Rows = None,
-        final: bool = False,
-        mask: Tensor | None = None,
-    ) -> None:
-        self._engine, self._value, self._taken, self._rows, self._final = engine, value, taken, rows, final
-        self._mask, self._own = mask, rows if engine.batched else None  # leaves of a single one have no rows
+    def __init__(self, engine: AttackedLayer, step: AttackedStep) -> None:
+        self._engine, self._step, self._rows = engine, step, step.rows
+        self._own = step.rows if engine.batched else None  # leaves of a single one have no rows
         self.budget: Budget = engine.budget
         self.grid: bool = engine.field.grid
         self.choices = engine.field.choices
@@ -103,12 +109,12 @@ class Context:
 
     def again(self) -> Context:
         """The same from the start: nothing drawn, nothing asked for."""
-        return Context(self._engine, self._value, self._taken, self._rows, self._final, self._mask)
+        return Context(self._engine, self._step)
 
     @cached_property
     def part(self) -> Batch:
         """True values ``[B, *S]`` in the dtype that they came in."""
-        engine, rows, taken = self._engine, self._rows, self._taken
+        engine, rows, taken = self._engine, self._rows, self._step.part
         if engine.transfer is not None:
             engine.field.exactly(taken[:0])  # raises for arrays of anything but numbers
             engine.field.check_finite(taken if rows is None else taken[rows], engine.threat)
@@ -144,11 +150,11 @@ class Context:
         engine, acting = self._engine, self._engine.before_step
         if not acting and engine.field.keys is None and engine.victims:
             return self._received()
-        value = select(engine.acted_on if acting else self._value, self._own)
+        value = select(engine.acted_on if acting else self._step.value, self._own)
         if value is None or not (engine.victims or engine.sees_own):
             return value
         lift = {} if engine.transfer is None else {"lift": engine.transfer.up}
-        device = engine.device or place(self._taken)
+        device = engine.device or place(self._step.part)
         return to_victim(value, self.dtype, device, engine.batched, space=engine.observation_space, **lift)
 
     def _received(self) -> Tensor:
@@ -171,7 +177,7 @@ class Context:
     def state(self, victim: Any) -> Any:
         """Hidden state of a recurrent victim."""
         rows = self._rows if self._engine.transfer is None else self._engine.lift(self._rows)
-        return self._engine.session.state(victim, rows, self._final)
+        return self._engine.session.state(victim, rows, self._step.final)
 
     @cached_property
     def box(self) -> TensorBox:
@@ -218,8 +224,8 @@ class Context:
     @cached_property
     def mask(self) -> Tensor | None:
         """Action mask, bool ``[B, A]``, where the environment gave one."""
-        mask, engine = self._mask, self._engine
-        return None if mask is None else engine.lift(mask, self._rows).to(engine.device or place(self._taken))
+        mask, engine = self._step.mask, self._engine
+        return None if mask is None else engine.lift(mask, self._rows).to(engine.device or place(self._step.part))
 
     @cached_property
     def key(self) -> Tensor:
@@ -233,12 +239,12 @@ class Context:
 
     def _key_of(self, key: Any) -> Tensor:
         engine, rows = self._engine, self._rows
-        count = len(self._taken) if rows is None else len(rows)
+        count = len(self._step.part) if rows is None else len(rows)
         key = rng.fold(key if rows is None or not engine.batched else key[rows], engine.stream)
         if engine.transfer is not None:
             lifted: Tensor = engine.transfer.up(rng.as_tensor(key, count, _HOST).numpy())
             return lifted
-        device = engine.device or (self._taken.device if isinstance(self._taken, Tensor) else _HOST)
+        device = engine.device or (self._step.part.device if isinstance(self._step.part, Tensor) else _HOST)
         return rng.as_tensor(key, count, device).to(device)
 
     @cached_property
@@ -271,7 +277,7 @@ class Context:
             SnapshotError: where there is nothing to simulate, or it cannot be saved or does not repeat.
         """
         engine, label = self._engine, self._engine.threat.label
-        if self._final:
+        if self._step.final:
             raise SnapshotError(f"{label} cannot simulate from the last observation of an episode")
         return check_simulators(engine.simulators, engine.on_host, label)(self._rows)
 

@@ -10,17 +10,18 @@ attacked keep their bytes.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from adv_wrappers.accel import cuda_graphs, transfer
-from adv_wrappers.core import eligible_rows, numpy_backend, rng, torch_backend
+from adv_wrappers.core import numpy_backend, rng, torch_backend
 from adv_wrappers.core.arrays import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
+from adv_wrappers.core.context import AttackedStep, Context
 from adv_wrappers.core.frame_stack import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
@@ -29,7 +30,7 @@ from adv_wrappers.core.simulator_protocol import MakesSimulators, check_simulato
 from adv_wrappers.core.spaces import numbered_as
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike
-from adv_wrappers.errors import OrderError, SpaceError
+from adv_wrappers.errors import OrderError, SpaceError, ThreatError
 from adv_wrappers.utils import trees
 from adv_wrappers.utils.trees import merge, select
 
@@ -362,7 +363,7 @@ class Engine:
             fresh = self.how.initial_memory(torch.zeros(self._shape, dtype=dtype, device=self.device))
         self.memory = fresh if mask is None or fresh is None else merge(torch.as_tensor(mask), fresh, self.memory)
 
-    def remember(self, new: Leaves, attacked: Flags) -> None:
+    def remember(self, new: Leaves, attacked: Any) -> None:
         """Keep the memory of the attacked rows: True for all, bool ``[rows]`` tensor, or their numbers."""
         assert self.memory is not None
         if attacked is True:
@@ -415,8 +416,75 @@ class Engine:
 
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
-        attacked = eligible_rows.timed(self, value, eligible, final)
-        return eligible_rows.accepted(self, value, attacked, final, mask) if self.declines else attacked
+        attacked = self._timed(value, eligible, final)
+        return self._accepted(value, attacked, final, mask) if self.declines else attacked
+
+    def _timed(self, value: Any, eligible: Flags, final: bool) -> Flags:
+        """The rows that gates and timing allow: a bool, or bool ``[B]``.
+
+        Args:
+            value: the observation or action as it came in.
+            eligible: the rows that may be attacked.
+            final: whether the observation is the last of its episode.
+
+        Raises:
+            ThreatError: for a timing that answers with anything but a bool, or one a row.
+        """
+        attacked, when = eligible, self.when
+        for gate in self.gates:
+            attacked = attacked & gate.decide(self)
+        if when is None or attacked is False:
+            return attacked
+        if self.blind:
+            allowed: Flags = attacked & when.decide(self)
+            return allowed
+        if not isinstance(attacked, Tensor) and not np.any(attacked):
+            return attacked
+        context = Context(self, AttackedStep(value, self.part_of(value), None, final))
+        seen: Any = when.look(context.x, context, self) if isinstance(when, When) else when(context.x, context)
+        if isinstance(seen, bool):
+            return attacked & seen
+        if isinstance(seen, Tensor) and self.on_host:
+            seen = seen.numpy() if self.transfer is None else self.transfer.down(seen)[0].copy()
+        if getattr(seen, "dtype", None) not in (np.bool_, torch.bool) or tuple(seen.shape) != (len(context.x),):
+            raise ThreatError(f"a timing must return a bool, or one a row ({len(context.x)}), got {seen!r:.80}")
+        return attacked & (seen if self.batched else bool(seen[0]))
+
+    def _accepted(self, value: Any, attacked: Flags, final: bool, mask: Tensor | None) -> Flags:
+        """Those of the attacked rows that the perturbation does not decline; the others are not even asked.
+
+        What it writes into its memory while it decides stays there.
+
+        Args:
+            value, final: as for :meth:`_timed`.
+            attacked: the rows that the timing allows.
+            mask: action mask, where the environment gave one.
+
+        Raises:
+            ThreatError: for an answer that is no bool a row.
+        """
+        if not isinstance(attacked, Tensor) and not np.any(attacked):
+            return False
+        rows = np.flatnonzero(attacked) if isinstance(attacked, np.ndarray) and self.on_host else None
+        context, how = Context(self, AttackedStep(value, self.part_of(value), rows, final, mask)), cast(Any, self.how)
+        with torch.no_grad():
+            answer = how.accepts(context.x, context)
+        count = len(context.x)
+        if not isinstance(answer, Tensor) or answer.dtype != torch.bool or tuple(answer.shape) != (count,):
+            raise ThreatError(
+                f"{self.threat.label} must accept or decline with one bool a row ({count}), got {answer!r:.80}"
+            )
+        if self.memory is not None and context.memory is not None:
+            everyone: Flags = attacked if isinstance(attacked, Tensor) else True
+            self.remember(context.memory, everyone if rows is None else rows)
+        if not self.on_host:
+            return attacked & answer
+        chosen = answer.cpu().numpy()
+        if rows is None or not isinstance(attacked, np.ndarray):
+            return chosen if self.batched else bool(chosen[0])
+        whole = np.zeros(len(attacked), np.bool_)
+        whole[rows] = chosen
+        return whole
 
     def part_of(self, value: Any) -> Batch:
         """The part of an observation, or of an action, that is perturbed, ``[B, *S]``."""
@@ -444,10 +512,11 @@ class Engine:
         part: Any = self.field.take(value, self.batched)
         if part.shape != self._shape:
             self.part_of(value)  # raises; a call less for all that fit
-        out: Any = None if self.in_numpy is None else self.in_numpy(self, value, part, rows, final, mask)
+        step = AttackedStep(value, part, rows, final, mask)
+        out: Any = None if self.in_numpy is None else self.in_numpy(self, step)
         if out is None:
             among: Flags = True if self.clock.device is None else attacked
-            out = torch_backend.perturbed(self, value, part, among, rows, final, mask)
+            out = torch_backend.perturbed(self, step, among)
         if rows is not None:
             whole = part.astype(out.dtype)
             whole[rows] = out

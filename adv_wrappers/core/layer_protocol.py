@@ -14,7 +14,7 @@ from adv_wrappers.core.clock import Clock
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.simulator_protocol import MakesSimulators
 from adv_wrappers.core.spaces import Field, Labelled
-from adv_wrappers.core.types import Batch, Chance, Counter, Leaves, Rows, Space
+from adv_wrappers.core.types import Leaves, Rows, Space
 
 
 class AttackedLayer(Protocol):
@@ -23,8 +23,7 @@ class AttackedLayer(Protocol):
     Attributes:
         rows, batched: number of rows of a vector environment, None for a single environment; whether it is one.
         stream: number of layers beneath, which tells this layer's draws from theirs.
-        how, when, gates: the perturbation, the timing and the timings around it.
-        blind: whether the timing looks at nothing but the clock and draws.
+        how: the perturbation.
         victims: those that the threat looks at.
         before_step: whether what is perturbed is no observation, but an action, physical parameters or a reward.
         sees_own: whether the perturbation looks at what this layer received, not at what the agent acted on.
@@ -43,8 +42,6 @@ class AttackedLayer(Protocol):
     batched: bool
     stream: int
     how: Any
-    when: Any
-    blind: bool
     before_step: bool
     sees_own: bool
     native: bool
@@ -72,16 +69,8 @@ class AttackedLayer(Protocol):
     @property
     def victims(self) -> list[Any]: ...
     @property
-    def gates(self) -> list[Any]: ...
-    @property
     def acted_on(self) -> Any: ...
     @property
     def on_host(self) -> bool: ...
-    @property
-    def t(self) -> Counter: ...
-    @property
-    def spent(self) -> Counter: ...
-    def chance(self, path: int, stream: int | None = None) -> Chance: ...
-    def part_of(self, value: Any) -> Batch: ...
     def lift(self, leaf: Any, rows: Rows = None) -> Any: ...
     def remember(self, new: Leaves, attacked: Any) -> None: ...

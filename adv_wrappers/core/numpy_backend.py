@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.context import AttackedStep, Context
 from adv_wrappers.core.layer_protocol import AttackedLayer
 from adv_wrappers.core.spaces import ARRAYS
-from adv_wrappers.core.types import Array, Batch, Rows
+from adv_wrappers.core.types import Array
 
 ArrayBox: TypeAlias = tuple[Array, Array]
 
@@ -80,20 +80,15 @@ class NumpyAttack:
         with np.errstate(invalid="ignore"):
             self.mirror: Array = np.where(np.isfinite(low + high), low + high, 0)
 
-    def __call__(
-        self, engine: AttackedLayer, value: Any, part: Batch, rows: Rows, final: bool, mask: Tensor | None
-    ) -> Array | None:
+    def __call__(self, engine: AttackedLayer, step: AttackedStep) -> Array | None:
         """The attacked rows perturbed, in the dtype that they came in; None where tensors are needed.
 
         Args:
             engine: whose attack this is; it is not kept, since engines are freed as soon as they are let go.
-            value: the observation or action as it came in.
-            part: the part of it that is perturbed, ``[B, *S]``.
-            rows: numbers of the rows that are attacked; None for all.
-            final: whether the observation is the last of its episode.
-            mask: action mask, where the environment gave one.
+            step: what came in.
         """
-        if mask is not None or type(part) is not np.ndarray or part.size > LARGEST:
+        part, rows = step.part, step.rows
+        if step.mask is not None or type(part) is not np.ndarray or part.size > LARGEST:
             return None
         dtype, grid = part.dtype, self._grid
         if dtype is self._own:
@@ -107,7 +102,7 @@ class NumpyAttack:
             return None
         if self._field.discrete:
             self._field.check_finite(x, engine.threat)
-        context = NumpyContext(engine, self, value, part, rows, final, x)
+        context = NumpyContext(engine, self, step, x)
         y = self._how(x, context)
         if type(y) is not np.ndarray or y.shape != x.shape or y.dtype is not x.dtype:
             return None
@@ -123,13 +118,12 @@ class NumpyAttack:
 class NativeNumpyAttack(NumpyAttack):
     """One attack of a native perturbation of whole uint8 images, on the array as it came in."""
 
-    def __call__(
-        self, engine: AttackedLayer, value: Any, part: Batch, rows: Rows, final: bool, mask: Tensor | None
-    ) -> Array | None:
+    def __call__(self, engine: AttackedLayer, step: AttackedStep) -> Array | None:
+        part = step.part
         if type(part) is not np.ndarray or part.dtype != np.uint8:
             return None
-        x: Array = part if rows is None else part[rows]
-        y = self._how(x, NumpyContext(engine, self, value, part, rows, final, x))
+        x: Array = part if step.rows is None else part[step.rows]
+        y = self._how(x, NumpyContext(engine, self, step, x))
         return y if type(y) is np.ndarray and y.shape == x.shape and y.dtype == x.dtype else None
 
 
@@ -138,17 +132,8 @@ class NumpyContext(Context):
 
     mask = None
 
-    def __init__(
-        self,
-        engine: AttackedLayer,
-        attack: NumpyAttack,
-        value: Any,
-        taken: Batch,
-        rows: Rows,
-        final: bool,
-        x: Array,
-    ) -> None:
-        Context.__init__(self, engine, value, taken, rows, final)
+    def __init__(self, engine: AttackedLayer, attack: NumpyAttack, step: AttackedStep, x: Array) -> None:
+        Context.__init__(self, engine, step)
         self.x, self.dtype = x, x.dtype  # type: ignore[assignment]
         self.space, self.mirror = attack.space, attack.mirror  # type: ignore[assignment]
 
@@ -160,7 +145,7 @@ class NumpyContext(Context):
     @cached_property
     def box(self) -> Any:  # two arrays, where a Context has tensors
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
-        low, high = self._engine.field.widened(self.x, self._taken.dtype)
+        low, high = self._engine.field.widened(self.x, self._step.part.dtype)
         return (self.budget.grid_box if self.grid else self.budget.box)(self.x, low, high)
 
     def noise(self, kind: str, draws: Any = None) -> Any:

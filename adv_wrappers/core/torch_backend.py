@@ -17,10 +17,10 @@ from torch import Tensor
 from adv_wrappers.accel import cuda_graphs
 from adv_wrappers.core import rng
 from adv_wrappers.core.arrays import tensor_of
-from adv_wrappers.core.context import EPISODE_STREAM, Context
+from adv_wrappers.core.context import EPISODE_STREAM, AttackedStep, Context
 from adv_wrappers.core.layer_protocol import AttackedLayer
 from adv_wrappers.core.spaces import finite
-from adv_wrappers.core.types import Batch, Flags, Info, Leaves, Rows, VictimLike
+from adv_wrappers.core.types import Batch, Flags, Info, Leaves, VictimLike
 from adv_wrappers.errors import ThreatError
 from adv_wrappers.utils.trees import select
 
@@ -47,7 +47,7 @@ class RecordedContext(Context):
     t, spent, memory, simulator = map(_not_recorded, ("t", "spent", "memory", "simulator"))
 
     def __init__(self, engine: AttackedLayer, inputs: Info) -> None:
-        super().__init__(engine, None, inputs["part"])
+        super().__init__(engine, AttackedStep(None, inputs["part"]))
         self._inputs = inputs
         vars(self).update(part=inputs["part"], free=inputs["free"], mask=inputs["mask"])
 
@@ -80,37 +80,26 @@ class RecordedContext(Context):
         return key
 
 
-def perturbed(
-    engine: AttackedLayer,
-    value: Any,
-    part: Batch,
-    attacked: Flags,
-    rows: Rows,
-    final: bool,
-    mask: Tensor | None,
-) -> Batch:
+def perturbed(engine: AttackedLayer, step: AttackedStep, attacked: Flags) -> Batch:
     """The attacked rows perturbed, in the kind and dtype that they came in.
 
     Args:
         engine: of the layer.
-        value: the observation or action as it came in.
-        part: the part of it that is perturbed, ``[B, *S]``.
+        step: what came in; its rows are those of the host.
         attacked: bool ``[B]`` for an environment of tensors, True for all rows; on the host True.
-        rows: on the host numbers of the rows that are attacked, None for all.
-        final: whether the observation is the last of its episode.
-        mask: action mask, where the environment gave one.
     """
+    part, rows = step.part, step.rows
     count = None if rows is None else len(rows)
     with torch.no_grad():
         if engine.unbounded:
-            return _transform(engine, value, part, attacked, rows, final, mask)
+            return _transform(engine, step, attacked)
         if engine.graphs is None:
-            y, top, memory = _perturb(engine, Context(engine, value, part, rows, final, mask))
+            y, top, memory = _perturb(engine, Context(engine, step))
             if memory is not None:
                 engine.remember(memory, attacked if rows is None else rows)
         else:
             rows = None if rows is None else cuda_graphs.padded(rows, engine.rows or 1)
-            context = Context(engine, value, part, rows, final, mask)
+            context = Context(engine, step._replace(rows=rows))
             # attacked rows are chosen into new memory, or copied to the host; else the result leaves the engine
             keep = engine.clock.device is not None and attacked is True
             plain = lambda: _perturb(engine, context.again())[:2]  # noqa: E731
@@ -172,18 +161,11 @@ def _first_choices(counts: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor([0, *itertools.accumulate(counts)][:-1], device=device)
 
 
-def _transform(
-    engine: AttackedLayer,
-    value: Any,
-    part: Batch,
-    attacked: Flags,
-    rows: Rows,
-    final: bool,
-    mask: Tensor | None,
-) -> Batch:
+def _transform(engine: AttackedLayer, step: AttackedStep, attacked: Flags) -> Batch:
     """An attack on whole images, in their own dtype from end to end."""
+    part, rows = step.part, step.rows
     x = tensor_of(part if rows is None else part[rows], engine.device)
-    context = Context(engine, value, part, rows, final, mask)
+    context = Context(engine, step)
     y = engine.how(x, context)
     if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
         raise _not_a_batch(engine, y, x.shape)

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from adv_wrappers.core import context as context_module
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import L0, L2, Linf, Sparse, Valid
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.context import AttackedStep, Context
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.threat import ThreatModel
 from tests.core.helpers import box, chooser, context, linear, mlp, randn
@@ -38,7 +38,7 @@ def test_the_key_is_made_when_asked_for():
     threat = ThreatModel("observation", lambda x, context: x, Linf(1))
     engine = Engine(threat, box(3), spaces.Discrete(2), 2)
     x = randn(2, 3).numpy()
-    made = Context(engine, x, x)
+    made = Context(engine, AttackedStep(x, x))
     made.project(made.x)
     assert "key" not in vars(made)
     made.signs()

@@ -14,7 +14,7 @@ from gymnasium.wrappers.vector import NormalizeObservation
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecTransposeImage
 
 import adv_wrappers as adv
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.context import AttackedStep, Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation
 from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.environments.simulator import EnvironmentBeneath, Simulator
@@ -209,11 +209,11 @@ def test_environments_without_one_are_refused_when_they_are_wrapped(make, what):
 def test_without_an_environment_and_at_the_end_of_an_episode():
     engine = adv.PerturbAction(cartpole(), Simulating()).engine
     with pytest.raises(SnapshotError, match="tests-simulating cannot simulate from the last observation of an episode"):
-        _ = Context(engine, np.int64(0), np.zeros((1,)), None, True).simulator
+        _ = Context(engine, AttackedStep(np.int64(0), np.zeros((1,)), final=True)).simulator
     engine.simulators = None
     with pytest.raises(
         SnapshotError, match="tests-simulating needs a simulator: a layer around an environment on the host"
     ):
-        _ = Context(engine, np.int64(0), np.zeros((1,))).simulator
+        _ = Context(engine, AttackedStep(np.int64(0), np.zeros((1,)))).simulator
     around = Context.around(torch.zeros(1, 1), adv.Valid(), (torch.zeros(1, 1), torch.ones(1, 1)), torch.zeros(1))
     assert around.simulator is None

@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode
 import adv_wrappers as adv
 from adv_wrappers.adversaries import Learned
 from adv_wrappers.attacks.restarts import BestPoints
-from adv_wrappers.core import eligible_rows
 from adv_wrappers.core.arrays import clamp
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
@@ -419,9 +418,9 @@ def test_law_14_a_mask_that_excuses_everything(monkeypatch):
 )
 def test_law_15_an_adversary_whose_choice_does_not_hold(monkeypatch, fault, kind):
     if fault == "asked in vain":
-        monkeypatch.setattr(eligible_rows, "accepted", lambda engine, value, attacked, final, mask: attacked)
+        monkeypatch.setattr(Engine, "_accepted", lambda engine, value, attacked, final, mask: attacked)
     elif fault == "everything is declined":
-        monkeypatch.setattr(eligible_rows, "accepted", lambda engine, value, attacked, final, mask: False)
+        monkeypatch.setattr(Engine, "_accepted", lambda engine, value, attacked, final, mask: False)
     else:
         monkeypatch.setattr(Clock, "count", lambda self, attacked: setattr(self, "spent", self.spent + 1))
     fails(checks.check_declined, case("noise", "q"), kind)
