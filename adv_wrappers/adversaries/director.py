@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import CardError, SpaceError
 from adv_wrappers.networks.card_format import Weights, digest, read_card, section, write_card
+from adv_wrappers.networks.operations.operation import WrittenLayer
 from adv_wrappers.networks.recurrent import lstm_step
-from adv_wrappers.networks.serialization import WrittenLayer, build, describe
+from adv_wrappers.networks.serialization import build, describe
 from adv_wrappers.utils.reading import decoding
 
 State = tuple[Tensor, ...]

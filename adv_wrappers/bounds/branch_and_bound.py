@@ -17,23 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from adv_wrappers.bounds.affine import RowsByValue
-from adv_wrappers.bounds.crown_bounds import (
-    RATE,
-    AffineStep,
-    BoundStep,
-    BoxStep,
-    CurveStep,
-    Intermediate,
-    MeanLines,
-    RelaxedNetwork,
-    crown,
-    lower_bounds,
-)
+from adv_wrappers.bounds.crown_bounds import RATE, Intermediate, RelaxedNetwork, crown, lower_bounds
 from adv_wrappers.bounds.interval_bounds import as_rows, check_box, check_spec, nodes_in
 from adv_wrappers.bounds.probabilities import difference_spec
-from adv_wrappers.bounds.relaxations import Choice, first_choice, lines
 from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.operations.activations import CurveStep, ReLU
+from adv_wrappers.networks.operations.operation import AffineStep
+from adv_wrappers.networks.operations.relaxation import BoundStep, BoxStep, Choice, RowsByValue
 from adv_wrappers.utils.checks import check_choice, check_integer
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -154,8 +144,9 @@ def split_neurons(
         low, high, spec = low.clone(), high.clone(), spec.clone()
         network = RelaxedNetwork(nodes_in(module, low), low, high, None if intermediate == "interval" else 0)
         for step in network.steps[1:]:
-            if not isinstance(step, AffineStep) and not (isinstance(step, CurveStep) and type(step.layer) is nn.ReLU):
-                what = step.layer if isinstance(step, CurveStep) else "what is neither affine nor a ReLU"
+            curve = step.operation if isinstance(step, CurveStep) else None
+            if not isinstance(step, AffineStep) and not isinstance(curve, ReLU):
+                what = "what is neither affine nor a ReLU" if curve is None else curve.layer
                 raise VictimError(f"neurons are split in networks of ReLUs and affine layers, this one has {what}")
         least = crown(module, low, high, spec, intermediate)[0]
         search = _NeuronSearch(
@@ -239,8 +230,7 @@ class _NeuronSearch:
                 high = torch.where(sign < 0, step.high[box].clamp(max=0), step.high[box])
                 # a case that is empty may be bounded by anything
                 low, high = torch.minimum(low, high), torch.maximum(low, high)
-                found = MeanLines.of(lines(step.layer, low, high, first_choice(step.layer, low, high)))
-                steps.append(CurveStep(step.layer, step.source, low, high, MeanLines(*(e[:, None] for e in found))))
+                steps.append(CurveStep.of(step.operation, step.sources, low, high))
             else:
                 steps.append(step)
         rows = (self.rows[box, row] if len(self.rows) > 1 else self.rows[0, row])[:, None]
@@ -255,7 +245,7 @@ class _NeuronSearch:
         for n in self.curves:
             step = steps[n]
             assert isinstance(step, CurveStep)
-            lower = first_choice(step.layer, step.low, step.high).lower
+            lower = step.operation.first_choice(step.low, step.high).lower
             assert lower is not None
             numbers += [lower[:, None].clone(), torch.zeros_like(lower)[:, None]]
         seen = dict[int, Tensor]()

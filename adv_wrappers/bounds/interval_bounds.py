@@ -3,9 +3,7 @@
 A box is a pair of tensors ``low <= high`` of one shape, batch first. Linear layers and convolutions take its centre
 and radius, ``W c + b`` and ``|W| r``: two passes where the four products of positive and negative parts are the same
 bound. Layers that rise in every input take the two ends. All of it is differentiable with respect to weights and box.
-
-Rules of other layers: GELU and SiLU fall up to their least value and rise from there. A product takes the least and
-the largest of the products of the ends. Layer normalisation is in :mod:`.layer_norm`.
+How each operation bounds its outputs is in :mod:`adv_wrappers.networks.operations`.
 
 Bounds hold in exact arithmetic: nothing is rounded outwards, so an output may leave its box by the rounding of the
 pass itself. A point (``low == high``) gives the forward pass to the bit, but for layer and batch normalisation, which
@@ -14,57 +12,35 @@ compute it in another order.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from adv_wrappers.bounds.affine import RowsByValue, Shape, check_width, flat, pull_back, runs, takes_vectors, times
-from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
-from adv_wrappers.bounds.relaxations import least_point
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.networks.graph import (
-    Arithmetic,
-    GraphNetwork,
-    Join,
-    Mean,
-    Node,
-    NodeLayer,
-    Permute,
-    Reshape,
-    Slice,
-    chain,
-    does_nothing,
-    factor_and_offset,
-    has_statistics,
-    hooked,
+from adv_wrappers.networks.graph import GraphNetwork, Node, chain
+from adv_wrappers.networks.layers import ActionValue
+from adv_wrappers.networks.operations.lookup import does_nothing, operation_type
+from adv_wrappers.networks.operations.operation import OPERATIONS, LayerOperation, Operation, hooked, register
+from adv_wrappers.networks.operations.relaxation import (
+    Bounds,
+    RowsByValue,
+    Shape,
+    centre_and_radius,
+    check_width,
+    flat,
+    times,
 )
-from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean, TwoLogits
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Which layers have interval bounds, and the graph of a network that is made of them.
-#
-# Bounds are computed on the graph that gradients are computed on too (:mod:`adv_wrappers.networks.graph`): layers, and
-# what a ``forward`` does with several values. Here is the table of rules; the rules themselves
-# are below.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-Bounds = tuple[Tensor, Tensor]
 Ends = Tensor | tuple[Tensor, ...]  # of a box, for a layer of one input or of several
 Rule = Callable[[Any, Any, Any], Bounds]  # a layer of its own type, and both ends
 R = TypeVar("R", bound=Rule)
 
-_RULES: dict[type, Rule] = {}
-_FOUND: dict[type, Rule | None] = {}  # what was found for types, since it is looked for in every call
 
-
-def rule(*kinds: type) -> Callable[[R], R]:
+def rule(*kinds: type[nn.Module]) -> Callable[[R], R]:
     """Give layers of these types a rule ``(layer, low, high) -> (low, high)``; also for subclasses with their forward.
 
     A layer of several inputs gets tuples of ends. :func:`.crown` takes a layer that has this rule alone by its box.
@@ -74,56 +50,40 @@ def rule(*kinds: type) -> Callable[[R], R]:
     """
 
     def add(function: R) -> R:
+        def interval(operation: Operation, low: Any, high: Any) -> Bounds:
+            return function(operation.layer, low, high)
+
         for kind in kinds:
-            if kind in _RULES:
-                raise ValueRangeError(f"{kind.__name__} has a rule already: {_RULES[kind]}")
-            _RULES[kind] = function
-        _FOUND.clear()
+            found = OPERATIONS.get(kind)
+            if found is not None and found.bounded:
+                raise ValueRangeError(f"{kind.__name__} has a rule already: {found}")
+            if found is None:
+                register(type(f"{kind.__name__}Rule", (LayerOperation,), {"layers": (kind,), "interval": interval}))
+            else:  # it has a written form alone
+                found.interval, found.bounded = interval, True  # type: ignore[assignment,method-assign]
         return function
 
     return add
 
 
-def monotone(*kinds: type) -> None:
+def monotone(*kinds: type[nn.Module]) -> None:
     """Register layers each of whose outputs falls with none of the inputs: their bounds are their values at the ends.
 
     Clamps, activations, pooling, normalisers that divide by something positive, putting a constant beside the input.
     """
-    rule(*kinds)(monotone_rule)
-
-
-def monotone_rule(layer: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Bounds:
-    """The rule of layers that are :func:`monotone`."""
-    if getattr(layer, "inplace", False):
-        low, high = low.clone(), high.clone()
-    return layer(low), layer(high)
+    rule(*kinds)(lambda layer, low, high: LayerOperation(layer).interval(low, high))
 
 
 def known() -> tuple[str, ...]:
     """Names of the layers that have a rule, sorted."""
-    kinds = [kind for kind in _RULES if issubclass(kind, nn.Module)]
+    kinds = [kind for kind, operation in OPERATIONS.items() if operation.bounded]
     return tuple(sorted(kind.__name__ for kind in (*kinds, nn.Sequential)))
-
-
-def rule_of(layer: NodeLayer) -> Rule:
-    """The rule of a layer that has one."""
-    found = _rule_of_type(type(layer))
-    assert found is not None
-    return found
 
 
 def has_rule(layer: nn.Module) -> bool:
     """Whether there is a rule for a layer, and nothing that changes what it answers."""
-    return _rule_of_type(type(layer)) is not None and "forward" not in vars(layer) and not hooked(layer)
-
-
-def _rule_of_type(kind: type) -> Rule | None:
-    """The rule of a type, or of the one whose forward it has."""
-    if kind not in _FOUND:
-        forward, bases = getattr(kind, "forward", None), [base for base in kind.__mro__ if base in _RULES]
-        same = (base for base in bases if getattr(base, "forward", None) is forward)
-        _FOUND[kind] = next((_RULES[base] for base in same), None)
-    return _FOUND[kind]
+    operation = operation_type(layer)
+    return operation is not None and operation.bounded and "forward" not in vars(layer) and not hooked(layer)
 
 
 def nodes_in(module: nn.Module, x: Tensor | tuple[Tensor, ...]) -> list[Node]:
@@ -196,12 +156,17 @@ def _check_agreement(module: nn.Module, nodes: list[Node], x: Tensor, answer: Ou
 
 def _in_sequence(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
     """The layers of a ``Sequential``, nested as one likes, and where they are; any other module is one itself."""
-    if runs(module, nn.Sequential) and not hooked(module):
+    if isinstance(module, nn.Sequential) and _forward_is_own(module) and not hooked(module):
         for name, child in module._modules.items():  # children() leaves out the second use of a shared layer
             assert child is not None
             yield from _in_sequence(child, f"{path}.{name}" if path else name)
     else:
         yield path, module
+
+
+def _forward_is_own(module: nn.Sequential) -> bool:
+    """Whether a ``Sequential`` runs the forward of that class, as subclasses do that add nothing to it."""
+    return getattr(module.forward, "__func__", None) is nn.Sequential.forward
 
 
 Boxes = Mapping[int, Bounds] | Sequence[Bounds]  # by the number of a value
@@ -246,7 +211,7 @@ def interval(module: nn.Module, low: Ends, high: Ends, spec: Tensor | None = Non
     if spec is None:
         return boxes_of(nodes, low, high, {len(nodes)})[len(nodes)]
     rows = check_spec(spec, low)
-    linear = [node if takes_vectors(node.layer) else None for node in nodes]
+    linear = [node if node.operation.takes_rows and node.operation.is_affine() else None for node in nodes]
     kept = {len(nodes)}  # the values that rows are pulled back to
     for i in range(len(nodes), 0, -1):
         if i in kept and (node := linear[i - 1]) is not None:
@@ -282,11 +247,9 @@ def boxes_of(
 
 def box_through(node: Node, boxes: Boxes) -> Bounds:
     """The box of what a node answers, from the boxes of the values before it."""
-    if len(node.inputs) == 1:
-        low, high = boxes[node.inputs[0]]
-        return rule_of(node.layer)(node.layer, low, high)
-    lows, highs = zip(*(boxes[i] for i in node.inputs), strict=True)
-    return rule_of(node.layer)(node.layer, lows, highs)
+    if node.operation.several:
+        return node.operation.interval(*zip(*(boxes[i] for i in node.inputs), strict=True))
+    return node.operation.interval(*boxes[node.inputs[0]])
 
 
 def _skipped(nodes: Sequence[Node], linear: Sequence[Node | None]) -> set[int]:
@@ -304,12 +267,7 @@ def _shapes(nodes: Sequence[Node], boxes: Mapping[int, Bounds], kept: Container[
     for i, node in enumerate(nodes, 1):
         if i in shapes or i not in kept:
             continue
-        if isinstance(node.layer, nn.Linear):
-            shapes[i] = *shapes[node.inputs[0]][:-1], node.layer.out_features
-        else:
-            with torch.no_grad():
-                answer = node.layer(*(boxes[min(boxes)][0].new_zeros(1, *shapes[each]) for each in node.inputs))
-            shapes[i] = tuple(answer.shape[1:])
+        shapes[i] = node.operation.output_shape([shapes[each] for each in node.inputs], boxes[min(boxes)][0])
     return shapes
 
 
@@ -335,7 +293,7 @@ def pulled_back(
     for i in range(max(rows), 0, -1):
         if i not in rows or (node := nodes[i - 1]) is None:
             continue
-        pulled, more = pull_back(node.layer, rows.pop(i), [shapes[source] for source in node.inputs])
+        pulled, more = node.operation.pull_back(rows.pop(i), [shapes[source] for source in node.inputs])
         offset = more if offset is None else offset + more
         for source, each in zip(node.inputs, pulled, strict=True):
             rows[source] = rows[source] + each if source in rows else each
@@ -346,18 +304,13 @@ def combined(rows: RowsByValue, offset: Tensor, boxes: Boxes) -> Bounds:
     """Bounds ``[B, M]`` on combinations of values in their boxes, plus an offset."""
     radius: Tensor | None = None
     for number, each in rows.items():
-        middle, spread = _centre_and_radius(*(flat(end, 1) for end in boxes[number]))
+        middle, spread = centre_and_radius(*(flat(end, 1) for end in boxes[number]))
         row = flat(each, 2)
         offset = times(row, middle) + offset
         more = times(row.abs(), spread)
         radius = more if radius is None else radius + more
     assert radius is not None
     return offset - radius, offset + radius
-
-
-def _centre_and_radius(low: Tensor, high: Tensor) -> Bounds:
-    centre = torch.lerp(low, high, 0.5)
-    return centre, high - centre
 
 
 def joined(*parts: Bounds | Tensor) -> Bounds:
@@ -405,172 +358,9 @@ def _float_tensor(end: object) -> Tensor:
     return end
 
 
-monotone(
-    nn.Tanh,
-    nn.ReLU,
-    nn.Sigmoid,
-    nn.Hardtanh,
-    nn.Identity,
-    nn.Flatten,
-    nn.AvgPool2d,
-    nn.AdaptiveAvgPool2d,
-    nn.MaxPool2d,
-    Normalize,
-    Clip,
-    AppendLogStd,
-    TwoLogits,
-    QuantileMean,
-)
-
-
-@rule(nn.LeakyReLU, nn.ELU)
-def _bent(layer: nn.LeakyReLU | nn.ELU, low: Tensor, high: Tensor) -> Bounds:
-    slope = layer.negative_slope if isinstance(layer, nn.LeakyReLU) else layer.alpha
-    if slope < 0:
-        raise VictimError(f"interval bounds have no rule for {layer}: it falls below 0, expected a slope of at least 0")
-    return monotone_rule(layer, low, high)
-
-
-@rule(nn.Softplus)
-def _softplus(layer: nn.Softplus, low: Tensor, high: Tensor) -> Bounds:
-    """Torch goes over to the identity where ``beta x > threshold``, which is a step down, and large for a small one."""
-    beta, threshold = layer.beta, layer.threshold
-    if beta <= 0:
-        raise VictimError(f"interval bounds have no rule for {layer}: expected beta above 0")
-    crosses = (low * beta <= threshold) & (high * beta > threshold)
-    step = threshold / beta
-    before = math.log1p(math.exp(-abs(threshold))) / beta + max(step, 0.0)
-    least, most = layer(low), layer(high)
-    return torch.where(crosses, least.clamp(max=step), least), torch.where(crosses, most.clamp(min=before), most)
-
-
-@rule(nn.Linear)
-def _linear(layer: nn.Linear, low: Tensor, high: Tensor) -> Bounds:
-    middle, spread = _centre_and_radius(low, high)
-    centre = functional.linear(middle, layer.weight, layer.bias)
-    radius = functional.linear(spread, layer.weight.abs())
-    return centre - radius, centre + radius
-
-
-@rule(nn.Conv2d)
-def _conv2d(layer: nn.Conv2d, low: Tensor, high: Tensor) -> Bounds:
-    if layer.padding_mode != "zeros":
-        raise VictimError(f"interval bounds have no rule for {layer}: expected padding_mode='zeros'")
-    conv = functools.partial(
-        functional.conv2d, stride=layer.stride, padding=layer.padding, dilation=layer.dilation, groups=layer.groups
-    )
-    middle, spread = _centre_and_radius(low, high)
-    centre = conv(middle, layer.weight, layer.bias)
-    radius = conv(spread, layer.weight.abs())
-    return centre - radius, centre + radius
-
-
 @rule(ActionValue)
 def _action_value(layer: ActionValue, low: tuple[Tensor, Tensor], high: tuple[Tensor, Tensor]) -> Bounds:
     """``(obs, act)`` at both ends; a fixed part has the same ends."""
     seen = interval(layer.normalise, low[0], high[0])
     least, most = interval(layer.net, *joined(seen, (low[1], high[1])))
     return least.squeeze(-1), most.squeeze(-1)
-
-
-@rule(nn.GELU, nn.SiLU)
-def _gated(layer: nn.GELU | nn.SiLU, low: Tensor, high: Tensor) -> Bounds:
-    """They fall up to one point, where they are least, and rise from there."""
-    bottom = least_point(layer)
-    crosses = (low < bottom) & (high > bottom)
-    at_low, at_high = monotone_rule(layer, low, high)
-    least = torch.where(crosses, layer(low.new_tensor(bottom)), torch.minimum(at_low, at_high))
-    return least, torch.maximum(at_low, at_high)
-
-
-@rule(nn.Dropout, nn.Dropout2d)
-def _dropout(layer: nn.Module, low: Tensor, high: Tensor) -> Bounds:
-    if layer.training:
-        raise VictimError(f"interval bounds have no rule for {layer} in training mode: call .eval()")
-    return low, high
-
-
-@rule(nn.BatchNorm1d, nn.BatchNorm2d)
-def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, low: Tensor, high: Tensor) -> Bounds:
-    if not has_statistics(layer):
-        raise VictimError(f"interval bounds have no rule for {layer} in training mode: call .eval()")
-    factor, offset = factor_and_offset(layer, low.dim())
-    at_low, at_high = low * factor + offset, high * factor + offset
-    return torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
-
-
-@rule(nn.LayerNorm)
-def _layer_norm(layer: nn.LayerNorm, low: Tensor, high: Tensor) -> Bounds:
-    for part in parts_of(layer):
-        low, high = rule_of(part)(part, low, high)
-    return low, high
-
-
-@rule(Centred)
-def _centred(layer: Centred, low: Tensor, high: Tensor) -> Bounds:
-    return layer.box(low, high)
-
-
-@rule(Standardized)
-def _standardized(layer: Standardized, low: Tensor, high: Tensor) -> Bounds:
-    return layer.box(low, high)
-
-
-@rule(Arithmetic)
-def _arithmetic(layer: Arithmetic, low: Tensor, high: Tensor) -> Bounds:
-    at_low, at_high = layer(low), layer(high)
-    _check_rows(layer, at_low, low)
-    if layer.how == "add" or (not isinstance(layer.by, Tensor) and layer.by > 0):
-        return at_low, at_high
-    return torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
-
-
-@rule(Join)
-def _join(join: Join, low: tuple[Tensor, ...], high: tuple[Tensor, ...]) -> Bounds:
-    if isinstance(low, Tensor):  # one value, beside constants
-        low, high = (low,), (high,)
-    _check_rows(join, *low)
-    if join.how == "difference":
-        return low[0] - high[1], high[0] - low[1]
-    if join.how != "product":
-        return join(*low), join(*high)
-    products = [x * y for x in (low[0], high[0]) for y in (low[1], high[1])]
-    return functools.reduce(torch.minimum, products), functools.reduce(torch.maximum, products)
-
-
-@rule(Mean)
-def _mean(layer: Mean, low: Tensor, high: Tensor) -> Bounds:
-    return _by_rows(layer, low, high, any(axis % low.dim() == 0 for axis in layer.axes))
-
-
-@rule(Permute)
-def _permute(layer: Permute, low: Tensor, high: Tensor) -> Bounds:
-    return _by_rows(layer, low, high, layer.axes[0] % low.dim() != 0)
-
-
-@rule(Slice)
-def _part(layer: Slice, low: Tensor, high: Tensor) -> Bounds:
-    return _by_rows(layer, low, high, bool(layer.method) and layer.arguments[1] % low.dim() == 0)
-
-
-@rule(Reshape)
-def _reshape(layer: Reshape, low: Tensor, high: Tensor) -> Bounds:
-    return _by_rows(layer, low, high, False)
-
-
-def _by_rows(layer: Mean | Permute | Slice | Reshape, low: Tensor, high: Tensor, mixes: bool) -> Bounds:
-    """What moves and averages elements, each row by itself."""
-    least, most = layer(low), layer(high)
-    if mixes or least.shape[:1] != low.shape[:1]:
-        raise VictimError(_MIXED.format(layer))
-    return least, most
-
-
-def _check_rows(layer: Arithmetic | Join, *values: Tensor) -> None:
-    """Values that are broadcast have as many axes, of which the first is that of rows."""
-    first = values[0]
-    if any(each.dim() != first.dim() or len(each) != len(first) for each in values):
-        raise VictimError(_MIXED.format(layer))
-
-
-_MIXED = "bounds are of networks that take every row by itself: {} mixes them"

@@ -1,22 +1,36 @@
 """Layers that torch does not have: normalisers, heads of policies, encodings of discrete observations.
 
-Every layer that a network here is made of is one of torch's or one of these, so that :mod:`.serialization` can write it
-down, :mod:`.input_gradient` can go through it, and
-:mod:`adv_wrappers.bounds.interval_bounds` can bound it.
+Each is its own :class:`~adv_wrappers.networks.operations.operation.Operation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adv_wrappers.errors import CardError
+from adv_wrappers.networks.card_format import Weights
+from adv_wrappers.networks.operations.activations import Clamp, FromInput
+from adv_wrappers.networks.operations.operation import Elementwise, Memory, Operation, WrittenLayer, hooked, register
+from adv_wrappers.networks.operations.relaxation import Bounds, Shape, flat, largest
+from adv_wrappers.utils.checks import finite_float
 
-class Normalize(nn.Module):
+_hardtanh_backward = torch.ops.aten.hardtanh_backward.default
+_clip_backward = torch.ops.aten.hardtanh_backward.grad_input
+
+
+@register
+class Normalize(nn.Module, Elementwise):
     """``clip((x - mean) / std, -clip, clip)``, the observation rule of normalised agents; ``clip=None`` for none."""
+
+    kind = "normalize"
+    frees_output = True
 
     mean: Tensor
     std: Tensor
@@ -34,6 +48,51 @@ class Normalize(nn.Module):
         y = (x - self.mean) / self.std
         return y if self.clip is None else y.clamp(-self.clip, self.clip)
 
+    def is_uniform(self) -> bool:
+        return self.mean.numel() == self.std.numel() == 1
+
+    def prepared(self) -> Any:
+        return self.mean, self.std
+
+    def run(self, x: Tensor, memory: Memory) -> Tensor:
+        mean, std = memory.weights
+        y: Tensor = (x - mean).div_(std)
+        memory.kept = y
+        return y if self.clip is None else y.clamp(-self.clip, self.clip)
+
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        if self.clip is not None:
+            g = _hardtanh_backward(g, memory.kept, -self.clip, self.clip)
+        std: Tensor = memory.weights[1]
+        return g / std
+
+    def parts(self) -> list[nn.Module | Operation]:
+        if self.clip is None:
+            return [self]
+        return [Normalize(self.mean, self.std), Clip(-self.clip, self.clip)]
+
+    def is_affine(self) -> bool:
+        return self.clip is None
+
+    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+        pulled = rows / self.std
+        return [pulled], -flat(pulled * self.mean, 2).sum(-1)
+
+    def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
+        (variance,), size = variances, largest(*boxes[0])
+        return variance / self.std.square() + (eps * (size + self.mean.abs()) / self.std).square()
+
+    def settings(self) -> WrittenLayer:
+        return {"clip": self.clip if finite_float(self.clip) is not None else None}  # infinity clips nothing
+
+    @classmethod
+    def build(  # type: ignore[override]  # settings by name
+        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, clip: float | None = None
+    ) -> Normalize:
+        mean = weights.take(f"{prefix}.mean").detach()
+        std = weights.take(f"{prefix}.std", *mean.shape).detach()
+        return cls(mean, std, None if clip is None else float(clip))
+
 
 def dtype_to_normalize(mean: Tensor, std: Tensor) -> torch.dtype:
     """The dtype in which ``(x - mean) / std`` is told to 1e-5: float64 where observations lie far from zero."""
@@ -42,8 +101,13 @@ def dtype_to_normalize(mean: Tensor, std: Tensor) -> torch.dtype:
     return torch.float64 if whole and bool((rounded > 1e-5).any()) else torch.float32
 
 
-class Clip(nn.Module):
+@register
+class Clip(nn.Module, Clamp, FromInput):
     """``clamp(x, low, high)``, whose gradient is 1 at the ends, where that of ``nn.Hardtanh`` is 0."""
+
+    kind = "clip"
+    defaults: ClassVar = {"low": None, "high": None}
+    calls = (torch.clamp, "clamp", torch.clip, "clip")
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         super().__init__()
@@ -55,9 +119,37 @@ class Clip(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.clamp(x, self.low, self.high)
 
+    @classmethod
+    def traced(cls, min: float | None = None, max: float | None = None) -> nn.Module | None:
+        numbers = all(value is None or isinstance(value, (int, float)) for value in (min, max))
+        return cls(min, max) if numbers else None
 
-class AppendLogStd(nn.Module):
+    def activated(self, x: Tensor) -> Tensor:
+        return self.forward(x)
+
+    def slope(self, g: Tensor, x: Tensor) -> Tensor:
+        return _clip_backward(g, x, *_beyond(*self.ends, x.dtype), grad_input=g)  # type: ignore[no-any-return]
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
+
+
+@lru_cache
+def _beyond(low: float, high: float, dtype: torch.dtype) -> tuple[float, float]:
+    """The numbers next to these, outside: a clip has a slope at its ends, where ``hardtanh_backward`` has none."""
+    below, above = (
+        torch.tensor([low, high], dtype=dtype).nextafter(torch.tensor([-math.inf, math.inf], dtype=dtype)).tolist()
+    )
+    return below, above
+
+
+@register
+class AppendLogStd(nn.Module, Operation):
     """Puts an observation-independent log standard deviation beside the mean: ``[B, D] -> [B, 2 D]``."""
+
+    kind = "append_log_std"
+    takes_rows = True
 
     def __init__(self, log_std: Tensor) -> None:
         super().__init__()
@@ -66,9 +158,34 @@ class AppendLogStd(nn.Module):
     def forward(self, mean: Tensor) -> Tensor:
         return torch.cat([mean, self.log_std.expand_as(mean)], -1)
 
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return g[..., : memory.kept[-1]]
 
-class OneHot(nn.Module):
+    def is_affine(self) -> bool:
+        return True
+
+    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+        if len(shapes[0]) > 1:
+            return super().pull_back(rows, shapes)
+        mean, log_std = rows.chunk(2, -1)
+        return [mean], log_std @ self.log_std.view(-1)
+
+    def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
+        return torch.cat([variances[0], torch.zeros_like(variances[0])], -1)
+
+    @classmethod
+    def build(  # type: ignore[override]  # settings by name
+        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None
+    ) -> AppendLogStd:
+        return cls(weights.take(f"{prefix}.log_std", 1, inputs).detach())
+
+
+@register
+class OneHot(nn.Module, Operation):
     """Whole numbers ``[B]`` or ``[B, D]`` to one-hot vectors side by side; no gradient goes through."""
+
+    kind = "one_hot"
+    bounded = False
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
@@ -82,16 +199,47 @@ class OneHot(nn.Module):
         hot = [functional.one_hot(p.long(), n) for p, n in zip(parts, self.sizes, strict=True)]
         return torch.cat(hot, 1).to(x.dtype)
 
+    def settings(self) -> WrittenLayer:
+        return {"sizes": list(self.sizes)}
 
-class TwoLogits(nn.Module):
+    @classmethod
+    def build(  # type: ignore[override]  # settings by name
+        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, *, sizes: Sequence[int]
+    ) -> OneHot:
+        return cls(tuple(sizes))
+
+
+@register
+class TwoLogits(nn.Module, Operation):
     """Logits of bits to logits of (0, 1) side by side, ``[B, D] -> [B, 2 D]``."""
+
+    kind = "two_logits"
+    takes_rows = True
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([torch.zeros_like(x), x], -1).flatten(1)
 
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return g.reshape(len(g), -1, 2)[..., 1]
 
-class QuantileMean(nn.Module):
+    def is_affine(self) -> bool:
+        return True
+
+    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+        if len(shapes[0]) > 1:
+            return super().pull_back(rows, shapes)
+        return [rows[..., 1::2]], rows.new_zeros(())
+
+
+@register
+class QuantileMean(nn.Module, Operation):
     """Quantiles of Q-values to Q-values, ``[B, quantiles * A] -> [B, A]``."""
+
+    kind = "quantile_mean"
+    defaults: ClassVar = {"quantiles": None}
+    takes_rows = True
+    frees_output = True
+    copies_gradient = True
 
     def __init__(self, quantiles: int) -> None:
         super().__init__()
@@ -103,9 +251,27 @@ class QuantileMean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.view(len(x), self.quantiles, -1).mean(1)
 
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return (g / self.quantiles).repeat(1, self.quantiles)
 
-class MeanAndLogStd(nn.Module):
+    def is_affine(self) -> bool:
+        return True
+
+    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+        if len(shapes[0]) > 1:
+            return super().pull_back(rows, shapes)
+        return [(rows / self.quantiles).tile(self.quantiles)], rows.new_zeros(())  # [quantiles, K] in this order
+
+    def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
+        return self.forward(variances[0]) / self.quantiles + (eps * after).square()
+
+
+@register
+class MeanAndLogStd(nn.Module, Operation):
     """SAC's two heads, ``[B, 2 D]`` before the tanh; the log-std within SB3's bounds."""
+
+    kind = "mean_and_log_std"
+    bounded = False
 
     def __init__(self, mean: nn.Module, log_std: nn.Module) -> None:
         super().__init__()
@@ -114,8 +280,22 @@ class MeanAndLogStd(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.mean(x), self.log_std(x).clamp(-20, 2)], -1)
 
+    def settings(self) -> WrittenLayer:
+        heads = (self.mean, self.log_std)
+        if any(type(head) is not nn.Linear or head.bias is None or hooked(head) for head in heads):
+            raise CardError(f"heads of mean and log-std that are written are linear, with biases, got {self}")
+        return {}
 
-class GSDE(nn.Module):
+    @classmethod
+    def build(  # type: ignore[override]  # settings by name
+        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None
+    ) -> MeanAndLogStd:
+        mean = weights.linear(f"{prefix}.mean", inputs)
+        return cls(mean, weights.linear(f"{prefix}.log_std", mean.in_features, mean.out_features))
+
+
+@register
+class GSDE(nn.Module, Operation):
     """The heads of generalised state-dependent exploration (Raffin et al. 2020), ``[B, 2 D]`` before any tanh.
 
     Its noise is ``latent @ W`` with independent Gaussian numbers in ``W``, so that at one state, over all draws of
@@ -128,6 +308,9 @@ class GSDE(nn.Module):
         clip: what the mean is clipped to, or None.
     """
 
+    kind = "gsde"
+    bounded = False
+    defaults: ClassVar = {"expln": False, "clip": None}
     epsilon = 1e-6  # added to the variance, as in SB3
 
     def __init__(self, mean: nn.Module, log_std: Tensor, expln: bool = False, clip: float | None = None) -> None:
@@ -145,6 +328,15 @@ class GSDE(nn.Module):
             std = torch.where(self.log_std > 0, (self.log_std.clamp(min=0) + self.epsilon).log1p() + 1, std)
         variance = latent.square() @ std.square() + self.epsilon
         return torch.cat([mean, (variance.log() / 2).expand_as(mean)], -1)
+
+    def settings(self) -> WrittenLayer:
+        if type(self.mean) is not nn.Linear or self.mean.bias is None or hooked(self.mean):
+            raise CardError(f"a head of the mean that is written is linear, with a bias, got {self}")
+        return super().settings()
+
+    @classmethod
+    def build(cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, **settings: Any) -> GSDE:
+        return cls(weights.linear(f"{prefix}.mean", inputs), weights.take(f"{prefix}.log_std", None, None), **settings)
 
 
 class ActionValue(nn.Module):

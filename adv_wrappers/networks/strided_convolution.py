@@ -9,14 +9,15 @@ attack do not mind how elements are laid out, so an attack is rearranged once, a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
-from adv_wrappers.networks.graph import Arithmetic, Node, NodeLayer
-from adv_wrappers.networks.layer_gradients import FROM_INPUT, FROM_OUTPUT
-from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.graph import Node
+from adv_wrappers.networks.operations.operation import Elementwise
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ def picture_layout(nodes: Sequence[Node], shape: tuple[int, ...], rows: int) -> 
     number, conv = next(((i, n.layer) for i, n in enumerate(nodes) if isinstance(n.layer, nn.Conv2d)), (0, None))
     if conv is None or len(shape) != 3:
         return None
-    value, before = nodes[number].inputs[0], list[NodeLayer]()
+    value = nodes[number].inputs[0]
     while value:
-        before.append(nodes[value - 1].layer)
-        if not isinstance(before[-1], (Normalize, Arithmetic, *FROM_OUTPUT, *FROM_INPUT)):
+        before = nodes[value - 1]
+        if not isinstance(before.operation, Elementwise):
             return None
-        value = nodes[value - 1].inputs[0]
+        value = before.inputs[0]
     squares = space_to_depth(nodes, shape)
     pays = rows >= 8 or conv.stride != (1, 1) or any(isinstance(node.layer, nn.MaxPool2d) for node in nodes)
     return squares or (SpaceToDepth(1) if pays else None)
@@ -73,20 +74,27 @@ def space_to_depth(nodes: Sequence[Node], shape: tuple[int, ...]) -> SpaceToDept
         takers = [i for i, node in enumerate(nodes) if value in node.inputs]
         if len(takers) != 1:
             return None
-        layer, value = nodes[takers[0]].layer, takers[0] + 1
-        if isinstance(layer, nn.Conv2d):
-            return _squares_of(layer, shape)
-        if not _same_everywhere(layer):
+        node, value = nodes[takers[0]], takers[0] + 1
+        if isinstance(node.layer, nn.Conv2d):
+            return _squares_of(node.layer, shape)
+        if not isinstance(node.operation, Elementwise) or not node.operation.is_uniform():
             return None
 
 
-def _same_everywhere(layer: object) -> bool:
-    """Whether a layer does the same to every element."""
-    if isinstance(layer, Normalize):
-        return layer.mean.numel() == layer.std.numel() == 1
-    if isinstance(layer, Arithmetic):
-        return not isinstance(layer.by, Tensor) or layer.by.numel() == 1
-    return isinstance(layer, (*FROM_OUTPUT, *FROM_INPUT))
+def rearranged(nodes: Sequence[Node], layout: SpaceToDepth) -> list[Node]:
+    """The nodes of a network for pictures that are laid out so: with the weights of its convolutions laid out, too."""
+    found, first = list[Node](), True
+    for node in nodes:
+        layer = node.layer
+        if isinstance(layer, nn.Conv2d):
+            weight, conv = layer.weight.detach(), copy.copy(layer)  # to make another one takes longer
+            if first and layout.side > 1:
+                weight, conv.stride = layout(weight), (1, 1)
+            weight = weight.to(memory_format=torch.channels_last)
+            conv._parameters = {**layer._parameters, "weight": nn.Parameter(weight, requires_grad=False)}
+            layer, first = conv, False
+        found.append(Node(layer, node.inputs))
+    return found
 
 
 def _squares_of(conv: nn.Conv2d, shape: tuple[int, ...]) -> SpaceToDepth | None:

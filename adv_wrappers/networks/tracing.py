@@ -22,22 +22,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.graph import (
-    SAME_ROWS,
-    Arithmetic,
-    Join,
-    Mean,
-    Node,
-    NodeLayer,
-    Permute,
-    Reshape,
-    Slice,
-    changed,
-    does_nothing,
-    flattened,
-    needed,
-)
-from adv_wrappers.networks.layers import AppendLogStd, Clip, Normalize
+from adv_wrappers.networks.graph import Node, flattened, needed
+from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
+from adv_wrappers.networks.operations.lookup import does_nothing
+from adv_wrappers.networks.operations.operation import CALLS, NodeLayer, Operation, changed
+from adv_wrappers.networks.operations.shapes import SAME_ROWS, Mean, Permute, Reshape, Slice
 from adv_wrappers.networks.serialization import kind_of
 from adv_wrappers.utils.checks import is_integer, is_number
 
@@ -71,26 +60,13 @@ def layers_in_order(module: nn.Module, pairs: bool = False) -> list[nn.Module] |
         nodes = trace(module, _is_written, "pair" if pairs else "tensor", for_card=True)
     except UnknownCall:
         return None
-    found = [_as_layer(node.layer) for i, node in enumerate(nodes) if node.inputs == (i,)]
+    found = [node.operation.as_layer() for i, node in enumerate(nodes) if node.inputs == (i,)]
     written = [layer for layer in found if layer is not None]
     return written if len(written) == len(nodes) else None
 
 
 def _is_written(layer: nn.Module) -> bool:
     return kind_of(layer) is not None
-
-
-def _as_layer(layer: NodeLayer) -> nn.Module | None:
-    """A layer that can be written down and does what this one does to its input; None where there is none."""
-    if isinstance(layer, nn.Module):
-        return layer
-    if isinstance(layer, Arithmetic) and layer.how == "divide" and isinstance(layer.by, float) and layer.by > 0:
-        # of no dimensions, and so of no dtype that would be taken on
-        return Normalize(torch.tensor(0.0, dtype=torch.float64), torch.tensor(layer.by, dtype=torch.float64))
-    if isinstance(layer, Join) and layer.how == "concatenate" and layer.axis in (-1, 1):
-        (at, log_std), *others = layer.constants or [(0, None)]
-        return AppendLogStd(log_std) if at == 1 and log_std is not None and not others else None
-    return None
 
 
 def trace(
@@ -343,11 +319,11 @@ class GraphBuilder:
             self.constants[node] = self._folded(node)
             return
         arguments = list(node.args)
-        target: object = node.target
-        flagged = target in _LAYERS and any(each is True for each in arguments[1:])
-        if target in _IN_PLACE or node.kwargs.get("inplace") or flagged:
+        target = _in_new_memory(node.target)
+        operation = CALLS.get(target)
+        flagged = operation is not None and any(each is True for each in arguments[1:])
+        if target is not node.target or node.kwargs.get("inplace") or flagged:
             self._check_in_place(node)
-        target = _IN_PLACE.get(target, target)
         kwargs: dict[str, object] = {name: value for name, value in node.kwargs.items() if name != "inplace"}
         if target in _ARITHMETIC:
             _expect(kwargs)
@@ -358,18 +334,18 @@ class GraphBuilder:
             values, axis = _given(("tensors", "dim"), arguments, kwargs, dim=0)
             self.values[node] = self._concatenated(values, axis)
             self.owned.add(node)
-        elif target in _WEIGHTED:
-            given = dict(zip(_WEIGHTED[target], arguments, strict=False)) | kwargs
-            self._add(node, self._weighted(target, given), self._value(given["input"]))
         elif target in _MEAN:
             x, axes, keep = _given(("input", "dim", "keepdim"), arguments, kwargs, keepdim=False)
             found = _integers(axes if isinstance(axes, (tuple, list)) else [axes])
             self._add(node, Mean(found, bool(keep)), self._value(x))
         elif target in _VIEWS:
             self._view(node, _VIEWS[target], arguments[0], arguments[1:], kwargs)
-        elif target in _LAYERS:
+        elif operation is not None and (names := operation.weighted_calls.get(target)) is not None:
+            given = dict(zip(names, arguments, strict=False)) | kwargs
+            self._add(node, self._weighted(operation, given), self._value(given["input"]))
+        elif operation is not None:
             tensors = any(isinstance(each, fx.Node) for each in (*arguments[1:], *kwargs.values()))
-            layer = None if tensors else _LAYERS[target](*arguments[1:], **kwargs)
+            layer = None if tensors else operation.traced(*arguments[1:], **kwargs)
             if layer is None:
                 raise UnknownCall(str(node))
             self._layer(node, layer)
@@ -428,7 +404,7 @@ class GraphBuilder:
         self.nodes.append(Node(Join("concatenate", axis, constants), values))
         return len(self.nodes)
 
-    def _weighted(self, target: object, given: dict[str, object]) -> nn.Module:
+    def _weighted(self, operation: type[Operation], given: dict[str, object]) -> nn.Module:
         """A layer whose weights are arguments of a function."""
         weights = {
             name: self.constants[value]
@@ -438,15 +414,7 @@ class GraphBuilder:
         settings: dict[str, Any] = {k: v for k, v in given.items() if k not in ("input", "weight", "bias")}
         if any(given.get(name) is not None and name not in weights for name in ("weight", "bias")):
             raise UnknownCall("weights that depend on the input")
-        settings |= {"bias": "bias" in weights, "device": "meta"}
-        if target is functional.layer_norm:
-            layer: nn.Module = nn.LayerNorm(elementwise_affine="weight" in weights, **settings)
-        else:
-            outputs, inputs, *kernel = weights["weight"].shape
-            if target is functional.linear:
-                layer = nn.Linear(inputs, outputs, **settings)
-            else:
-                layer = nn.Conv2d(inputs * settings.get("groups", 1), outputs, (kernel[0], kernel[1]), **settings)
+        layer = operation.around(weights, **settings, bias="bias" in weights, device="meta")
         for name, weight in weights.items():
             shared = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
             setattr(layer, name, shared)
@@ -572,46 +540,27 @@ def _expect(kwargs: Mapping[str, object]) -> None:
         raise UnknownCall(f"the arguments {kwargs}")
 
 
-def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> nn.Module | None:
-    return None if training else nn.Dropout(p).eval()
-
-
-def _relu(inplace: bool = False) -> nn.Module:
-    return nn.ReLU()  # whether it writes over its input makes no difference
-
-
-def _clip(min: float | None = None, max: float | None = None) -> nn.Module | None:
-    numbers = all(value is None or isinstance(value, (int, float)) for value in (min, max))
-    return Clip(min, max) if numbers else None
-
-
 _ARITHMETIC: dict[object, str] = {
     **dict.fromkeys((operator.add, torch.add, "add"), "add"),
     **dict.fromkeys((operator.sub, torch.sub, "sub"), "subtract"),
     **dict.fromkeys((operator.mul, torch.mul, "mul"), "multiply"),
     **dict.fromkeys((operator.truediv, torch.div, "div"), "divide"),
 }
-_LAYERS: dict[object, Callable[..., nn.Module | None]] = {
-    **dict.fromkeys((functional.relu, torch.relu, "relu"), _relu),
-    **dict.fromkeys((functional.tanh, torch.tanh, "tanh"), nn.Tanh),
-    **dict.fromkeys((functional.sigmoid, torch.sigmoid, "sigmoid"), nn.Sigmoid),
-    **dict.fromkeys((torch.clamp, "clamp", torch.clip, "clip"), _clip),
-    functional.elu: nn.ELU, functional.leaky_relu: nn.LeakyReLU, functional.softplus: nn.Softplus,
-    functional.gelu: nn.GELU, functional.silu: nn.SiLU,
-    functional.max_pool2d: nn.MaxPool2d, functional.dropout: _dropout, functional.hardtanh: nn.Hardtanh,
-}  # fmt: skip
 _IN_PLACE: dict[object, object] = {  # what does the same in new memory
     operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
-    operator.itruediv: operator.truediv, functional.relu_: functional.relu, torch.relu_: torch.relu,
-    torch.tanh_: torch.tanh, torch.sigmoid_: torch.sigmoid, functional.elu_: functional.elu,
-    functional.leaky_relu_: functional.leaky_relu,
-    **{f"{name}_": name for name in ("add", "sub", "mul", "div", "relu", "tanh", "sigmoid", "clamp", "clip")},
+    operator.itruediv: operator.truediv, **{f"{name}_": name for name in ("add", "sub", "mul", "div")},
 }  # fmt: skip
-_WEIGHTED: dict[object, tuple[str, ...]] = {
-    functional.linear: ("input", "weight", "bias"),
-    functional.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps"),
-    functional.conv2d: ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
-}
+
+
+def _in_new_memory(target: object) -> object:
+    """The call that does the same as one that writes over its first argument; any other one itself."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if target in _IN_PLACE or not name.endswith("_"):
+        return _IN_PLACE.get(target, target)
+    found = [getattr(place, name[:-1], None) for place in (torch, functional)] if callable(target) else [name[:-1]]
+    return next((each for each in found if each in CALLS), target)
+
+
 _VIEWS: dict[object, str] = {
     operator.getitem: "getitem", torch.flatten: "flatten", torch.reshape: "reshape", torch.permute: "permute",
     torch.unsqueeze: "unsqueeze", torch.squeeze: "squeeze", torch.chunk: "chunk", torch.split: "split",

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.card_format import Section, Weights, as_json, read_card, section, write_card
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, MinimumCritic, Normalize, dtype_to_normalize
+from adv_wrappers.networks.operations.operation import WrittenLayer
 from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
-from adv_wrappers.networks.serialization import WrittenLayer, describe, kinds
+from adv_wrappers.networks.serialization import describe, kinds
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.utils.reading import decoding, most_numbers
 from adv_wrappers.victims.card_networks import STRIDES, VictimNetworks, mlp_of, networks_of

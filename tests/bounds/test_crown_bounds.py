@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from adv_wrappers.bounds import crown, interval
-from adv_wrappers.bounds.crown_bounds import _windows
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Clip, Normalize, QuantileMean
+from adv_wrappers.networks.operations.pooling import MaxPool
 from tests.core.helpers import linear, randn
 
 ROUNDING = 1e-9
@@ -235,7 +235,7 @@ POOLS = {
 def test_windows_of_max_pooling(name):
     """Elements, the largest bounds, and whose they are, beside those of a loop over all windows."""
     pool, (low, high) = POOLS[name], boxes((2, 7, 6), 0, 3)
-    least, place, members, highs, others = _windows(pool, low, high)
+    least, place, members, highs, others = MaxPool(pool).windows(low, high)
     assert torch.equal(least, pool(low).flatten(2)) and torch.equal(highs.amax(2), pool(high).flatten(2))
     for window in range(least.shape[-1]):
         inside = [int(number) for number in members[0, 0, :, window] if number >= 0]

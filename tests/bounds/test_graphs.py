@@ -9,11 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds import affine, crown, crown_bounds, graph_network, interval, layer_norm, relaxations, rule
+from adv_wrappers.bounds import crown, graph_network, interval, rule
 from adv_wrappers.bounds.branch_and_bound import decide
 from adv_wrappers.bounds.rounding import rounding
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.graph import GraphNetwork, Join
+from adv_wrappers.networks.graph import GraphNetwork
+from adv_wrappers.networks.operations.arithmetic import Join, ProductStep
+from adv_wrappers.networks.operations.gated import Even
+from adv_wrappers.networks.operations.layer_norm import Standardized
+from adv_wrappers.networks.operations.pooling import MaxPool
 from tests.bounds.networks import NETS, TD3Actor, boxes_of, net_of, points_of
 from tests.core.helpers import randn
 from tests.networks.test_input_gradient import WIDTH, random_graph
@@ -60,23 +64,23 @@ def test_no_point_lies_outside_of_bounds_on_random_graphs(seed):
 
 
 def product_without_error(patch):
-    real = crown_bounds._pull_product
+    real = ProductStep.pull
 
     def middles(step, *rest):
         return real(replace(step, boxes=tuple((torch.lerp(*box, 0.5),) * 2 for box in step.boxes)), *rest)
 
-    patch.setattr(crown_bounds, "_pull_product", middles)
+    patch.setattr(ProductStep, "pull", middles)
     return "forward: gate"
 
 
 def windows_all_certain(patch):
-    real = crown_bounds._pool_step
+    real = MaxPool.step
 
     def certain(*given):
         step = real(*given)
         return replace(step, certain=torch.ones_like(step.certain), most=torch.zeros_like(step.most))
 
-    patch.setattr(crown_bounds, "_pool_step", certain)
+    patch.setattr(MaxPool, "step", certain)
     return "impala"
 
 
@@ -84,23 +88,23 @@ def variance_of_the_middle(patch):
     def others(self, low, high, variance):
         return (((low + high) / 2).square().mean(-1, True) + self.eps,) * 2
 
-    patch.setattr(layer_norm.Standardized, "_others", others)
+    patch.setattr(Standardized, "_others", others)
     return "residual"
 
 
 def tangents_too_high(patch):
-    real = relaxations._Even._tangent
-    patch.setattr(relaxations._Even, "_tangent", lambda *given: (real(*given)[0], real(*given)[1] + 0.3))
+    real = Even._tangent
+    patch.setattr(Even, "_tangent", lambda *given: (real(*given)[0], real(*given)[1] + 0.3))
     return "residual, GELU"
 
 
 def a_difference_is_a_sum(patch):
-    real = affine._pull_back_join
+    real = Join.pull_back
 
     def as_sum(join, *rest):
         return real(Join("sum") if join.how == "difference" else join, *rest)
 
-    patch.setattr(affine, "_pull_back_join", as_sum)
+    patch.setattr(Join, "pull_back", as_sum)
     return "dueling"
 
 

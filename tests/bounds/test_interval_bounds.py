@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from adv_wrappers.bounds import interval, joined, known, monotone, rule
+from adv_wrappers.bounds import crown, interval, joined, known, monotone, rule
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.layers import ActionValue, AppendLogStd, Normalize
+from adv_wrappers.networks.operations.operation import Operation, register
 from tests.core.helpers import linear, mlp, randn
 
 ROUNDING = 1e-10  # bounds are not rounded outwards
@@ -251,6 +252,21 @@ def test_rules_of_ones_own():
     assert (low.item(), high.item()) == (0.0, 64.0)
     with pytest.raises(ValueRangeError, match="Square has a rule"):
         monotone(Square)
+
+
+def test_a_rule_for_a_layer_that_has_a_written_form_alone():
+    @register
+    class Cubed(nn.Module, Operation):
+        bounded = False
+
+        def forward(self, x):
+            return x**3
+
+    x = torch.ones(1, 1)
+    with pytest.raises(VictimError, match="no rule for pow"):
+        interval(Cubed(), x, x)
+    monotone(Cubed)
+    assert interval(Cubed(), x, 2 * x)[1].item() == 8 and crown(Cubed(), x, 2 * x)[1].item() == 8
 
 
 @pytest.mark.parametrize(

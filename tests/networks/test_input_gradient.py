@@ -1,4 +1,4 @@
-"""Random graphs against autograd, networks without a gradient, and the memory that is kept between two attacks."""
+"""Random graphs against autograd, and networks without a gradient."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
-from adv_wrappers.networks import input_gradient
-from adv_wrappers.networks.graph import Arithmetic, Join, Mean, Node, Permute, Reshape, Slice, chain, needed
+from adv_wrappers.networks.graph import Node, chain, needed
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
 from adv_wrappers.networks.layers import Clip
+from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
+from adv_wrappers.networks.operations.shapes import Mean, Permute, Reshape, Slice
 from tests.core.helpers import context
 
 WIDTH = 6
@@ -118,7 +118,7 @@ def random_graph(seed):
 @pytest.mark.parametrize("seed", range(60))
 def test_random_graphs(seed):
     nodes = random_graph(seed)
-    graph, kept = LayerGraph(nodes, frozen=True), []
+    graph, kept = LayerGraph(nodes), []
     for rows in (3, 1, 3):
         slope = torch.randn(rows, WIDTH, dtype=torch.float64)
         given, seen = slope.clone(), []
@@ -155,22 +155,6 @@ def one(graph, x):
     return graph.input_gradient(torch.ones_like)(x)
 
 
-def test_a_frozen_network_keeps_its_memory():
-    net, x = mlp(), torch.randn(4, 8)
-    graph = graph_of(net, frozen=True)
-    first = graph.input_gradient(torch.ones_like)
-    second = graph.input_gradient(torch.ones_like)
-    assert first.passes is not second.passes, "two attacks at the same time"
-    passes, found = first.passes, first(x)
-    del first
-    third = graph.input_gradient(torch.ones_like)
-    assert third.passes is passes and torch.equal(third(x), found)
-    assert graph_of(net).input_gradient(torch.ones_like).passes is not passes
-    live = graph_of(net)
-    passes = live.input_gradient(torch.ones_like).passes
-    assert live.input_gradient(torch.ones_like).passes is not passes
-
-
 def test_attacks_that_take_turns():
     victim = from_module(mlp(), spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(3), "logits")
     alone = from_module(mlp(), spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(3), "logits")
@@ -186,49 +170,14 @@ def test_attacks_that_take_turns():
         assert all(torch.equal(a, b) for a, b in zip(ends[:5], ends[5:], strict=True))
 
 
-def test_what_is_held_holds_nothing_of_an_attack_and_is_little(monkeypatch):
-    net = nn.Sequential(nn.SiLU(), *mlp(), nn.LayerNorm(3).requires_grad_(False), nn.SiLU())
-    graph = graph_of(net, frozen=True)
-    gradient = graph.input_gradient(torch.ones_like)
-    gradient(torch.randn(4, 8))
-    passes = gradient.passes
-    del gradient
-    assert all(each.kept == () for each in passes.all) and sum(each.memory() for each in passes.all) > 0
-    monkeypatch.setattr(input_gradient, "MOST_HELD", 100)
-    one(graph, torch.randn(5, 8))
-    assert sum(each.memory() for each in passes.all) == 0
-    assert graph.input_gradient(torch.ones_like).passes is passes, "without memory they are of use"
-
-
-def test_copies_come_without_memory():
-    graph = graph_of(mlp(), frozen=True)
-    x = torch.randn(4, 8)
-    found = one(graph, x)
-    assert graph._idle
+def test_copies():
+    graph, x = graph_of(mlp()), torch.randn(4, 8)
     for other in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
-        assert not other._idle and torch.equal(one(other, x), found)
-
-
-def test_what_is_watched_or_made_for_inference_alone_has_memory_of_its_own():
-    class Watching(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            return function(*args, **(kwargs or {}))
-
-    graph, x = graph_of(mlp(), frozen=True), torch.randn(4, 8)
-    expected = one(graph, x)
-    ((kept,),) = graph._idle.values()
-    for mode in (Watching, torch.inference_mode):
-        with mode():
-            gradient = graph.input_gradient(torch.ones_like)
-            assert gradient.passes is not kept
-            gradient(x)
-        del gradient
-        assert torch.equal(one(graph, x), expected)
-    assert graph._idle == {None: [kept]}
+        assert torch.equal(one(other, x), one(graph, x))
 
 
 def test_threads_share_a_victim():
-    graph, alone, failed = graph_of(mlp(), frozen=True), graph_of(mlp()), []
+    graph, alone, failed = graph_of(mlp()), graph_of(mlp()), []
 
     def attack(seed):
         x = torch.randn(1 + seed % 3, 8, generator=torch.Generator().manual_seed(seed))
@@ -242,17 +191,20 @@ def test_threads_share_a_victim():
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failed and len(graph._idle[None]) <= 2 + len(threads)
+    assert not failed
 
 
 def test_a_network_without_layers():
-    gradient = LayerGraph(chain([]), frozen=True).input_gradient(lambda params: params * 2)
+    gradient = LayerGraph(chain([])).input_gradient(lambda params: params * 2)
     assert gradient(torch.ones(2, 3)).tolist() == [[2.0] * 3] * 2
 
 
-def test_what_an_output_gradient_returns_is_not_overwritten():
-    gradient = graph_of(nn.Sequential(nn.Flatten())).input_gradient(lambda params: params)
-    assert not gradient.overwritable
+@pytest.mark.parametrize("layers", [[nn.Flatten()], [nn.Tanh()], [nn.Linear(3, 3)], []])
+def test_what_an_output_gradient_returns_is_not_overwritten(layers):
+    slope = torch.ones(2, 3)
+    found = LayerGraph(chain(layers)).input_gradient(lambda params: slope)(torch.zeros(2, 3))
+    found.fill_(torch.nan)  # as an attack may
+    assert torch.equal(slope, torch.ones(2, 3))
 
 
 def test_input_gradient_follows_the_weights():

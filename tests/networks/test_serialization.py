@@ -143,7 +143,7 @@ CONV = {"net.0.weight": torch.ones(2, 3, 2, 2), "net.0.bias": torch.zeros(2)}
 @pytest.mark.parametrize(
     ("spec", "tensors", "message"),
     [
-        ([{"kind": "gru"}], {}, "expected layers of the kinds normalize, linear"),
+        ([{"kind": "gru"}], {}, "expected layers of the kinds append_log_std, clip"),
         ([3], {}, "expected layers of the kinds"),
         ([{"kind": "relu"}] * (MOST_LAYERS + 1), {}, "at most 1000 layers"),
         ([{"kind": "linear", "padding": 1}], LINEAR, "padding"),

@@ -10,9 +10,11 @@ from torch.nn import functional
 
 from adv_wrappers import Linf, MaxDiff, MinBest, Momentum, Valid, from_module
 from adv_wrappers.core.budgets import L2
-from adv_wrappers.networks.graph import Join, Node, Permute, chain
+from adv_wrappers.networks.graph import Node, chain
 from adv_wrappers.networks.input_gradient import InputGradient
 from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.operations.arithmetic import Join
+from adv_wrappers.networks.operations.shapes import Permute
 from adv_wrappers.networks.strided_convolution import SpaceToDepth, picture_layout, space_to_depth
 from tests.core.helpers import context
 

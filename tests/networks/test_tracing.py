@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from adv_wrappers import Linf, MinBest, from_module
 from adv_wrappers.networks.input_gradient import LayerGraph, agrees, traced_graph
-from adv_wrappers.networks.layer_gradients import has_gradient
 from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.operations.lookup import has_gradient
 from adv_wrappers.networks.tracing import UnknownCall, layers_in_order, trace
 from tests.core.helpers import context
 
@@ -147,7 +147,7 @@ def test_a_graph_is_its_class(name):
         slopes.append(torch.randn_like(params))
         return slopes[-1]
 
-    graph = LayerGraph(nodes, frozen=True)
+    graph = LayerGraph(nodes)
     for rows in (3, 3, 1):
         gradient = graph.input_gradient(slope)  # the memory of the one before
         for _ in range(2):

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.crown_bounds import crown
-from adv_wrappers.bounds.interval_bounds import Bounds, interval
+from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.bounds.probabilities import difference_spec, log_probability
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.networks.layers import Normalize
+from adv_wrappers.networks.operations.relaxation import Bounds
 from adv_wrappers.training.image_policy import ImagePolicy
 from adv_wrappers.victims import Victim
 from adv_wrappers.victims.action_bounds import params_network

@@ -27,14 +27,93 @@ root and the quotient one after the other.)
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from adv_wrappers.networks.graph import Arithmetic, NodeLayer, Operation
+from adv_wrappers.errors import CardError
+from adv_wrappers.networks.card_format import Weights
+from adv_wrappers.networks.operations.activations import CurveStep, Relaxed
+from adv_wrappers.networks.operations.arithmetic import Arithmetic
+from adv_wrappers.networks.operations.operation import LayerOperation, Memory, Operation, WrittenLayer, register
+from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Choice, Lines, Shape, Values, largest
 
 Variance = tuple[Tensor, Tensor] | None
+_norm_backward = torch.ops.aten.native_layer_norm_backward.default
+
+
+@register
+class LayerNorm(LayerOperation):
+    """A layer normalisation."""
+
+    layers = (nn.LayerNorm,)
+    kind = "layer_norm"
+    weighted_calls: ClassVar = {functional.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps")}
+    frees_output = True
+    copies_gradient = True
+
+    @classmethod
+    def around(cls, weights: dict[str, Tensor], **settings: Any) -> nn.Module:
+        return nn.LayerNorm(elementwise_affine="weight" in weights, **settings)
+
+    def prepared(self) -> Any:
+        return list(self.layer.normalized_shape), self.layer.weight, self.layer.bias, self.layer.eps
+
+    def run(self, x: Tensor, memory: Memory) -> Tensor:
+        out, mean, rstd = torch.native_layer_norm(x, *memory.weights)
+        memory.kept = x, mean, rstd
+        return out
+
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        (shape, weight, bias, _), (x, mean, rstd) = memory.weights, memory.kept
+        out: tuple[Tensor, ...] = _norm_backward(g, x, shape, mean, rstd, weight, bias, [True, False, False])
+        return out[0]
+
+    def parts(self) -> list[nn.Module | Operation]:
+        return list(self._parts())
+
+    def _parts(self) -> list[Operation]:
+        layer, axes = self.layer, len(self.layer.normalized_shape)
+        parts: list[Operation] = [Centred(axes), Standardized(axes, layer.eps)]
+        if layer.weight is not None:
+            parts.append(Arithmetic("multiply", layer.weight))
+        if layer.bias is not None:
+            parts.append(Arithmetic("add", layer.bias))
+        return parts
+
+    def interval(self, low: Tensor, high: Tensor) -> Bounds:
+        for part in self._parts():
+            low, high = part.interval(low, high)
+        return low, high
+
+    def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
+        (variance,), (box,) = variances, boxes
+        for part in self._parts():
+            before, box = box, part.interval(*box)
+            variance = part.rounding([variance], [before], largest(*box), eps)
+        return variance
+
+    def settings(self) -> WrittenLayer:
+        layer = self.layer
+        if layer.weight is None or layer.bias is None or len(layer.normalized_shape) != 1:
+            raise CardError(f"a LayerNorm that is written is over one axis, with weight and bias, got {layer}")
+        return {} if layer.eps == 1e-5 else {"eps": layer.eps}
+
+    @classmethod
+    def build(  # type: ignore[override]  # settings by name
+        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, eps: float = 1e-5
+    ) -> nn.Module:
+        weight = weights.take(f"{prefix}.weight", inputs)
+        layer = nn.LayerNorm(len(weight), eps, device="meta")
+        layer.weight, layer.bias = weight, weights.take(f"{prefix}.bias", len(weight))
+        return layer
+
+    def width(self, inputs: int | None) -> int | None:
+        return inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,17 +131,26 @@ class Centred(Operation):
         """The axes as numbers from behind."""
         return tuple(range(-self.axes, 0))
 
-    def box(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """The least box around the elements of a box."""
+    def interval(self, low: Tensor, high: Tensor) -> Bounds:
         share = 1 / math.prod(low.shape[-self.axes :])
         middle, radius = torch.lerp(low, high, 0.5), (high - low) / 2
         centre = self(middle)
         spread = (1 - 2 * share) * radius + radius.mean(self.dims, True)
         return centre - spread, centre + spread
 
+    def is_affine(self) -> bool:
+        return True
+
+    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+        return [self(rows)], rows.new_zeros(())
+
+    def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
+        (variance,) = variances
+        return variance + variance.mean(self.dims, True) + (eps * largest(*boxes[0])).square()
+
 
 @dataclass(frozen=True, eq=False)
-class Standardized(Operation):
+class Standardized(Relaxed):
     """Centred elements divided by ``sqrt(variance + eps)``, the variance of all in their last ``axes`` axes."""
 
     axes: int
@@ -86,17 +174,37 @@ class Standardized(Operation):
         limit = math.sqrt(n - 1)
         return ends[0].clamp(-limit, limit), ends[1].clamp(-limit, limit)
 
-    def lines(self, low: Tensor, high: Tensor, variance: Variance = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Slope and offset of a line below, and of one above, as :class:`.Lines` has them.
+    def interval(self, low: Tensor, high: Tensor) -> Bounds:
+        return self.box(low, high)
 
-        Args:
-            low, high, variance: as of :meth:`box`.
-        """
+    def loose(self, low: Tensor, high: Tensor) -> Tensor:
+        return low < high
+
+    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
+        return Choice(None, None)
+
+    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+        return self.lines_within(low, high)
+
+    def relax(self, values: Values, sources: tuple[int, ...]) -> tuple[BoundStep | None, Bounds | None]:
+        low, high = values.box(sources[0], self.loose)
+        rows, offset, addition = self.tangent(low, high)
+        least, most = values.bound(sources[0], rows, offset)
+        shape = (*low.shape[: -self.axes], *[1] * self.axes)
+        variance = least.view(shape), torch.maximum(most + addition, least).view(shape)
+        step = CurveStep.of(self, sources, low, high, self.lines_within(low, high, variance))
+        return step, self.box(low, high, variance)
+
+    def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
+        return variances[0] / self.least_variance(*boxes[0]) + (eps * after).square()
+
+    def lines_within(self, low: Tensor, high: Tensor, variance: Variance = None) -> Lines:
+        """Its lines where the variance is bounded; arguments as of :meth:`box`."""
         least, most = self._others(low, high, variance)
         n = self._count(low)
         slope, offset = _line_above(low, high, least, most, n)
         lower_slope, lower_offset = _line_above(-high, -low, least, most, n)
-        return lower_slope, -lower_offset, slope, offset
+        return Lines(lower_slope, -lower_offset, slope, offset)
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -141,17 +249,6 @@ class Standardized(Operation):
     @staticmethod
     def _most(high: Tensor, least: Tensor, most: Tensor, n: int) -> Tensor:
         return _curve(high, torch.where(high > 0, least, most), n)
-
-
-def parts_of(layer: nn.LayerNorm) -> list[NodeLayer]:
-    """A layer normalisation as what it does one after the other."""
-    axes = len(layer.normalized_shape)
-    parts: list[NodeLayer] = [Centred(axes), Standardized(axes, layer.eps)]
-    if layer.weight is not None:
-        parts.append(Arithmetic("multiply", layer.weight))
-    if layer.bias is not None:
-        parts.append(Arithmetic("add", layer.bias))
-    return parts
 
 
 def _curve(z: Tensor, others: Tensor, n: int) -> Tensor:

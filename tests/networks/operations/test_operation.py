@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds.affine import is_affine, pull_back, pull_back_vectors
 from adv_wrappers.networks.layers import AppendLogStd, Normalize, QuantileMean, TwoLogits
+from adv_wrappers.networks.operations.lookup import operation_of
 from tests.core.helpers import linear, randn
 
 VECTORS = {
@@ -30,11 +30,10 @@ def test_the_same_combination_of_what_goes_in(name, batched):
     torch.manual_seed(0)
     make, outputs = VECTORS[name]
     layer, x = make(), randn(5, 6)
-    rows = randn(5, 3, outputs, seed=1) if batched else randn(3, outputs, seed=1)
-    pulled, offset = pull_back_vectors(layer, rows)
+    rows = randn(5 if batched else 1, 3, outputs, seed=1)
+    (pulled,), offset = operation_of(layer).pull_back(rows, [(6,)])
     expected = (rows @ layer(x)[..., None]).squeeze(-1)
     torch.testing.assert_close((pulled @ x[..., None]).squeeze(-1) + offset, expected)
-    torch.testing.assert_close(pull_back(layer, rows.view(-1, 3, outputs), [(6,)])[0][0], pulled.view(-1, 3, 6))
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -45,13 +44,13 @@ def test_layers_of_pictures(name, batch):
     with torch.no_grad():
         answer = layer(x)
         rows = randn(batch, 3, *answer.shape[1:], seed=1)
-        (pulled,), offset = pull_back(layer, rows, [(2, 9, 7)])
-    assert is_affine(layer) and pulled.shape == (batch, 3, 2, 9, 7)
+        (pulled,), offset = operation_of(layer).pull_back(rows, [(2, 9, 7)])
+    assert operation_of(layer).is_affine() and pulled.shape == (batch, 3, 2, 9, 7)
     torch.testing.assert_close(
         (pulled * x[:, None]).flatten(2).sum(-1) + offset, (rows * answer[:, None]).flatten(2).sum(-1)
     )
 
 
 def test_other_layers():
-    assert pull_back_vectors(nn.Tanh(), randn(2, 3)) is None
-    assert not is_affine(nn.Tanh()) and not is_affine(Normalize(randn(2), randn(2), 1.0))
+    for layer in (nn.Tanh(), Normalize(randn(2), randn(2), 1.0)):
+        assert not operation_of(layer).is_affine()

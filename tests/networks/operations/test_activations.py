@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from adv_wrappers.bounds.relaxations import Choice, _even_of, first_choice, is_relaxed, least_point, lines, loose
 from adv_wrappers.networks.layers import Clip
+from adv_wrappers.networks.operations.activations import Relaxed
+from adv_wrappers.networks.operations.lookup import operation_of
+from adv_wrappers.networks.operations.relaxation import Choice
 from tests.core.helpers import randn
 
 CURVES = {
@@ -32,45 +34,45 @@ def intervals(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_function_lies_between_its_lines(name, dtype):
     torch.manual_seed(0)
-    curve, (low, high) = CURVES[name], intervals(dtype)
+    curve, (low, high) = operation_of(CURVES[name]), intervals(dtype)
     share = torch.linspace(0, 1, 201, dtype=dtype)[:, None]
     x = torch.minimum(low + share * (high - low), high)
     rounding = 4 * torch.finfo(dtype).eps * (1 + low.abs() + high.abs())
-    first = first_choice(curve, low, high)
+    first = curve.first_choice(low, high)
     for how in ("first", 0.0, 0.37, 1.0):
         choice = first if how == "first" else Choice(*(None if t is None else torch.full_like(low, how) for t in first))
-        lower_slope, lower_offset, upper_slope, upper_offset = lines(curve, low, high, choice)
+        lower_slope, lower_offset, upper_slope, upper_offset = curve.lines(low, high, choice)
         assert (lower_slope * x + lower_offset <= curve(x) + rounding).all()
         assert (upper_slope * x + upper_offset >= curve(x) - rounding).all()
-        exact = ~loose(curve, low, high)
+        exact = ~curve.loose(low, high)
         gap = (upper_slope - lower_slope) * x + upper_offset - lower_offset
         assert (gap[:, exact] <= 2 * rounding[exact]).all()
 
 
 @pytest.mark.parametrize("name", CURVES)
 def test_lines_touch_the_function(name):
-    curve, (low, high) = CURVES[name], intervals(torch.float64)
+    curve, (low, high) = operation_of(CURVES[name]), intervals(torch.float64)
     near = (low > -5) & (high < 5)  # beyond, an S is flat
     low, high = low[near], high[near]
     share = torch.linspace(0, 1, 501, dtype=torch.float64)[:, None]
     x = low + share * (high - low)
-    found = lines(curve, low, high, first_choice(curve, low, high))
+    found = curve.lines(low, high, curve.first_choice(low, high))
     assert ((curve(x) - found[0] * x - found[1]).amin(0) < 2e-2 * (high - low) + 1e-9).all()
     assert ((found[2] * x + found[3] - curve(x)).amin(0) < 2e-2 * (high - low) + 1e-9).all()
 
 
 def test_lines_of_narrow_intervals_are_narrow():
     low = torch.linspace(-3, 3, 101, dtype=torch.float64)
-    for curve in (nn.Tanh(), nn.Sigmoid()):
+    for curve in map(operation_of, (nn.Tanh(), nn.Sigmoid())):
         high = low + 1e-3
-        found = lines(curve, low, high, first_choice(curve, low, high))
+        found = curve.lines(low, high, curve.first_choice(low, high))
         assert ((found[2] - found[0]) * high + found[3] - found[1]).max() < 1e-6
 
 
 @pytest.mark.parametrize("curve", [nn.GELU(), nn.GELU("tanh"), nn.SiLU()], ids=str)
 def test_what_lines_of_gelu_and_silu_rest_on(curve):
     """The even part is convex up to its bend and concave beyond, flatter than 1/2 only before it, and below |x| / 2."""
-    even = _even_of(curve)
+    even = operation_of(curve).even
     x = torch.linspace(0, 35, 700_001, dtype=torch.float64)
     torch.testing.assert_close(even.value(x) + x / 2, curve(x))
     torch.testing.assert_close(even.value(-x), even.value(x))
@@ -80,12 +82,12 @@ def test_what_lines_of_gelu_and_silu_rest_on(curve):
     assert (slope[x >= even.half] >= 0.5 - rounding).all() and (slope[x < even.half] < 0.5).all()
     assert (even.value(x) <= x / 2).all() and (even.value(x) >= 0).all()
     around = torch.linspace(-3, 0, 300_001, dtype=torch.float64)
-    assert curve(torch.tensor(least_point(curve), dtype=torch.float64)) <= curve(around).min() + rounding
+    assert curve(torch.tensor(operation_of(curve).least_point, dtype=torch.float64)) <= curve(around).min() + rounding
 
 
 def test_tangents_from_the_table_pass_where_they_should():
     for curve in (nn.GELU(), nn.GELU("tanh"), nn.SiLU()):
-        even = _even_of(curve)
+        even = operation_of(curve).even
         end = torch.cat([torch.rand(5000, dtype=torch.float64) * 4, torch.logspace(-9, 3, 500, dtype=torch.float64)])
         first, _ = even._above(end, end + 1)
         last = even._last_below(end)
@@ -101,12 +103,16 @@ def test_tangents_from_the_table_pass_where_they_should():
 def test_gradients_go_through_intervals_and_choices():
     low, t = randn(40).requires_grad_(), torch.full((40,), 0.4, dtype=torch.float64, requires_grad=True)
     # of an S the first tangent comes from a table, so that only choices have a gradient there
-    for curve in (nn.ReLU(), nn.Hardtanh()):
-        assert torch.autograd.gradcheck(lambda low, t, c=curve: lines(c, low, low + 0.9, Choice(t, t)), [low, t])
-    fixed = low.detach()
-    assert torch.autograd.gradcheck(lambda t: lines(nn.Tanh(), fixed, fixed + 0.9, Choice(t, t)), [t])
+    for curve in map(operation_of, (nn.ReLU(), nn.Hardtanh())):
+        assert torch.autograd.gradcheck(lambda low, t, c=curve: c.lines(low, low + 0.9, Choice(t, t)), [low, t])
+    fixed, tanh = low.detach(), operation_of(nn.Tanh())
+    assert torch.autograd.gradcheck(lambda t: tanh.lines(fixed, fixed + 0.9, Choice(t, t)), [t])
 
 
 def test_which_layers_have_lines():
-    assert all(map(is_relaxed, CURVES.values()))
-    assert not any(map(is_relaxed, (nn.LeakyReLU(2.0), nn.LeakyReLU(-0.1), nn.Softplus(), nn.ELU(), nn.Linear(1, 1))))
+    def has_lines(layer):
+        operation = operation_of(layer)
+        return isinstance(operation, Relaxed) and operation.has_lines()
+
+    assert all(map(has_lines, CURVES.values()))
+    assert not any(map(has_lines, (nn.LeakyReLU(2.0), nn.LeakyReLU(-0.1), nn.Softplus(), nn.ELU(), nn.Linear(1, 1))))

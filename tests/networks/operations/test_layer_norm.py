@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.bounds import crown, interval
-from adv_wrappers.bounds.layer_norm import Centred, Standardized, parts_of
+from adv_wrappers.networks.operations.layer_norm import Centred, LayerNorm, Standardized
 from tests.bounds.networks import boxes_of, points_of
 from tests.core.helpers import randn
 
@@ -31,7 +31,7 @@ def layer_of(name: str) -> tuple[nn.LayerNorm, tuple[int, ...]]:
 def test_the_parts_are_the_layer(name):
     layer, shape = layer_of(name)
     x = expected = randn(20, *shape)
-    for part in parts_of(layer):
+    for part in LayerNorm(layer).parts():
         x = part(x)
     torch.testing.assert_close(x, layer(expected))
 
@@ -50,7 +50,7 @@ def test_no_point_lies_outside(name):
 
 def test_the_box_of_centred_elements_is_reached():
     layer, (low, high) = Centred(1), boxes_of((6,), 0, 50)
-    least, most = layer.box(low, high)
+    least, most = layer.interval(low, high)
     for i in range(6):
         corner = torch.where(torch.arange(6) == i, high, low)
         torch.testing.assert_close(layer(corner)[:, i], most[:, i])
@@ -61,7 +61,7 @@ def test_the_box_of_centred_elements_is_reached():
 def test_tighter_than_a_quotient_of_boxes_and_never_beyond_the_root():
     layer, (low, high) = nn.LayerNorm(6, elementwise_affine=False), boxes_of((6,), 1, 400)
     least, most = interval(layer, low, high)
-    z_low, z_high = Centred(1).box(low, high)
+    z_low, z_high = Centred(1).interval(low, high)
     squares = torch.maximum(z_low, -z_high).clamp(min=0).square(), torch.maximum(z_high, -z_low).square()
     divisors = [(each.mean(-1, True) + layer.eps).sqrt() for each in squares]
     quotients = torch.stack([z / divisor for z in (z_low, z_high) for divisor in divisors])
@@ -74,9 +74,9 @@ def test_tighter_than_a_quotient_of_boxes_and_never_beyond_the_root():
 @pytest.mark.parametrize("eps", [1e-5, 0.0, 1.0])
 def test_lines_hold_for_all_that_the_others_may_be(dtype, eps):
     layer, n = Standardized(1, eps), 5
-    low, high = Centred(1).box(*boxes_of((n,), 2, 2000))
+    low, high = Centred(1).interval(*boxes_of((n,), 2, 2000))
     low, high = low.to(dtype), high.to(dtype)
-    lower_slope, lower_offset, upper_slope, upper_offset = layer.lines(low, high)
+    lower_slope, lower_offset, upper_slope, upper_offset = layer.lines_within(low, high)
     z = points_of(low, high, 200)  # whether they sum to zero or not
     y = layer(z)
     slack = 100 * torch.finfo(dtype).eps * (1 + low.abs() + high.abs())
@@ -92,14 +92,14 @@ def test_lines_touch_where_the_others_are_fixed():
     share = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None, None]
     points = low + share * (high - low)
     y = layer(points)[..., 0]
-    _, _, slope, offset = (line[:, 0] for line in layer.lines(low, high))
+    _, _, slope, offset = (line[:, 0] for line in layer.lines_within(low, high))
     gap = (slope * points[..., 0] + offset - y).amin(0)
     assert (gap >= -1e-12).all() and (gap < 1e-3 * (high - low)[:, 0]).all()
 
 
 @pytest.mark.parametrize(("axes", "shape"), [(1, (5,)), (2, (3, 4)), (2, (3, 2, 4))])
 def test_the_variance_lies_above_its_tangent_by_no_more_than_is_said(axes, shape):
-    layer, (low, high) = Standardized(axes, 1e-5), Centred(axes).box(*boxes_of(shape, 3, 200))
+    layer, (low, high) = Standardized(axes, 1e-5), Centred(axes).interval(*boxes_of(shape, 3, 200))
     rows, offset, addition = layer.tangent(low, high)
     z = points_of(low, high, 200)
     variance = z.square().mean(layer.dims).view(200, 200, -1)
@@ -110,12 +110,12 @@ def test_the_variance_lies_above_its_tangent_by_no_more_than_is_said(axes, shape
 
 def test_lines_and_boxes_hold_for_all_points_of_that_variance():
     layer, box = Standardized(1, 1e-5), boxes_of((6,), 4, 300)
-    z, (low, high) = Centred(1)(points_of(*box, 300)), Centred(1).box(*box)
+    z, (low, high) = Centred(1)(points_of(*box, 300)), Centred(1).interval(*box)
     squares = z.square().mean(-1, True)
     variance = squares.quantile(0.25, 0), squares.quantile(0.75, 0)
     inside = ((squares >= variance[0]) & (squares <= variance[1])).expand_as(z)
     y, (least, most) = layer(z), layer.box(low, high, variance)
-    slope, offset, upper_slope, upper_offset = layer.lines(low, high, variance)
+    slope, offset, upper_slope, upper_offset = layer.lines_within(low, high, variance)
     for under in (least, slope * z + offset):
         assert (y >= under - 1e-9)[inside].all()
     for over in (most, upper_slope * z + upper_offset):

@@ -1,0 +1,1 @@
+"""What networks compute, one class for each operation."""

@@ -1,0 +1,313 @@
+"""Functions of every element by itself.
+
+Where a function is convex, the chord between its two ends lies above it and every tangent below; where it is concave,
+the other way round. Of the tangents of a neuron any may be taken, and some make tighter bounds on the network: which
+one is a number from 0 to 1, by default the one that encloses the least area, and what
+:func:`adv_wrappers.bounds.crown_bounds.crown` optimises when it refines (alpha-CROWN, Xu et al. 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.operations.operation import Elementwise, LayerOperation, Memory, Operation, register
+from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Choice, Lines, MeanLines, Values
+
+# overloads, not packets: resolving one at every call costs more than a small layer
+_aten = torch.ops.aten
+_relu_backward = _aten.threshold_backward.grad_input
+_elu_backward = _aten.elu_backward.grad_input
+_leaky_relu_backward = _aten.leaky_relu_backward.grad_input
+_hardtanh_backward = _aten.hardtanh_backward.grad_input
+_softplus_backward = _aten.softplus_backward.grad_input
+
+
+class Relaxed(Operation):
+    """A function of every element by itself that has a line below it and one above, or what has lines like one."""
+
+    def has_lines(self) -> bool:
+        """Whether it has, with the settings of its layer."""
+        return True
+
+    def tight_at_end(self) -> bool:
+        return self.has_lines()
+
+    def loose(self, low: Tensor, high: Tensor) -> Tensor:
+        """Where lines differ from the function, bool: there tighter bounds on its input make tighter lines."""
+        raise NotImplementedError
+
+    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
+        """The tangents that are taken unless others are optimised: those that enclose the least area."""
+        raise NotImplementedError
+
+    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+        """Lines between ``low`` and ``high``; sound for every choice from 0 to 1.
+
+        Shapes ``[..., *S]`` broadcast; gradients go through the interval and the choice.
+        """
+        raise NotImplementedError
+
+    def relax(self, values: Values, sources: tuple[int, ...]) -> tuple[BoundStep | None, Bounds | None]:
+        if not self.has_lines():
+            return None, None
+        return CurveStep.of(self, sources, *values.box(sources[0], self.loose)), None
+
+
+@dataclass
+class CurveStep(BoundStep):
+    """A function of every element by itself, or an operation that has lines like one.
+
+    Attributes:
+        operation: the function.
+        sources: the number of the value that it takes.
+        low, high: the box of that value, ``[B, *S]``.
+        lines: for the first choice of tangents, ``[B, 1, *S]``.
+    """
+
+    operation: Relaxed
+    sources: tuple[int, ...]
+    low: Tensor
+    high: Tensor
+    lines: MeanLines
+
+    @classmethod
+    def of(
+        cls, operation: Relaxed, sources: tuple[int, ...], low: Tensor, high: Tensor, found: Lines | None = None
+    ) -> CurveStep:
+        """That of a function, in a box, with its lines for the first choice unless other ones were found."""
+        found = operation.lines(low, high, operation.first_choice(low, high)) if found is None else found
+        return cls(operation, sources, low, high, MeanLines(*(line[:, None] for line in MeanLines.of(found))))
+
+
+class FromOutput(Elementwise):
+    """A function whose slope follows from its value."""
+
+    def activated(self, x: Tensor, in_place: bool) -> Tensor:
+        """Its value, written over ``x`` if that is asked for."""
+        raise NotImplementedError
+
+    def slope(self, g: Tensor, y: Tensor) -> Tensor:
+        """From the gradient with respect to its value ``y`` that with respect to its input, written over ``g``."""
+        raise NotImplementedError
+
+    def run(self, x: Tensor, memory: Memory) -> Tensor:
+        memory.kept = y = self.activated(x, memory.in_place)
+        return y
+
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return self.slope(g, memory.kept)
+
+
+class FromInput(Elementwise):
+    """A function whose slope follows from its input."""
+
+    frees_output = True
+
+    def activated(self, x: Tensor) -> Tensor:
+        """Its value, without the calls of a layer around it."""
+        return self(x)
+
+    def slope(self, g: Tensor, x: Tensor) -> Tensor:
+        """From the gradient with respect to its value that with respect to its input ``x``, written over ``g``."""
+        raise NotImplementedError
+
+    def run(self, x: Tensor, memory: Memory) -> Tensor:
+        memory.kept = x
+        return self.activated(x)
+
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return self.slope(g, memory.kept)
+
+
+class Bent(Relaxed, FromOutput, LayerOperation):
+    """Two straight lines that meet in 0: a slope below, and 1 above."""
+
+    @property
+    def below(self) -> float:
+        """The slope below 0."""
+        return 0.0
+
+    def loose(self, low: Tensor, high: Tensor) -> Tensor:
+        return (low < 0) & (high > 0)
+
+    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
+        return Choice((high > -low).to(low.dtype), None)
+
+    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+        assert choice.lower is not None
+        slope = self.below
+        below, above = low.clamp(max=0), high.clamp(min=0)
+        chord = above / (above - below).clamp(min=torch.finfo(low.dtype).tiny)  # 0 or 1 where nothing bends
+        under = torch.where((low < 0) & (high > 0), choice.lower, chord)
+        offset = -chord * below
+        if slope:  # slope x + (1 - slope) relu(x)
+            chord, under, offset = slope + (1 - slope) * chord, slope + (1 - slope) * under, (1 - slope) * offset
+        return Lines(under, torch.zeros_like(chord), chord, offset)
+
+
+@register
+class ReLU(Bent):
+    """The positive part."""
+
+    layers = (nn.ReLU,)
+    kind = "relu"
+    calls = (functional.relu, torch.relu, "relu")
+
+    @classmethod
+    def traced(cls, inplace: bool = False) -> nn.Module:
+        return nn.ReLU()  # whether it writes over its input makes no difference
+
+    def activated(self, x: Tensor, in_place: bool) -> Tensor:
+        return x.relu_() if in_place else x.relu()
+
+    def slope(self, g: Tensor, y: Tensor) -> Tensor:
+        return _relu_backward(g, y, 0, grad_input=g)  # type: ignore[no-any-return]
+
+
+@register
+class LeakyReLU(Bent):
+    """The positive part, and a share of the negative one."""
+
+    layers = (nn.LeakyReLU,)
+    kind = "leaky_relu"
+    defaults: ClassVar = {"negative_slope": 0.01}
+    calls = (functional.leaky_relu,)
+
+    @property
+    def below(self) -> float:
+        slope: float = self.layer.negative_slope
+        return slope
+
+    def has_gradient(self) -> bool:
+        return self.below >= 0
+
+    def activated(self, x: Tensor, in_place: bool) -> Tensor:
+        return functional.leaky_relu(x, self.below, in_place)
+
+    def slope(self, g: Tensor, y: Tensor) -> Tensor:
+        return _leaky_relu_backward(g, y, self.below, True, grad_input=g)  # type: ignore[no-any-return]
+
+    def interval(self, low: Tensor, high: Tensor) -> Bounds:
+        _check_rises(self.layer, self.below)
+        return super().interval(low, high)
+
+    def has_lines(self) -> bool:
+        return 0 <= self.below <= 1
+
+
+@register
+class ELU(FromOutput, LayerOperation):
+    """The positive part, and ``alpha (exp(x) - 1)`` below 0."""
+
+    layers = (nn.ELU,)
+    kind = "elu"
+    defaults: ClassVar = {"alpha": 1.0}
+    calls = (functional.elu,)
+
+    def has_gradient(self) -> bool:
+        return bool(self.layer.alpha >= 0)  # else the slope does not follow from the output
+
+    def activated(self, x: Tensor, in_place: bool) -> Tensor:
+        return functional.elu(x, self.layer.alpha, in_place)
+
+    def slope(self, g: Tensor, y: Tensor) -> Tensor:
+        return _elu_backward(g, self.layer.alpha, 1, 1, True, y, grad_input=g)  # type: ignore[no-any-return]
+
+    def interval(self, low: Tensor, high: Tensor) -> Bounds:
+        _check_rises(self.layer, self.layer.alpha)
+        return super().interval(low, high)
+
+
+def _check_rises(layer: nn.Module, slope: float) -> None:
+    if slope < 0:
+        raise VictimError(f"interval bounds have no rule for {layer}: it falls below 0, expected a slope of at least 0")
+
+
+@register
+class Softplus(FromInput, LayerOperation):
+    """``log(1 + exp(beta x)) / beta``.
+
+    Torch goes over to the identity where ``beta x > threshold``, which is a step down, and large for a small one.
+    """
+
+    layers = (nn.Softplus,)
+    kind = "softplus"
+    defaults: ClassVar = {"beta": 1.0, "threshold": 20.0}
+    calls = (functional.softplus,)
+
+    def slope(self, g: Tensor, x: Tensor) -> Tensor:
+        return _softplus_backward(g, x, self.layer.beta, self.layer.threshold, grad_input=g)  # type: ignore[no-any-return]
+
+    def interval(self, low: Tensor, high: Tensor) -> Bounds:
+        beta, threshold = self.layer.beta, self.layer.threshold
+        if beta <= 0:
+            raise VictimError(f"interval bounds have no rule for {self.layer}: expected beta above 0")
+        crosses = (low * beta <= threshold) & (high * beta > threshold)
+        step = threshold / beta
+        before = math.log1p(math.exp(-abs(threshold))) / beta + max(step, 0.0)
+        least, most = self(low), self(high)
+        return torch.where(crosses, least.clamp(max=step), least), torch.where(crosses, most.clamp(min=before), most)
+
+
+class Clamp(Relaxed):
+    """``clamp(x, least, most)``: convex around the lower bend, concave around the upper one."""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the most, infinite where there is none."""
+        raise NotImplementedError
+
+    def loose(self, low: Tensor, high: Tensor) -> Tensor:
+        least, most = self.ends
+        return ((low < least) & (high > least)) | ((low < most) & (high > most))
+
+    def first_choice(self, low: Tensor, high: Tensor) -> Choice:
+        least, most = self.ends
+        return Choice((high - least > least - low).to(low.dtype), (most - low > high - most).to(low.dtype))
+
+    def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
+        assert choice.lower is not None and choice.upper is not None
+        (least, most), tiny = self.ends, torch.finfo(low.dtype).tiny
+        width = (high - low).clamp(min=tiny)
+        first, last = low.clamp(least, most), high.clamp(least, most)
+        rise = ((last - first) / width).clamp(0, 1)  # of the chord
+        bends_low, bends_high = (low < least) & (high > least), (low < most) & (high > most)
+        # around the lower bend, lines through it: as steep as they stay below the function up to the end
+        up_to = ((last - least) / (high - least).clamp(min=tiny)).clamp(0, 1)
+        lower_slope = torch.where(bends_low, choice.lower * up_to, rise)
+        lower_offset = torch.where(bends_low, least - lower_slope * least, first - rise * low)
+        down_to = ((most - first) / (most - low).clamp(min=tiny)).clamp(0, 1)
+        upper_slope = torch.where(bends_high, choice.upper * down_to, rise)
+        upper_offset = torch.where(bends_high, most - upper_slope * most, first - rise * low)
+        if not math.isfinite(least):
+            lower_slope, lower_offset = rise.expand_as(upper_slope), (first - rise * low).expand_as(upper_offset)
+        if not math.isfinite(most):
+            upper_slope, upper_offset = rise.expand_as(lower_slope), (first - rise * low).expand_as(lower_offset)
+        return Lines(lower_slope, lower_offset, upper_slope, upper_offset)
+
+
+@register
+class Hardtanh(Clamp, FromOutput, LayerOperation):
+    """A clamp whose gradient is 0 at its ends."""
+
+    layers = (nn.Hardtanh,)
+    kind = "hardtanh"
+    defaults: ClassVar = {"min_val": -1.0, "max_val": 1.0}
+    calls = (functional.hardtanh,)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.layer.min_val, self.layer.max_val
+
+    def activated(self, x: Tensor, in_place: bool) -> Tensor:
+        return functional.hardtanh(x, *self.ends, in_place)
+
+    def slope(self, g: Tensor, y: Tensor) -> Tensor:
+        return _hardtanh_backward(g, y, *self.ends, grad_input=g)  # type: ignore[no-any-return]

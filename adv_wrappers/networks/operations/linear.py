@@ -1,0 +1,203 @@
+"""Linear layers and convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from adv_wrappers.errors import CardError, VictimError
+from adv_wrappers.networks.card_format import Weights
+from adv_wrappers.networks.operations.operation import LayerOperation, Memory, WrittenLayer, register
+from adv_wrappers.networks.operations.relaxation import Bounds, Shape, centre_and_radius, check_width, largest
+
+_conv_backward = torch.ops.aten.convolution_backward.default
+
+
+class Weighted(LayerOperation):
+    """A sum of the inputs times weights, plus a bias."""
+
+    frees_output = True
+    copies_gradient = True
+
+    def applied(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The same with another weight and bias."""
+        raise NotImplementedError
+
+    def interval(self, low: Tensor, high: Tensor) -> Bounds:
+        weight = self.layer.weight
+        middle, spread = centre_and_radius(low, high)
+        centre = self.applied(middle, weight, self.layer.bias)
+        radius = self.applied(spread, weight.abs(), None)
+        return centre - radius, centre + radius
+
+    def is_affine(self) -> bool:
+        return True
+
+    def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
+        weight, bias = self.layer.weight, self.layer.bias
+        sums = self.applied(largest(*boxes[0]), weight.abs(), None if bias is None else bias.abs())
+        return self.applied(variances[0], weight.square(), None) + (eps * sums).square()
+
+    def settings(self) -> WrittenLayer:
+        return {"bias": False} if self.layer.bias is None else {}
+
+
+@register
+class Linear(Weighted):
+    """``x @ weight.T + bias``.
+
+    The last one of a network is computed as its transpose ``[K, B]``: a softmax over the first axis of that is ten
+    times as fast as one over a last axis of six.
+    """
+
+    layers = (nn.Linear,)
+    kind = "linear"
+    weighted_calls: ClassVar = {functional.linear: ("input", "weight", "bias")}
+    takes_rows = True
+
+    @classmethod
+    def around(cls, weights: dict[str, Tensor], **settings: Any) -> nn.Module:
+        outputs, inputs = weights["weight"].shape
+        return nn.Linear(inputs, outputs, **settings)
+
+    def prepared(self) -> Any:
+        weight, bias = self.layer.weight, self.layer.bias
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
+        return weight, weight.t(), bias, bias[:, None]
+
+    def run(self, x: Tensor, memory: Memory) -> Tensor:
+        weight, transposed, bias, column = memory.weights
+        if (out := memory.out) is None:
+            if x.dim() != 2:
+                return functional.linear(x, weight, bias)
+            memory.out = out = x.new_empty((len(weight), len(x)) if memory.last else (len(x), len(weight)))
+            memory.kept = out.t()
+        if memory.last:
+            torch.addmm(column, weight, x.t(), out=out)
+            return memory.kept  # type: ignore[no-any-return]
+        return torch.addmm(bias, x, transposed, out=out)
+
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        weight: Tensor = memory.weights[0]
+        return g @ weight if memory.out is None else torch.mm(g, weight)
+
+    def applied(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.linear(x, weight, bias)
+
+    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+        if len(shapes[0]) > 1 or rows.dim() != 3:
+            return super().pull_back(rows, shapes)
+        check_width(rows, self.layer.out_features)
+        bias = self.layer.bias
+        return [rows @ self.layer.weight], rows.new_zeros(()) if bias is None else rows @ bias
+
+    def output_shape(self, shapes: Sequence[Shape], like: Tensor) -> Shape:
+        return *shapes[0][:-1], self.layer.out_features
+
+    def rows_of(self, chosen: Tensor | slice, shape: Shape) -> tuple[Tensor, Tensor] | None:
+        if len(shape) != 1:
+            return None
+        # an identity matrix times the weight is the weight
+        weight, bias = self.layer.weight[chosen], self.layer.bias
+        offset = weight.new_zeros(()) if bias is None else bias[chosen]
+        return weight[None] if isinstance(chosen, slice) else weight, offset
+
+    @classmethod
+    def build(
+        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, **settings: Any
+    ) -> nn.Module:
+        return weights.linear(prefix, inputs, outputs, **settings)
+
+    def width(self, inputs: int | None) -> int | None:
+        width: int = self.layer.out_features
+        return width
+
+
+@register
+class Conv2d(Weighted):
+    """A convolution in two dimensions."""
+
+    layers = (nn.Conv2d,)
+    kind = "conv"
+    weighted_calls: ClassVar = {
+        functional.conv2d: ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
+    }
+
+    @classmethod
+    def around(cls, weights: dict[str, Tensor], **settings: Any) -> nn.Module:
+        outputs, inputs, *kernel = weights["weight"].shape
+        return nn.Conv2d(inputs * settings.get("groups", 1), outputs, (kernel[0], kernel[1]), **settings)
+
+    def has_gradient(self) -> bool:
+        return self.layer.padding_mode == "zeros" and not isinstance(self.layer.padding, str)
+
+    def prepared(self) -> Any:
+        return self.layer.weight, self.layer.bias
+
+    def run(self, x: Tensor, memory: Memory) -> Tensor:
+        memory.kept = x
+        return self.applied(x, *memory.weights)
+
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        layer, (weight, _) = self.layer, memory.weights
+        geometry = layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups
+        out: tuple[Tensor, ...] = _conv_backward(g, memory.kept, weight, None, *geometry, [True, False, False])
+        return out[0]
+
+    def applied(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        layer = self.layer
+        return functional.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+    def interval(self, low: Tensor, high: Tensor) -> Bounds:
+        if self.layer.padding_mode != "zeros":
+            raise VictimError(f"interval bounds have no rule for {self.layer}: expected padding_mode='zeros'")
+        return super().interval(low, high)
+
+    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
+        back = self._transposed(rows.flatten(0, 1), shapes[0]).unflatten(0, rows.shape[:2])
+        bias = self.layer.bias
+        return [back], rows.new_zeros(()) if bias is None else rows.sum((-2, -1)) @ bias
+
+    def _transposed(self, rows: Tensor, shape: Shape) -> Tensor:
+        """Rows ``[R, C', H', W']`` of what it answers back at ``[R, C, H, W]``."""
+        layer = self.layer
+        if layer.padding == "valid":
+            before = [0, 0]
+        elif layer.padding == "same":
+            before = [d * (k - 1) // 2 for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
+        else:
+            before = [int(p) for p in layer.padding]
+        # as far as kernels reach; what no kernel reaches beyond that stays zero
+        reached = functional.conv_transpose2d(
+            rows, layer.weight, stride=layer.stride, groups=layer.groups, dilation=layer.dilation
+        )
+        missing = [max(0, p + n - m) for p, n, m in zip(before, shape[1:], reached.shape[2:], strict=True)]
+        reached = functional.pad(reached, (0, missing[1], 0, missing[0]))
+        return reached[:, :, before[0] : before[0] + shape[1], before[1] : before[1] + shape[2]]
+
+    def settings(self) -> WrittenLayer:
+        layer = self.layer
+        if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
+            raise CardError(f"convolutions are written with zeros around the picture, and their number, got {layer}")
+        stated = {"stride": (layer.stride, None), "padding": (layer.padding, 0), "dilation": (layer.dilation, 1)}
+        settings: WrittenLayer = {
+            name: value[0] if value[0] == value[1] else list(value)
+            for name, (value, default) in stated.items()
+            if value != (default, default)
+        }
+        settings |= {} if layer.groups == 1 else {"groups": layer.groups}
+        return settings | super().settings()
+
+    @classmethod
+    def build(
+        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, **settings: Any
+    ) -> nn.Module:
+        return weights.conv(prefix, inputs, outputs, **settings)
+
+    def width(self, inputs: int | None) -> int | None:
+        width: int = self.layer.out_channels
+        return width
