@@ -34,6 +34,21 @@ from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 SHORT = "tests/Short-v0"  # CartPole of 30 steps
 QUICK = {"num_envs": 4, "checks": 2, "episodes": 2, "n_steps": 16, "batch_size": 64, "n_epochs": 1}
+GIVEN = (SHORT, "zoo:cartpole-a2c", 0.05, 64)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished training of SA-RL, not to be written to."""
+    folder = tmp_path_factory.mktemp("adversaries") / "sa-rl"
+    train_adversary("sa-rl", *GIVEN, out=folder, **QUICK)
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """A copy of it that a test may change."""
+    return shutil.copytree(finished, tmp_path / "sa-rl")
 
 
 def test_what_is_trained_is_a_threat(tmp_path):
@@ -71,17 +86,16 @@ def test_episodes_that_chose_the_checkpoint_are_not_for_scoring(kept, tmp_path):
     assert not [warning for warning in apart.warnings if "was chosen on" in warning]
 
 
-def test_a_training_that_was_killed_goes_on(tmp_path):
-    arguments = ("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05)
-    train_adversary(*arguments, 64, out=tmp_path, **QUICK)
-    before = json.loads((tmp_path / "state.json").read_text())["record"]
+def test_a_finished_training_goes_on_for_more_steps(folder):
+    arguments = ("sa-rl", *GIVEN[:3])
+    before = json.loads((folder / "state.json").read_text())["record"]
     received = []
-    train_adversary(*arguments, 192, out=tmp_path, progress=lambda steps, left: received.append(steps), **QUICK)
-    record = json.loads((tmp_path / "state.json").read_text())["record"]
+    train_adversary(*arguments, 192, out=folder, progress=lambda steps, left: received.append(steps), **QUICK)
+    record = json.loads((folder / "state.json").read_text())["record"]
     assert record[: len(before)] == before and received[0] > 64 and record[-1]["steps"] == 192
     with pytest.warns(RuntimeWarning, match="holds a training of 192 steps, more than the 64 asked for"):
-        train_adversary(*arguments, 64, out=tmp_path, **QUICK)
-    train_adversary(*arguments, 150, out=tmp_path, **QUICK)  # 150 steps end with the rollout that 192 do: no warning
+        train_adversary(*arguments, 64, out=folder, **QUICK)
+    train_adversary(*arguments, 150, out=folder, **QUICK)  # 150 steps end with the rollout that 192 do: no warning
 
 
 def records(folder):
@@ -167,24 +181,21 @@ def test_forms_that_there_are_not(kind, form, error, match, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_both_forms_leave_the_folder_of_something_else_alone(tmp_path):
-    given = (SHORT, "zoo:cartpole-a2c", 0.05, 64)
-    train_adversary("sa-rl", *given, out=tmp_path, **QUICK)
-    before = sorted(path.name for path in tmp_path.iterdir())
+def test_both_forms_leave_the_folder_of_something_else_alone(folder):
+    before = sorted(path.name for path in folder.iterdir())
     with pytest.raises(ValueRangeError, match="something else than a training of both forms"):
-        train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
-    (tmp_path / "card.json").write_text("{")
+        train_adversary("pa-ad", *GIVEN, form="both", out=folder, **QUICK)
+    (folder / "card.json").write_text("{")
     with pytest.raises(CardError, match="cannot read"):
-        train_adversary("pa-ad", *given, form="both", out=tmp_path, **QUICK)
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
+        train_adversary("pa-ad", *GIVEN, form="both", out=folder, **QUICK)
+    assert sorted(path.name for path in folder.iterdir()) == before
 
 
-def test_a_changed_folder_is_refused(tmp_path):
-    learned = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, out=tmp_path / "a", **QUICK)
-    other = train_adversary("sa-rl", SHORT, "zoo:cartpole-a2c", 0.05, 64, seed=1, out=tmp_path / "b", **QUICK)
-    assert learned.sha256 != other.sha256
+def test_a_changed_folder_is_refused(finished, tmp_path):
+    other = train_adversary("sa-rl", *GIVEN, seed=1, **QUICK).save(tmp_path / "other")
+    assert Learned(card=str(finished)).sha256 != other.sha256
     with pytest.raises(CardError, match="changed: expected"):
-        Learned(card=str(tmp_path / "a"), sha256=other.sha256)
+        Learned(card=str(finished), sha256=other.sha256)
     with pytest.raises(CardError, match=r"cannot read .*card\.json"):
         Learned(card=str(tmp_path))
     with pytest.raises(CardError, match="expected the card of a director, got that of a victim"):
@@ -341,9 +352,6 @@ class Mine:
     """What JSON cannot hold."""
 
 
-GIVEN = (SHORT, "zoo:cartpole-a2c", 0.05, 64)
-
-
 def test_whatever_tells_a_training_apart_is_kept(tmp_path):
     given = {**dict(zip(("env", "victim", "eps", "steps"), GIVEN, strict=True)), "out": tmp_path, **QUICK}
     train_adversary("pa-ad", **given)
@@ -365,9 +373,8 @@ def test_the_actor_keeps_a_victim_of_its_own_after_a_break(tmp_path):
     assert first.actor.victim.ref == again.actor.victim.ref == "zoo:cartpole-a2c"
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
-    learned = train_adversary("sa-rl", *GIVEN, out=tmp_path / "a", **QUICK)
-    learned.save(tmp_path / "b")
+def test_a_folder_of_something_else_is_left_alone(finished, tmp_path):
+    Learned(card=str(finished)).save(tmp_path / "b")
     before = (tmp_path / "b" / "card.json").read_text()
     with pytest.raises(ValueRangeError, match=r"card\.json .* belongs to something else"):
         train_adversary("sa-rl", *GIVEN, out=tmp_path / "b", **QUICK)
