@@ -115,14 +115,14 @@ def test_the_agent_that_averages_q_values_plays_their_average():
 
 def test_no_attack_leaves_less_than_is_certified():
     victim = Smoothed(adv.load_victim("zoo:cartpole-dqn"), 0.05, 1000)
-    eps = (0.002, 0.05, 0.2)
-    found = certify_smoothed_actions(victim, "CartPole-v1", eps, 2, samples=400, max_nodes=300, env_kwargs=SHORT)
+    eps = (0.002, 0.2)
+    found = certify_smoothed_actions(victim, "CartPole-v1", eps, 1, samples=400, max_nodes=300, env_kwargs=SHORT)
     assert (np.diff(found.lower) <= 0).all() and found.lower[0] > found.lower[-1]
     assert found.lower[0] > 11
     for length, lower in zip(eps, found.lower_returns, strict=True):
         threats = [adv.threat(name, victim, within=L2(length)) for name in ("fgsm", "min-best")]
         threats += [adv.threat("pgd", victim.victim, within=L2(length))]
-        report = adv.evaluate(victim, "CartPole-v1", threats, 2, env_kwargs=SHORT)
+        report = adv.evaluate(victim, "CartPole-v1", threats, 1, env_kwargs=SHORT)
         for row in report.threats:
             assert (np.array(row["returns"]) >= lower).all(), (length, row["threat"])
 
@@ -149,10 +149,10 @@ def test_bounds_of_a_state_are_drawn_once_and_hold_together():
 def test_bounds_fail_no_more_often_than_they_may():
     """Of many bounds at a level of 20%, fewer fail; truth is 1/2."""
     failed = 0
-    for seed in range(200):
+    for seed in range(100):
         low, high = ScoreBounds(threshold(1.0), 100, seed, 0.2, 1).at(np.zeros((1, 4)))
         failed += bool(((low > 0.5) | (high < 0.5)).any())
-    assert failed < 40
+    assert failed < 20
 
 
 @pytest.mark.parametrize("actions", [2, 4])

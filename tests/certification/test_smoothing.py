@@ -130,7 +130,7 @@ def test_the_worst_attack_leaves_no_less_than_certified_and_hardly_more(vote):
 
 def test_no_attack_of_the_same_total_length_is_below_the_certified_return():
     """Attacks that spend all at once, over some steps or at every step, on other episodes than the certificate's."""
-    steps, short = 60, {"max_episode_steps": 60}
+    steps, short = 40, {"max_episode_steps": 40}
     victim = Smoothed(load_victim("zoo:cartpole-dqn"), 0.1, samples=4)
     found = certify_smoothed(victim, "CartPole-v1", 100, env_kwargs=short, num_envs=100)
 
@@ -138,7 +138,7 @@ def test_no_attack_of_the_same_total_length_is_below_the_certified_return():
         return x + torch.tensor([0.0, 0.0, 9.0, 9.0], dtype=x.dtype)
 
     for eps in (0.1, 0.8):
-        plans = [(1, adv.MinBest()), (10, adv.MinBest()), (10, tilted), (steps, tilted)]
+        plans = [(1, adv.MinBest()), (10, tilted), (steps, tilted)]
         spent = [adv.ThreatModel("observation", how, L2(eps / math.sqrt(k)), adv.AtMost(k)) for k, how in plans]
         rows = adv.evaluate(victim, "CartPole-v1", spent, episodes=30, seed=1, num_envs=30, env_kwargs=short).threats
         lowest = min(row["mean_return"] for row in rows[1:])

@@ -75,8 +75,9 @@ def test_every_victim_has_a_panel_on_the_same_axes(tmp_path: Path) -> None:
         plot_histograms({name: np.array(own) for name, own in counts.items()}, 10, tmp_path / "p.png", "t")
         return coloured(tmp_path / "p.png", ATTACKED)
 
-    assert drawn(a=[10, 10], b=[]) / drawn(a=[10, 10], b=[10, 10]) == pytest.approx(1 / 2, abs=0.02)
-    assert drawn(a=[10], b=[5]) / drawn(a=[10], b=[10]) == pytest.approx(3 / 4, abs=0.02)  # bars of one unit
+    whole = drawn(a=[10, 10], b=[10, 10])
+    assert drawn(a=[10, 10], b=[]) / whole == pytest.approx(1 / 2, abs=0.02)
+    assert drawn(a=[10, 10], b=[5, 5]) / whole == pytest.approx(3 / 4, abs=0.02)  # bars of one unit
     quiet = TrainingCurve(STEPS, np.zeros(len(STEPS)), np.zeros(len(STEPS)))
     one, two = {"a": CURVE, "b": quiet}, {"a": quiet, "b": quiet}
     pixels = []

@@ -111,7 +111,12 @@ def test_an_agent_that_breaks_below_a_hundredth(plain_report: Callable[[type], A
 
 
 @pytest.mark.parametrize(
-    ("ref", "by"), [("zoo:cartpole-dqn", "radial"), ("zoo:cartpole-a2c", "wocar"), ("zoo:cartpole-balance-sac", "")]
+    ("ref", "by"),
+    [
+        ("zoo:cartpole-dqn", "radial"),
+        pytest.param("zoo:cartpole-a2c", "wocar", marks=pytest.mark.slow),
+        ("zoo:cartpole-balance-sac", ""),
+    ],
 )
 def test_the_training_that_a_page_advises_begins_with_the_agent(ref: str, by: str) -> None:
     pytest.importorskip("stable_baselines3")
@@ -239,7 +244,11 @@ IMAGE, ROOM = spaces.Box(0, 255, (12, 12, 1), np.uint8), spaces.Discrete(3)
         pytest.param(spaces.Box(0, 9, (2,), np.int64), (), marks=pytest.mark.slow),
         pytest.param(spaces.Dict(goal=GOAL, observation=VECTOR), ("goal", "observation"), marks=pytest.mark.slow),
         (spaces.Dict(image=IMAGE, room=ROOM, vector=VECTOR), ("vector",)),
-        (spaces.Tuple([ROOM, spaces.Dict(a=GOAL, flag=spaces.Box(0, 1, (1,), bool))]), ("1/a",)),
+        pytest.param(
+            spaces.Tuple([ROOM, spaces.Dict(a=GOAL, flag=spaces.Box(0, 1, (1,), bool))]),
+            ("1/a",),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["discrete", "multidiscrete", "multibinary", "scalar", "integers", "goals", "mixed", "tuple"],
 )
