@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 from sphinx.util import logging
@@ -161,6 +162,15 @@ def cite_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines
     lines[:] = cite("\n".join(lines)).split("\n")
 
 
+def describe_fields(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Say of a data class what the texts in its annotations say: its fields, and their meanings."""
+    if not dataclasses.is_dataclass(obj) or not isinstance(obj, type):
+        return
+    for field, hint in get_type_hints(obj, include_extras=True).items():
+        texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
+        lines += [f":ivar {field}: {text}" for text in texts]
+
+
 def check_titles(app: Any, env: Any) -> None:
     """Two pages of one title cannot be told apart in a search or in the sidebar."""
     titles = Counter(title.astext() for title in env.titles.values())
@@ -173,5 +183,6 @@ def setup(app: Any) -> None:
     """Sphinx's hook."""
     app.connect("builder-inited", generate)
     app.connect("source-read", cite_source)
+    app.connect("autodoc-process-docstring", describe_fields)
     app.connect("autodoc-process-docstring", cite_docstring)
     app.connect("env-check-consistency", check_titles)

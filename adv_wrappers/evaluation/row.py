@@ -65,9 +65,14 @@ class Row(Mapping[str, Any]):
     median: Annotated[float, "of the returns"]
     min: Annotated[float, "of the returns"]
     max: Annotated[float, "of the returns"]
-    caveat: Annotated[str | None, "why low and high are not a 95% interval"] = None
-    regret: Annotated[float | None, "clean mean return minus this one"] = None
-    impact: Annotated[float | None, "regret as a share of what can be lost, counted from minimum"] = None
+    caveat: Annotated[
+        str | None, "a sentence where low and high are no 95% interval, which tables mark with a dagger"
+    ] = None
+    regret: Annotated[float | None, "clean mean return minus this one, on the episodes that both hold"] = None
+    impact: Annotated[
+        float | None,
+        "(clean - attacked) / (clean - minimum), the share of what can be lost; null where no minimum is known",
+    ] = None
     general_impact: Annotated[
         float | None, "the same, counted from the lowest return that the rules of the game allow"
     ] = None
@@ -81,29 +86,36 @@ class Row(Mapping[str, Any]):
     ] = None
     l2: Annotated[
         NotNegative | None,
-        "mean Euclidean distance of the attacked steps, of observations, or of continuous actions where those alone "
-        "are attacked, in the units of the environment",
+        "mean Euclidean distance of the attacked steps from the true observation, or from the agent's continuous "
+        "action where actions alone are attacked, in the units of the environment: what the attack used",
     ] = None
     linf: Annotated[NotNegative | None, "mean largest distance of the attacked steps, of the same"] = None
     distances: Annotated[
         dict[str, float | None], "mean of every other distance, by its name, over a sample of the attacked steps"
     ] = field(default_factory=dict)
     distance_images: Annotated[Count, "observations over which distances are means"] = 0
-    ms_per_step: Annotated[NotNegative, "milliseconds of wall clock for a step of one environment"] = 0.0
+    ms_per_step: Annotated[
+        NotNegative, "milliseconds of wall clock for a step of one environment, agent and attack included"
+    ] = 0.0
     episodes: Annotated[Positive, "number of episodes"]
     mean_length: Annotated[NotNegative, "mean number of steps of an episode"]
     transfer: Annotated[bool, "whether the attack is aimed at another victim"] = False
     layers: Annotated[
         list[Annotated[Any, {"type": ["object", "null"]}]],
-        "the dictionaries of the threats, innermost first; null where one has no JSON form; none if clean",
+        "the dictionaries of the threats, from which they can be rebuilt, innermost first; null where one has no JSON "
+        "form; none if clean",
     ]
     returns: Annotated[list[float], "of every episode"]
     lengths: Annotated[list[Count], "steps of every episode"]
     attacked_fractions: Annotated[list[Share] | None, "attacked share of every episode"] = None
-    loss: Annotated[float | None, "mean over the episodes of the total loss of states"] = None
+    loss: Annotated[
+        float | None, "mean over the episodes of the total loss of states, where ``measure=`` names one"
+    ] = None
     loss_std: Annotated[NotNegative | None, "its standard deviation over the episodes"] = None
     losses: Annotated[list[float] | None, "of every episode"] = None
-    best_of: Annotated[Positive, "draws of every episode, of which the best counts"] = 1
+    best_of: Annotated[
+        Positive, "draws of every episode, of which the best counts; means over attacked steps are of all draws"
+    ] = 1
     draws: Annotated[DrawResults | None, "of every episode; null for one draw"] = None
     checks: Annotated[Checks | None, "counts of observations, which warnings are made of"] = None
 
