@@ -25,6 +25,7 @@ from adv_wrappers.networks.strided_convolution import SpaceToDepth, picture_layo
 from adv_wrappers.networks.tracing import OutputForm, UnknownCall, nearly_equal, trace
 
 OutputGradient = Callable[[Tensor], Tensor]  # of a loss: the network's output [B, K] to the gradient there, [B, K]
+Use = tuple[Operation, Memory, Any, int]  # of an operation, and the numbers of the values that it takes and gives
 
 
 class LayerGraph:
@@ -36,37 +37,39 @@ class LayerGraph:
 
     Attributes:
         nodes: the layers.
-        operations: theirs.
-        in_place: for each node, whether it may write over what it takes.
         is_chain: whether each takes what the one before it gives.
     """
 
     def __init__(self, nodes: Sequence[Node], frozen: bool = False) -> None:
         self.nodes, self.frozen = list(nodes), frozen
-        self.operations: list[Operation] = [node.operation for node in self.nodes]
+        operations = [node.operation for node in self.nodes]
         uses = [source for node in self.nodes for source in node.inputs]
-        self.in_place = [
-            (source := node.inputs[0]) > 0 and uses.count(source) == 1 and self.operations[source - 1].frees_output
-            for node in self.nodes
-        ]
-        self.is_chain = all(node.inputs == (i,) for i, node in enumerate(self.nodes))
-        self.is_chain &= not any(operation.several for operation in self.operations)
+        self._uses: list[tuple[Operation, bool, bool, Any, int]] = []
+        for i, (node, operation) in enumerate(zip(self.nodes, operations, strict=True)):
+            first = node.inputs[0]
+            alone = first > 0 and uses.count(first) == 1 and operations[first - 1].frees_output
+            self._uses.append(
+                (operation, alone, i == len(nodes) - 1, node.inputs if operation.several else first, i + 1)
+            )
+        self.is_chain = all(source == number - 1 for *_, source, number in self._uses)
+        self.copies_gradient = bool(operations) and operations[-1].copies_gradient
         self._prepared: list[Any] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_prepared": None}
 
-    def memories(self, x: Tensor) -> list[Memory]:
-        """Memory of one's own for inputs like ``x``."""
+    def uses(self, x: Tensor) -> list[Use]:
+        """The operations, with memory of one's own for inputs like ``x``."""
         prepared = self._prepared
         if prepared is None:
-            prepared = [operation.prepared() for operation in self.operations]
+            prepared = [operation.prepared() for operation, *_ in self._uses]
             # what a CUDA graph uses must be made within, and what is made for a mode is of no use outside
             if self.frozen and x.is_cpu and not is_in_torch_dispatch_mode():
                 self._prepared = prepared
-        last = len(prepared) - 1
-        flags = zip(self.in_place, prepared, strict=True)
-        return [Memory(in_place, i == last, weights) for i, (in_place, weights) in enumerate(flags)]
+        return [
+            (operation, Memory(alone, last, weights), source, number)
+            for (operation, alone, last, source, number), weights in zip(self._uses, prepared, strict=True)
+        ]
 
     def input_gradient(self, output_gradient: OutputGradient) -> InputGradient:
         """``x -> d loss(params(x)).sum() / dx`` from the gradient of the loss with respect to the parameters.
@@ -172,10 +175,8 @@ class InputGradient:
     def __init__(self, graph: LayerGraph, output_gradient: OutputGradient) -> None:
         self.graph, self.output_gradient = graph, output_gradient
         self._rows: tuple[int, torch.dtype] | None = None  # what the memory is made for
-        # operations, what each keeps, and the numbers of the values that it takes and gives
-        self._forward: list[tuple[Operation, Memory, Any, int]] = []
-        self._backward: list[tuple[Operation, Memory, Any, int]] = []
-        self._copies = not graph.operations or not graph.operations[-1].copies_gradient
+        self._forward: list[Use] = []
+        self._backward: list[Use] = []
 
     def rearranged(self, x: Tensor) -> tuple[SpaceToDepth, InputGradient] | None:
         """How observations like ``x`` ``[B, *S]`` are rearranged, and their gradient so; None where it does not pay.
@@ -199,7 +200,7 @@ class InputGradient:
         for operation, memory, _, _ in self._forward:
             x = operation.run(x, memory)
         g = self.output_gradient(x)
-        if self._copies:
+        if not self.graph.copies_gradient:
             g = g.clone()
         for operation, memory, _, _ in self._backward:
             g = operation.backward(g, memory)
@@ -208,11 +209,7 @@ class InputGradient:
     def _forget(self, x: Tensor) -> None:
         """Make memory anew: inputs like ``x`` come next."""
         self._rows = len(x), x.dtype
-        nodes = zip(self.graph.nodes, self.graph.operations, self.graph.memories(x), strict=True)
-        self._forward = [
-            (operation, memory, node.inputs if operation.several else node.inputs[0], number)
-            for number, (node, operation, memory) in enumerate(nodes, 1)
-        ]
+        self._forward = self.graph.uses(x)
         self._backward = self._forward[::-1]
 
     def _through_graph(self, x: Tensor) -> Tensor:
@@ -222,7 +219,7 @@ class InputGradient:
             values.append(operation.run(taken, memory))
         g = self.output_gradient(values[-1])
         gradients: list[Tensor | None] = [None] * len(values)
-        gradients[-1] = g.clone() if self._copies else g
+        gradients[-1] = g if self.graph.copies_gradient else g.clone()
         for operation, memory, source, number in self._backward:
             found = operation.backward(gradients[number], memory)  # type: ignore[arg-type]  # what takes it came before
             for i, part in zip(source, found, strict=True) if operation.several else ((source, found),):

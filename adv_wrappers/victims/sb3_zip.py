@@ -22,14 +22,15 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
+from adv_wrappers.networks.operations.lookup import OPERATIONS
+from adv_wrappers.networks.operations.operation import Elementwise
 from adv_wrappers.utils.checks import check_number, is_integer
 from adv_wrappers.utils.reading import MAX_BYTES, check_zip, decoding, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_networks import MASKED
 
-_ACTIVATIONS = {
-    c.__name__: c
-    for c in (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Identity)
-}
+_ACTIVATIONS = {  # those of torch that are known here, by the names of their classes
+    kind.__name__: kind for kind, each in OPERATIONS.items() if issubclass(each, Elementwise) and kind in each.layers
+} | {"Identity": nn.Identity}
 _EXTRACTORS = ("FlattenExtractor", "NatureCNN", "CombinedExtractor")
 _PLAIN = (
     "net_arch", "n_critics", "n_quantiles", "share_features_extractor", "normalize_images", "features_extractor_kwargs",

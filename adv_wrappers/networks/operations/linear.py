@@ -75,7 +75,7 @@ class Linear(Weighted):
             if x.dim() != 2:
                 return functional.linear(x, weight, bias)
             memory.out = out = x.new_empty((len(weight), len(x)) if memory.last else (len(x), len(weight)))
-            memory.kept = out.t()
+            memory.kept = out.t() if memory.last else None
         if memory.last:
             torch.addmm(column, weight, x.t(), out=out)
             return memory.kept  # type: ignore[no-any-return]

@@ -17,7 +17,8 @@ from adv_wrappers.networks.operations import pooling as pooling
 from adv_wrappers.networks.operations import recurrent as recurrent
 from adv_wrappers.networks.operations import s_shaped as s_shaped
 from adv_wrappers.networks.operations import shapes as shapes
-from adv_wrappers.networks.operations.operation import OPERATIONS, NodeLayer, Operation, changed
+from adv_wrappers.networks.operations.operation import OPERATIONS as OPERATIONS
+from adv_wrappers.networks.operations.operation import NodeLayer, Operation, changed
 
 
 def operation_of(layer: NodeLayer) -> Operation | None:
