@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 
@@ -235,9 +236,12 @@ def anything():
     yield (Pixels(), IMAGE, DISCRETE, "logits"), {"value": nn.Sequential(nn.Flatten(), nn.LazyLinear(1))}, "layers"
 
 
+everything = functools.cache(lambda: [*anything()])
+
+
 @pytest.mark.parametrize("case", range(17))
 def test_layers_in_a_row(case, tmp_path):
-    given, more, kind = list(anything())[case]
+    given, more, kind = everything()[case]
     if isinstance(more.get("value"), nn.Module):
         more["value"](torch.zeros(1, *given[1].shape))
     card = adv.save_card(tmp_path, *given, environment="Any-v0", **more)
