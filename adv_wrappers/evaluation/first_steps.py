@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -94,12 +94,6 @@ def _difference(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ..
                     f"episodes, or draws from elsewhere than self.np_random, which super().reset(seed=seed) makes"
                 )
     return ""
-
-
-def said_in(row: Mapping[str, Any]) -> dict[str, str]:
-    """What the row of a run says of its environment, a sentence of a kind."""
-    checks = row.get("checks") or {}
-    return {kind: checks[kind] for kind in ("unrepeated", "outside") if checks.get(kind)}
 
 
 def _differ(one: Any, two: Any) -> bool:

@@ -136,6 +136,12 @@ class Row(Mapping[str, Any]):
         return draws + (" (transfer)" if self.transfer else "")
 
     @property
+    def environment_notes(self) -> dict[str, str]:
+        """What :mod:`.first_steps` found out about the environment, a sentence of a kind."""
+        checks: Mapping[str, Any] = self.checks or {}
+        return {kind: checks[kind] for kind in EnvironmentNotes.__annotations__ if kind in checks}
+
+    @property
     def seconds(self) -> float:
         """Seconds that its steps took, one environment after the other."""
         return self.ms_per_step * sum(self.lengths) / 1000

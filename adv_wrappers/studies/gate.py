@@ -28,7 +28,6 @@ from adv_wrappers.errors import NotRobust, ValueRangeError
 from adv_wrappers.evaluation.claim import RobustnessClaim
 from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES
@@ -176,7 +175,7 @@ def assert_robust(
             for place, i in enumerate(undecided):
                 started = time.perf_counter()
                 row = evaluator.play([place])[place]
-                for sentence in () if warned else said_in(row).values():
+                for sentence in () if warned else row.environment_notes.values():
                     warnings.warn(sentence, stacklevel=2)
                 warned = True
                 test.add(i, row.returns, evaluator.seeds, time.perf_counter() - started)

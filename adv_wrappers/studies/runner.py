@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.errors import OutputError, WorkerError
 from adv_wrappers.evaluation.executor import Executor, Played
-from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.store import PlayedCell, Store
 from adv_wrappers.studies.cell_player import CellExecutor, failed, opened_executor
 from adv_wrappers.studies.cells import Expansion, PlanCell, check_victims, expand
@@ -182,7 +181,7 @@ class _Run:
             self.play_seconds += cell.seconds
             if cell.error is not None:
                 self.failed[cell.key] = cell.error
-            for kind, sentence in said_in(cell.row or {}).items():
+            for kind, sentence in (cell.row.environment_notes if cell.row else {}).items():
                 name = environment_text((cell.about or {})["env"])
                 if (name, kind) not in self.said:
                     self.said.add((name, kind))

@@ -33,7 +33,6 @@ from adv_wrappers.errors import (
 )
 from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
-from adv_wrappers.evaluation.first_steps import said_in
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import other_environment
 from adv_wrappers.evaluation.return_range import lowest_return
@@ -331,7 +330,7 @@ class _Sections:
         self.rows.clean_until = clean_until
         self.rows.reserve = min(_RESERVE, self.limit / 4)
         self.rows.play_clean()
-        for sentence in said_in(self.rows.clean).values():
+        for sentence in self.rows.clean.environment_notes.values():
             self.tell(f"WARNING: {sentence}")
             self._said.append(f"{sentence[:1].upper()}{sentence[1:]}.")
         self.not_tried += self.ranges.unfit
