@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from adv_wrappers.utils.threads import one_thread, one_thread_in_workers
+from tests.processes import context
 
 
 def _count(pipe: Connection) -> None:
@@ -22,7 +23,7 @@ def test_a_worker_gets_one_thread_and_the_parent_keeps_its_own() -> None:
     try:
         torch.set_num_threads(2)
         here, there = multiprocessing.Pipe()
-        worker = multiprocessing.get_context("spawn").Process(target=_count, args=(there,))
+        worker = context.Process(target=_count, args=(there,))
         worker.start()
         before, after = here.recv()
         worker.join()
