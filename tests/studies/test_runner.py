@@ -161,7 +161,8 @@ with Store({str(tmp_path / "rows.db")!r}) as store:
 
 
 def test_a_run_that_is_killed_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "_STALE", 0.0)  # its claims are free at once
+    # its claims are free as soon as the other run waits for them
+    monkeypatch.setattr(runner.time, "sleep", lambda _: monkeypatch.setattr(store_module, "_STALE", 0.0))
     script = f"""
 import os, signal
 from adv_wrappers.studies import Store, run

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from adv_wrappers.utils.pace import Pace, ProgressLines, StepTimer, progress_lines
+from adv_wrappers.utils.pace import Pace, ProgressLines, StepTimer, progress_lines, to_standard_error
 
 
 class Clock:
@@ -119,3 +119,8 @@ def test_what_ends_by_itself_is_not_ended():
 def test_steps_of_about_the_largest_size_are_kept():
     timer, _ = timed(3, 60.0, [9, 1, 2, 3, 4, 5, 6], sizes=[1, 20, 30, 20, 28, 30, 30])
     assert timer.seconds == [3, 5, 6]  # each begins with the size that the one before has led to
+
+
+def test_a_line_is_written_at_once(capsys):
+    to_standard_error("cells: 3 of 9")
+    assert capsys.readouterr() == ("", "cells: 3 of 9\n")

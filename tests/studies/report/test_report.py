@@ -161,13 +161,14 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
 
     class Clocked(gym.Wrapper[Any, Any, Any, Any]):
         def step(self, action: Any) -> Any:
-            now[0] += 0.05
+            now[0] += 0.02
             return super().step(action)
 
     for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
         monkeypatch.setattr(report_module, name, ())
     monkeypatch.setattr(report_module, "_SEARCHED", 1)
-    slow = report("zoo:cartpole-ppo", lambda: Clocked(short_cartpole()), MINUTES, out=tmp_path / "out", episodes=4)
+    brief = functools.partial(gym.make, "CartPole-v1", max_episode_steps=20)
+    slow = report("zoo:cartpole-ppo", lambda: Clocked(brief()), MINUTES, out=tmp_path / "out", episodes=4)
     searched = [row for row in slow.report.threats if "<recorded>" in row["threat"]]
     cut = [row for row in searched if row["episodes"] < 4]
     assert cut and all(len(row["returns"]) == row["episodes"] for row in cut)

@@ -54,7 +54,9 @@ def test_every_new_entry_is_trained_scored_and_kept(tmp_path):
 
 
 def test_continuous_actions(tmp_path):
-    report = run_suite("everything", toy_victim(), Toy, 0.5, **QUICK, attacks=["transfer", "pa-ad-action", "induce"])
+    told, names = [], ["transfer", "pa-ad-action", "induce"]
+    report = run_suite("everything", toy_victim(), Toy, 0.5, **QUICK, attacks=names, tell=told.append)
+    assert told == ["trains transfer, pa-ad-action: about 32 steps each; --no-train (train=False) leaves them out"]
     assert report.attacks == ("transfer", "pa-ad-action")
     assert report.protocol["transfer"].startswith("max-diff on one surrogate") and "R2" in report.protocol["transfer"]
     assert report.other_budgets == {"pa-ad-action": "actions within eps=0.5"}
