@@ -251,11 +251,14 @@ def _in_units(budget: Any, own: Sequence[float], units: Sequence[float]) -> Any:
 
 def _not_again(attacks: Sequence[_Attack], failed: Sequence[str] = ()) -> list[str]:
     """What could not be played on the other agent, and why."""
-    reasons = [f"{one.name}: {one.why_not}" for one in attacks if one.why_not and None in one.rows]
-    reasons += failed
-    if not reasons:
+    reasons = dict[str, dict[str, None]]()  # names by reason, each once
+    for one in attacks:
+        if one.why_not and None in one.rows:
+            reasons.setdefault(one.why_not, {})[one.name] = None
+    said = [f"{', '.join(names)}: {why}" for why, names in reasons.items()] + [*failed]
+    if not said:
         return []
-    some = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
+    some = "; ".join(said[:5]) + (f"; and {len(said) - 5} more" if len(said) > 5 else "")
     return [f"Not played on the other: {some}."]
 
 
@@ -520,10 +523,21 @@ def _at_its_eps(first: AgentSections, both: Agents, labels: tuple[str, str]) -> 
 
 
 def _kept(one: AttackRow, other: AttackRow, labels: tuple[str, str]) -> str:
-    """Two means in words, and whether the episodes tell them apart."""
+    """Two means in words, and their difference, as far as the episodes tell them apart."""
     means = [number_text(row.mean) for row in (one, other)]
-    apart = "" if _difference(one, other).side else ", which these episodes do not tell apart"
-    return f"{means[1]} of {labels[1]} and {means[0]} of {labels[0]}{apart}"
+    difference = _difference(one, other)
+    apart = "which these episodes do not tell apart"
+    if difference.side:
+        apart = f"{number_text(abs(difference.mean))} {'more' if difference.mean > 0 else 'less'} ({_ends(difference)})"
+    return f"{means[1]} of {labels[1]} and {means[0]} of {labels[0]}, {apart}"
+
+
+def _ends(difference: MeanWithInterval) -> str:
+    """The interval of a difference that does not hold zero, without its sign."""
+    low, high = sorted((abs(difference.low), abs(difference.high)))
+    if difference.caveat:
+        return f"{number_text(low)} to {number_text(high)}, no interval of 95%"
+    return f"95% interval {number_text(low)} to {number_text(high)}"
 
 
 def _sentence(both: Agents, labels: tuple[str, str]) -> str:
@@ -535,9 +549,6 @@ def _sentence(both: Agents, labels: tuple[str, str]) -> str:
         return f"No eps tells {labels[0]} and {labels[1]} apart on these episodes."
     eps, mean = max(told_apart, key=lambda one: abs(one[1].mean))
     better, worse = (labels[1], labels[0]) if mean.mean > 0 else (labels[0], labels[1])
-    low, high = sorted((abs(mean.low), abs(mean.high)))
-    interval = f"95% interval {number_text(low)} to {number_text(high)}"
-    if mean.caveat:
-        interval = f"{number_text(low)} to {number_text(high)}, no interval of 95%: {mean.caveat}"
-    more = f"{number_text(abs(mean.mean))} more than {worse} ({interval})"
+    why = f": {mean.caveat}" if mean.caveat else ""
+    more = f"{number_text(abs(mean.mean))} more than {worse} ({_ends(mean)}{why})"
     return f"The strongest attack at eps {eps_text(eps)} leaves {better} {more}."

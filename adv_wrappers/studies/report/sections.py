@@ -29,7 +29,7 @@ from adv_wrappers.errors import StoreError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.statistics import KnownRange, MeanWithInterval, paired_difference
+from adv_wrappers.evaluation.statistics import KnownRange, MeanWithInterval, cut, paired_difference
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.studies.report.choices import FeatureSpread, ReportChoices, read_choices
 from adv_wrappers.studies.report.trials import Trial
@@ -78,9 +78,12 @@ class AttackRow(Trial):
 
     @property
     def returned(self) -> MeanWithInterval:
-        """Its mean return."""
-        row = self.row
-        return MeanWithInterval(row.mean_return, row.low, row.high, row.caveat)
+        """Its mean return; of a row of fewer episodes than the clean one :attr:`mean`, with what the change may be."""
+        row, change = self.row, self.change
+        if row.episodes >= self.clean.episodes:
+            return MeanWithInterval(row.mean_return, row.low, row.high, row.caveat)
+        ends = self.clean.mean_return + change.low, self.clean.mean_return + change.high
+        return MeanWithInterval(self.mean, *cut(ends, self.mean, self.known), change.caveat)
 
 
 @dataclass(frozen=True)

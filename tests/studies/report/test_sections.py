@@ -234,6 +234,13 @@ def test_a_run_without_an_attack_names_the_threats_of_its_environment():
         assert (clean.kind, clean.label) == ("clean", expected)
 
 
+def test_a_row_of_fewer_episodes_has_the_mean_of_what_was_lost_in_them():
+    few = made_row("beam", [-7.0, -6.0], layers=[layer(within=linf(0.1))])
+    (attacked,) = sorted_report(made(few)).attacked  # without an attack the three episodes have -6, -5 and -4
+    assert attacked.change.mean == -1.0 and attacked.mean == attacked.returned.mean == -6.0
+    assert attacked.returned.caveat and attacked.label.endswith("on 2 of 3 episodes")
+
+
 def test_a_report_of_anything_can_be_drawn():
     """Returns below zero, thirty features, distances, odd letters, an attack and an agent without a name."""
     features = [linf(0.1, scale=[float(i == j) for j in range(30)]) for i in range(30)]
