@@ -88,23 +88,32 @@ def other_environment(victim: Victim, env: str | None) -> list[str]:
     return [f"{victim.ref or 'the agent'} is an agent for {own}, and plays in {env} here"]
 
 
+def measured_returns(victim: Victim, env: str | None) -> list[tuple[float, float, float]]:
+    """Mean, deviation and number of the returns without an attack in ``env``, as a victim's card says."""
+    card, found = victim.card or {}, list[tuple[float, float, float]]()
+    if env is None or (card.get("environment") or {}).get("id") != env:
+        return found
+    for entry in card.get("measured") or ():
+        if isinstance(entry, dict) and entry.get("attack") == "none":
+            mean, std, episodes = (finite_float(entry.get(key)) for key in ("mean", "std", "episodes"))
+            if mean is not None and std is not None and episodes:
+                found.append((mean, std, episodes))
+    return found
+
+
 def far_below_training(outcomes: Sequence[CheckedRow], victim: Victim, env: str | None) -> list[str]:
     """A clean run that leaves far less than the victim's card says was measured in the same environment.
 
     Far is beyond three standard errors of the difference and a tenth of the measured mean, with an interval that does
     not reach that mean. Of several measurements the lowest of these bounds counts.
     """
-    card = victim.card or {}
     clean = next((o.returns for o in outcomes if not o.layers), None)
-    if clean is None or env is None or (card.get("environment") or {}).get("id") != env:
+    if clean is None:
         return []
     bounds = []
-    for entry in card.get("measured") or ():
-        if isinstance(entry, dict) and entry.get("attack") == "none":
-            mean, std, episodes = (finite_float(entry.get(key)) for key in ("mean", "std", "episodes"))
-            if mean is not None and std is not None and episodes:
-                error = std * (1 / max(episodes, 1) + 1 / len(clean)) ** 0.5
-                bounds.append((mean - max(3 * error, 0.1 * abs(mean)), mean))
+    for mean, std, episodes in measured_returns(victim, env):
+        error = std * (1 / max(episodes, 1) + 1 / len(clean)) ** 0.5
+        bounds.append((mean - max(3 * error, 0.1 * abs(mean)), mean))
     if not bounds:
         return []
     bound, mean = min(bounds)

@@ -68,6 +68,7 @@ from adv_wrappers.errors import (
     VictimError,
 )
 from adv_wrappers.evaluation.report import number_text
+from adv_wrappers.evaluation.report_warnings import measured_returns
 from adv_wrappers.registry import REWARDS, Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
@@ -520,12 +521,14 @@ class Hardened:
             return), ``late`` (of the second half), ``in_training`` and
             ``seconds`` of the processor for either side.
         best: index of the best checkpoint.
+        began_with: the clean mean return that the card of the agent it began with says, or None.
     """
 
     victim: Victim
     threat: ThreatModel | None
     record: tuple[dict[str, Any], ...]
     best: int
+    began_with: float | None = None
 
     @property
     def protocol(self) -> str:
@@ -543,11 +546,14 @@ class Hardened:
     def given_up(self) -> str:
         """What of the clean return it had on its way the agent gave up, in a sentence; "" for less than a fifth."""
         row, before = self.record[self.best], max(self.record, key=lambda point: point["clean"])
-        if before["clean"] - row["clean"] <= _GIVEN_UP * abs(before["clean"]):
+        most, then = before["clean"], f"after {before['steps']} steps"
+        if self.began_with is not None and self.began_with > most:
+            most, then = self.began_with, "by the card of the agent that it began with"
+        if most - row["clean"] <= _GIVEN_UP * abs(most):
             return ""
         return (
-            f"without an attack it earned {number_text(before['clean'])} after {before['steps']} steps, and earns "
-            f"{number_text(row['clean'])} now: more steps may win that back, and a smaller eps gives up less"
+            f"without an attack it earned {number_text(most)} {then}, and earns {number_text(row['clean'])} now: more "
+            f"steps may win that back, and a smaller eps gives up less"
         )
 
 
@@ -757,4 +763,5 @@ def train_agent(
                 side.logger.close()
         if hardening is not None:
             found = hardening.deployed(found)
-        return Hardened(found, threat, tuple(folder.record), folder.best)
+        measured = [] if initial is None else [mean for mean, *_ in measured_returns(initial, environment.name)]
+        return Hardened(found, threat, tuple(folder.record), folder.best, max(measured, default=None))
