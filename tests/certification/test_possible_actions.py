@@ -94,8 +94,8 @@ def all_in_box(space, budget, quantize, rows, dtype=torch.float32):
     return reached
 
 
-@every_case("dtype", [torch.float32, torch.float64])
-@every_case(("space", "budget", "quantize"), CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("space", "budget", "quantize"), CASES)
 def test_it_holds_what_attacks_show_and_no_more(space, budget, quantize, dtype):
     assert all_in_box(space, budget, quantize, recording(space), dtype) == 1
 

