@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adv_wrappers as adv
 from adv_wrappers import daylight
+from adv_wrappers.core.context import AttackedStep
 from adv_wrappers.core.spaces import LAYOUTS
 from adv_wrappers.daylight import Rotation
 from adv_wrappers.daylight.transform import Transform
@@ -162,9 +163,9 @@ def test_what_needs_tensors():
     assert adv.PerturbObservation(Still(), how, within=adv.Newest(adv.Valid(), axis=2)).engine.in_numpy is None
     engine, part = adv.PerturbObservation(Still(), how).engine, PICTURE[None]
     attack = partial(engine.in_numpy, engine)
-    assert attack(PICTURE, part, None, False, None) is not None
-    assert attack(PICTURE, part.astype(np.int64), None, False, None) is None
-    assert attack(PICTURE, torch.from_numpy(part), None, False, None) is None
+    assert attack(AttackedStep(PICTURE, part)) is not None
+    assert attack(AttackedStep(PICTURE, part.astype(np.int64))) is None
+    assert attack(AttackedStep(PICTURE, torch.from_numpy(part))) is None
 
 
 @dataclass(frozen=True)
