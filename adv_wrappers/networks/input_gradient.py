@@ -44,13 +44,16 @@ class LayerGraph:
         self.nodes, self.frozen = list(nodes), frozen
         operations = [node.operation for node in self.nodes]
         uses = [source for node in self.nodes for source in node.inputs]
-        self._uses: list[tuple[Operation, bool, bool, Any, int]] = []
+        self._uses: list[tuple[Operation, tuple[bool, bool, bool], Any, int]] = []
+        outer = {0}  # values with respect to which the gradient may be the memory that the attack gets
         for i, (node, operation) in enumerate(zip(self.nodes, operations, strict=True)):
             first = node.inputs[0]
             alone = first > 0 and uses.count(first) == 1 and operations[first - 1].frees_output
-            self._uses.append(
-                (operation, alone, i == len(nodes) - 1, node.inputs if operation.several else first, i + 1)
-            )
+            inner = outer.isdisjoint(node.inputs)
+            if not inner and not operation.copies_gradient:
+                outer.add(i + 1)
+            flags = alone, i == len(nodes) - 1, inner
+            self._uses.append((operation, flags, node.inputs if operation.several else first, i + 1))
         self.is_chain = all(source == number - 1 for *_, source, number in self._uses)
         self.copies_gradient = bool(operations) and operations[-1].copies_gradient
         self._prepared: list[Any] | None = None
@@ -67,8 +70,8 @@ class LayerGraph:
             if self.frozen and x.is_cpu and not is_in_torch_dispatch_mode():
                 self._prepared = prepared
         return [
-            (operation, Memory(alone, last, weights), source, number)
-            for (operation, alone, last, source, number), weights in zip(self._uses, prepared, strict=True)
+            (operation, Memory(*flags, weights), source, number)
+            for (operation, flags, source, number), weights in zip(self._uses, prepared, strict=True)
         ]
 
     def input_gradient(self, output_gradient: OutputGradient) -> InputGradient:
@@ -193,7 +196,7 @@ class InputGradient:
         if torch.is_grad_enabled():  # checked first, because leaving a context costs as much as a small layer
             with torch.no_grad():
                 return self(x)
-        if (len(x), x.dtype) != self._rows:
+        if (x.size(0), x.dtype) != self._rows:
             self._forget(x)
         if not self.graph.is_chain:
             return self._through_graph(x)

@@ -127,8 +127,8 @@ class Clip(nn.Module, Clamp, FromInput):
     def activated(self, x: Tensor) -> Tensor:
         return self.forward(x)
 
-    def slope(self, g: Tensor, x: Tensor) -> Tensor:
-        return _clip_backward(g, x, *_beyond(*self.ends, x.dtype), grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _clip_backward(g, memory.kept, *_beyond(*self.ends, memory.kept.dtype), grad_input=g)  # type: ignore[no-any-return]
 
     @property
     def ends(self) -> tuple[float, float]:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
 from adv_wrappers.networks.graph import Node, chain, needed
@@ -205,6 +206,25 @@ def test_what_an_output_gradient_returns_is_not_overwritten(layers):
     found = LayerGraph(chain(layers)).input_gradient(lambda params: slope)(torch.zeros(2, 3))
     found.fill_(torch.nan)  # as an attack may
     assert torch.equal(slope, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("before", [[], [nn.Flatten()], [nn.Tanh(), nn.Hardtanh()]])
+def test_a_gradient_outlives_the_next_step(before):
+    layers = [*before, nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)]
+    gradient = LayerGraph(chain(layers)).input_gradient(torch.ones_like)
+    first = gradient(torch.zeros(2, 3))
+    kept = first.clone()
+    assert not torch.equal(gradient(torch.full((2, 3), 0.5)), kept)
+    assert torch.equal(first, kept)
+
+
+@pytest.mark.parametrize("mode", [lambda: FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode])
+def test_what_a_mode_makes_of_weights_is_not_used_outside(mode):
+    net = nn.Sequential(nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)).eval()
+    graph, x = graph_of(net, frozen=True), torch.randn(4, 8)
+    with mode():
+        one(graph, x)
+    assert torch.equal(one(graph, x), one(graph_of(net), x))
 
 
 def test_input_gradient_follows_the_weights():

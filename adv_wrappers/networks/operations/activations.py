@@ -87,26 +87,19 @@ class CurveStep(BoundStep):
 
 
 class FromOutput(Elementwise):
-    """A function whose slope follows from its value."""
+    """A function whose slope follows from its value, which is kept for :meth:`backward`."""
 
     def activated(self, x: Tensor, in_place: bool) -> Tensor:
         """Its value, written over ``x`` if that is asked for."""
-        raise NotImplementedError
-
-    def slope(self, g: Tensor, y: Tensor) -> Tensor:
-        """From the gradient with respect to its value ``y`` that with respect to its input, written over ``g``."""
         raise NotImplementedError
 
     def run(self, x: Tensor, memory: Memory) -> Tensor:
         memory.kept = y = self.activated(x, memory.in_place)
         return y
 
-    def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        return self.slope(g, memory.kept)
-
 
 class FromInput(Elementwise):
-    """A function whose slope follows from its input."""
+    """A function whose slope follows from its input, which is kept for :meth:`backward`."""
 
     frees_output = True
 
@@ -114,16 +107,9 @@ class FromInput(Elementwise):
         """Its value, without the calls of a layer around it."""
         return self(x)
 
-    def slope(self, g: Tensor, x: Tensor) -> Tensor:
-        """From the gradient with respect to its value that with respect to its input ``x``, written over ``g``."""
-        raise NotImplementedError
-
     def run(self, x: Tensor, memory: Memory) -> Tensor:
         memory.kept = x
         return self.activated(x)
-
-    def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        return self.slope(g, memory.kept)
 
 
 class Bent(Relaxed, FromOutput, LayerOperation):
@@ -167,8 +153,8 @@ class ReLU(Bent):
     def activated(self, x: Tensor, in_place: bool) -> Tensor:
         return x.relu_() if in_place else x.relu()
 
-    def slope(self, g: Tensor, y: Tensor) -> Tensor:
-        return _relu_backward(g, y, 0, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _relu_backward(g, memory.kept, 0, grad_input=g)  # type: ignore[no-any-return]
 
 
 @register
@@ -191,8 +177,8 @@ class LeakyReLU(Bent):
     def activated(self, x: Tensor, in_place: bool) -> Tensor:
         return functional.leaky_relu(x, self.below, in_place)
 
-    def slope(self, g: Tensor, y: Tensor) -> Tensor:
-        return _leaky_relu_backward(g, y, self.below, True, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _leaky_relu_backward(g, memory.kept, self.below, True, grad_input=g)  # type: ignore[no-any-return]
 
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
         _check_rises(self.layer, self.below)
@@ -217,8 +203,8 @@ class ELU(FromOutput, LayerOperation):
     def activated(self, x: Tensor, in_place: bool) -> Tensor:
         return functional.elu(x, self.layer.alpha, in_place)
 
-    def slope(self, g: Tensor, y: Tensor) -> Tensor:
-        return _elu_backward(g, self.layer.alpha, 1, 1, True, y, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _elu_backward(g, self.layer.alpha, 1, 1, True, memory.kept, grad_input=g)  # type: ignore[no-any-return]
 
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
         _check_rises(self.layer, self.layer.alpha)
@@ -242,8 +228,8 @@ class Softplus(FromInput, LayerOperation):
     defaults: ClassVar = {"beta": 1.0, "threshold": 20.0}
     calls = (functional.softplus,)
 
-    def slope(self, g: Tensor, x: Tensor) -> Tensor:
-        return _softplus_backward(g, x, self.layer.beta, self.layer.threshold, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _softplus_backward(g, memory.kept, self.layer.beta, self.layer.threshold, grad_input=g)  # type: ignore[no-any-return]
 
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
         beta, threshold = self.layer.beta, self.layer.threshold
@@ -309,5 +295,5 @@ class Hardtanh(Clamp, FromOutput, LayerOperation):
     def activated(self, x: Tensor, in_place: bool) -> Tensor:
         return functional.hardtanh(x, *self.ends, in_place)
 
-    def slope(self, g: Tensor, y: Tensor) -> Tensor:
-        return _hardtanh_backward(g, y, *self.ends, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _hardtanh_backward(g, memory.kept, *self.ends, grad_input=g)  # type: ignore[no-any-return]

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.networks.operations.activations import FromInput, Relaxed
-from adv_wrappers.networks.operations.operation import LayerOperation, register
+from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 from adv_wrappers.networks.operations.relaxation import Bounds, Choice, Lines
 
 _REACH, _PER_UNIT = 32, 256
@@ -87,8 +87,8 @@ class SiLU(EvenGated):
     def activated(self, x: Tensor) -> Tensor:
         return functional.silu(x)
 
-    def slope(self, g: Tensor, x: Tensor) -> Tensor:
-        return _silu_backward(g, x, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _silu_backward(g, memory.kept, grad_input=g)  # type: ignore[no-any-return]
 
 
 @register
@@ -107,8 +107,8 @@ class GELU(EvenGated):
     def activated(self, x: Tensor) -> Tensor:
         return functional.gelu(x, approximate=self.layer.approximate)
 
-    def slope(self, g: Tensor, x: Tensor) -> Tensor:
-        return _gelu_backward(g, x, approximate=self.layer.approximate, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _gelu_backward(g, memory.kept, approximate=self.layer.approximate, grad_input=g)  # type: ignore[no-any-return]
 
 
 class Even:

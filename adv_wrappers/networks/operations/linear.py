@@ -71,19 +71,25 @@ class Linear(Weighted):
 
     def run(self, x: Tensor, memory: Memory) -> Tensor:
         weight, transposed, bias, column = memory.weights
-        if (out := memory.out) is None:
-            if x.dim() != 2:
-                return functional.linear(x, weight, bias)
-            memory.out = out = x.new_empty((len(weight), len(x)) if memory.last else (len(x), len(weight)))
-            memory.kept = out.t() if memory.last else None
-        if memory.last:
-            torch.addmm(column, weight, x.t(), out=out)
-            return memory.kept  # type: ignore[no-any-return]
-        return torch.addmm(bias, x, transposed, out=out)
+        if memory.out is None and x.dim() != 2:
+            return functional.linear(x, weight, bias)
+        if not memory.last:
+            memory.out = out = torch.addmm(bias, x, transposed, out=memory.out)
+            return out
+        if memory.out is None:
+            memory.out = x.new_empty(len(weight), len(x))
+            memory.kept = memory.out.t()
+        torch.addmm(column, weight, x.t(), out=memory.out)
+        return memory.kept  # type: ignore[no-any-return]
 
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
         weight: Tensor = memory.weights[0]
-        return g @ weight if memory.out is None else torch.mm(g, weight)
+        if memory.out is None:
+            return g @ weight
+        gradient = torch.mm(g, weight, out=memory.gradient)
+        if memory.inner:
+            memory.gradient = gradient
+        return gradient
 
     def applied(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return functional.linear(x, weight, bias)

@@ -32,16 +32,18 @@ class Memory:
     Attributes:
         in_place: whether its input is memory that nobody else reads, which it may write over.
         last: whether its output is the network's.
+        inner: whether the gradient that it returns is not the memory that the attack gets.
         weights: what :meth:`Operation.prepared` made of weights.
-        out: memory for the output, that every step uses again.
+        out, gradient: what the step before gave on either way, to be written over.
         kept: whatever the way back needs.
     """
 
-    __slots__ = ("in_place", "kept", "last", "out", "weights")
+    __slots__ = ("gradient", "in_place", "inner", "kept", "last", "out", "weights")
 
-    def __init__(self, in_place: bool = False, last: bool = False, weights: Any = None) -> None:
-        self.in_place, self.last, self.weights = in_place, last, weights
+    def __init__(self, in_place: bool = False, last: bool = False, inner: bool = False, weights: Any = None) -> None:
+        self.in_place, self.last, self.inner, self.weights = in_place, last, inner, weights
         self.out: Tensor | None = None
+        self.gradient: Tensor | None = None
         self.kept: Any = None
 
 

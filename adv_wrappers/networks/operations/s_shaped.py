@@ -33,19 +33,16 @@ class Tanh(Relaxed, FromOutput, LayerOperation):
 
     def run(self, x: Tensor, memory: Memory) -> Tensor:
         # a sigmoid takes a quarter of the time of a tanh, and is as exact to within 2e-7 of its range
-        if memory.in_place and x.numel() >= _SIGMOIDS and x.device.type == "cpu" and x.dtype in _EXACT:
+        if memory.in_place and x.numel() >= _SIGMOIDS and x.is_cpu and x.dtype in _EXACT:
             x.add_(x).sigmoid_()  # tanh(x) = 2 sigmoid(2 x) - 1
             torch.add(_MINUS_ONE, x, alpha=2, out=x)
         else:
-            x = self.activated(x, memory.in_place)
+            x = x.tanh_() if memory.in_place else x.tanh()
         memory.kept = x
         return x
 
-    def activated(self, x: Tensor, in_place: bool) -> Tensor:
-        return x.tanh_() if in_place else x.tanh()
-
-    def slope(self, g: Tensor, y: Tensor) -> Tensor:
-        return _tanh_backward(g, y, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _tanh_backward(g, memory.kept, grad_input=g)  # type: ignore[no-any-return]
 
     def loose(self, low: Tensor, high: Tensor) -> Tensor:
         return low < high
@@ -72,8 +69,8 @@ class Sigmoid(Relaxed, FromOutput, LayerOperation):
     def activated(self, x: Tensor, in_place: bool) -> Tensor:
         return x.sigmoid_() if in_place else x.sigmoid()
 
-    def slope(self, g: Tensor, y: Tensor) -> Tensor:
-        return _sigmoid_backward(g, y, grad_input=g)  # type: ignore[no-any-return]
+    def backward(self, g: Tensor, memory: Memory) -> Tensor:
+        return _sigmoid_backward(g, memory.kept, grad_input=g)  # type: ignore[no-any-return]
 
     def loose(self, low: Tensor, high: Tensor) -> Tensor:
         return low < high
