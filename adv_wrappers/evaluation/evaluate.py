@@ -258,8 +258,7 @@ class _KeptRows:
     def add(self, i: int, rows: Mapping[int, Row]) -> None:
         """Write the row of a cell, and the report of all rows, once there is the first."""
         row, name = rows[i], self.evaluator.stacks[i].name
-        seconds = row.ms_per_step * row.mean_length * row.episodes / 1000
-        self._unstored.append(PlayedCell(self._stored_keys[i], name, self.evaluator.about, row, None, seconds, ""))
+        self._unstored.append(PlayedCell(self._stored_keys[i], name, self.evaluator.about, row, None, row.seconds, ""))
         self.write(rows)
 
     def fail(self, i: int, error: SimulationError, rows: Mapping[int, Row]) -> None:

@@ -49,9 +49,6 @@ class Gated(Relaxed, FromInput, LayerOperation):
         least = torch.where(crosses, self(low.new_tensor(bottom)), torch.minimum(at_low, at_high))
         return least, torch.maximum(at_low, at_high)
 
-    def loose(self, low: Tensor, high: Tensor) -> Tensor:
-        return low < high
-
 
 class EvenGated(Gated):
     """A function whose difference from ``x / 2`` is even."""

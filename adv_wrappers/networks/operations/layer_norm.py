@@ -177,9 +177,6 @@ class Standardized(Relaxed):
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
         return self.box(low, high)
 
-    def loose(self, low: Tensor, high: Tensor) -> Tensor:
-        return low < high
-
     def first_choice(self, low: Tensor, high: Tensor) -> Choice:
         return Choice(None, None)
 

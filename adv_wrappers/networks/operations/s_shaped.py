@@ -44,12 +44,8 @@ class Tanh(Relaxed, FromOutput, LayerOperation):
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
         return _tanh_backward(g, memory.kept, grad_input=g)  # type: ignore[no-any-return]
 
-    def loose(self, low: Tensor, high: Tensor) -> Tensor:
-        return low < high
-
     def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        # lines of an interval enclose what they are above in its middle
-        return Choice(_middle(-high, -low), _middle(low, high))
+        return _choice_of_tanh(low, high)
 
     def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
         return _lines_of_tanh(low, high, choice)
@@ -72,16 +68,17 @@ class Sigmoid(Relaxed, FromOutput, LayerOperation):
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
         return _sigmoid_backward(g, memory.kept, grad_input=g)  # type: ignore[no-any-return]
 
-    def loose(self, low: Tensor, high: Tensor) -> Tensor:
-        return low < high
-
     def first_choice(self, low: Tensor, high: Tensor) -> Choice:
-        low, high = low / 2, high / 2
-        return Choice(_middle(-high, -low), _middle(low, high))
+        return _choice_of_tanh(low / 2, high / 2)
 
     def lines(self, low: Tensor, high: Tensor, choice: Choice) -> Lines:
         slope, offset, upper_slope, upper_offset = _lines_of_tanh(low / 2, high / 2, choice)
         return Lines(slope / 4, (offset + 1) / 2, upper_slope / 4, (upper_offset + 1) / 2)
+
+
+def _choice_of_tanh(low: Tensor, high: Tensor) -> Choice:
+    """Lines of an interval enclose what they are above in its middle."""
+    return Choice(_middle(-high, -low), _middle(low, high))
 
 
 def _lines_of_tanh(low: Tensor, high: Tensor, choice: Choice) -> Lines:

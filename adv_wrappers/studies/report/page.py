@@ -431,7 +431,7 @@ def _charts(agent: AgentSections, said: Verdict) -> dict[str, list[Chart]]:
     }
     measured = defaultdict[str, list[AttackRow]](list)  # by distance
     for row in agent.attacked:
-        for name, distance in (row.row.distances or {}).items():
+        for name, distance in row.row.distances.items():
             measured[name] += [row] if distance is not None else []
     lowest = agent.report.minimum.get("value")
     return {
