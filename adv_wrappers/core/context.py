@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from adv_wrappers.accel.cuda_graphs import GraphCache
+from adv_wrappers.accel.transfer import Transfer
 from adv_wrappers.core import rng
 from adv_wrappers.core.bound_victim import BoundVictim
-from adv_wrappers.core.budgets import Budget, FewFeatures
-from adv_wrappers.core.layer_protocol import AttackedLayer
-from adv_wrappers.core.simulator_protocol import SimulatorLike, check_simulators
-from adv_wrappers.core.spaces import to_victim
-from adv_wrappers.core.types import Batch, Counter, Leaves, Rows
+from adv_wrappers.core.budgets import Budget, FewFeatures, LastStep
+from adv_wrappers.core.clock import Clock
+from adv_wrappers.core.session import Session
+from adv_wrappers.core.simulator_protocol import MakesSimulators, SimulatorLike, check_simulators
+from adv_wrappers.core.spaces import Field, Labelled, to_victim
+from adv_wrappers.core.types import Batch, Counter, Leaves, Rows, Space
 from adv_wrappers.errors import SnapshotError
-from adv_wrappers.utils.trees import repeat, select
+from adv_wrappers.utils.trees import merge, repeat, select
 
 _ALL, _SOME = 1 << 20, 1 << 17  # numbers of several draws that are made all at once, or else so many together
 EPISODE_STREAM = 1 << 41  # draws that hold for an episode, apart from those of its steps
@@ -29,10 +33,116 @@ TensorBox = tuple[Tensor, Tensor]
 Layout = Callable[[Tensor], Tensor]
 
 
-class AttackedStep(NamedTuple):
-    """What comes in at one step of a layer, and which rows of it are attacked.
+@dataclass(frozen=True, eq=False)
+class AppliedThreat:
+    """A threat as one layer applies it: all that does not change between steps.
 
     Attributes:
+        threat: the threat, every victim filled in.
+        how: its perturbation.
+        victims: those that it looks at.
+        field: what is perturbed.
+        budget: of a single step: that of a frame under :class:`.Newest`.
+        observation_space: of one row.
+        rows: number of rows of a vector environment; None for a single environment.
+        stream: number of layers beneath, which tells this layer's draws from theirs.
+        before_step: whether what is perturbed is no observation, but an action, physical parameters or a reward.
+        sees_own: whether the perturbation looks at what this layer received, not at what the agent acted on.
+        reads: what an action layer without a victim looks at (:attr:`.Perturbation.observes`).
+        native, unbounded: whether it is perturbed in its own dtype; whether without any projection.
+        framed: whether the budget tells the frames of a stack apart.
+        dtype, device: of the computation; None for where the values are.
+        home: the device of true values; None for where they are.
+        transfer: what copies batches to the device and back; None where nothing does.
+        look: whether answers of victims are checked, which waits for their device.
+    """
+
+    threat: Labelled
+    how: Any
+    victims: Sequence[Any]
+    field: Field
+    budget: Budget
+    observation_space: Space
+    rows: int | None
+    stream: int
+    before_step: bool
+    sees_own: bool
+    reads: str | None
+    native: bool
+    unbounded: bool
+    framed: bool
+    dtype: torch.dtype
+    device: torch.device | None
+    home: torch.device | None
+    transfer: Transfer | None
+    look: bool
+
+    @property
+    def batched(self) -> bool:
+        """Whether the environment is a vector."""
+        return self.rows is not None
+
+    @cached_property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Shape of what is perturbed, ``(B, *S)``."""
+        return self.rows or 1, *self.field.shape
+
+    def lift(self, leaf: Any, rows: Rows = None) -> Any:
+        """Rows of a batch, on the device where the attack is computed."""
+        if self.transfer is not None and leaf is not None:
+            return self.transfer.up(leaf.numpy() if isinstance(leaf, Tensor) else leaf, rows)
+        leaf = select(leaf, rows)
+        return leaf if self.home is None or leaf is None else leaf.to(self.home)
+
+
+class LayerState:
+    """What a layer keeps from step to step.
+
+    Attributes:
+        clock: step, episode and attacks of every row.
+        session: what the layers of the stack share.
+        simulators: makes the simulator of a step; None where there is no environment to simulate.
+        shown: the newest observation as it was passed on, or None.
+        memory: what the perturbation remembers, leaves ``[rows, ...]``; None for nothing.
+        last_step: what is kept of the step before, where the budget depends on it; else None.
+        free: under :class:`.Newest` the elements that are shown for the first time, bool ``[B, *S]``; else None.
+        writes_nothing: whether the perturbation writes to nothing that it is given, as far as that is known.
+        graphs: what records attacks; None where nothing is recorded.
+    """
+
+    shown: Any = None
+    memory: Leaves | None = None
+    last_step: LastStep | None = None
+    free: Tensor | None = None
+    writes_nothing: bool = False
+    graphs: GraphCache | None = None
+
+    def __init__(self, clock: Clock, session: Session, simulators: MakesSimulators | None = None) -> None:
+        self.clock, self.session, self.simulators = clock, session, simulators
+
+    @property
+    def on_host(self) -> bool:
+        """Whether clock and schedule are on the host."""
+        return self.clock.device is None
+
+    def remember(self, new: Leaves, attacked: Any) -> None:
+        """Keep the memory of the attacked rows: True for all, bool ``[rows]`` tensor, or their numbers."""
+        assert self.memory is not None
+        if attacked is True:
+            self.memory = new
+        elif isinstance(attacked, Tensor):
+            self.memory = merge(attacked, new, self.memory)
+        else:
+            rows = torch.as_tensor(attacked)
+            self.memory = {k: old.index_copy(0, rows.to(old.device), new[k]) for k, old in self.memory.items()}
+
+
+class AttackedStep(NamedTuple):
+    """One step of a layer: what comes in, and which rows of it are attacked.
+
+    Attributes:
+        applied: the threat.
+        state: of the layer.
         value: the observation or action as it came in.
         part: the part of it that is perturbed, ``[B, *S]``.
         rows: numbers of the rows that are attacked; None for all.
@@ -40,19 +150,23 @@ class AttackedStep(NamedTuple):
         mask: action mask of all rows, bool ``[B, A]``, where the environment gave one.
     """
 
+    applied: AppliedThreat
+    state: LayerState
     value: Any
     part: Batch
     rows: Rows = None
     final: bool = False
     mask: Tensor | None = None
 
+    @property
+    def acted_on(self) -> Any:
+        """What the agent acted on; for a layer on the dynamics or rewards, what it received itself."""
+        applied, state = self.applied, self.state
+        return state.shown if applied.sees_own else state.session.observation(applied.reads, applied.threat.label)
+
 
 class Context:
     """One step of one layer, for the rows that are attacked; everything is made when it is first asked for.
-
-    Args:
-        engine: of the layer.
-        step: what came in.
 
     Attributes:
         budget: the budget.
@@ -67,15 +181,17 @@ class Context:
     _draws = 0
     _layout: Layout | None = None
 
-    def __init__(self, engine: AttackedLayer, step: AttackedStep) -> None:
-        self._engine, self._step, self._rows = engine, step, step.rows
-        self._own = step.rows if engine.batched else None  # leaves of a single one have no rows
-        self.budget: Budget = engine.budget
-        self.grid: bool = engine.field.grid
-        self.choices = engine.field.choices
-        self.shape: tuple[int, ...] = engine.field.shape
-        self.dtype: torch.dtype = engine.dtype
-        self.look: bool = engine.look
+    def __init__(self, step: AttackedStep) -> None:
+        applied = step.applied
+        field = applied.field
+        self._step, self._applied, self._state, self._rows = step, applied, step.state, step.rows
+        self._own = None if applied.rows is None else step.rows  # leaves of a single one have no rows
+        self.budget: Budget = applied.budget
+        self.grid: bool = field.grid
+        self.choices = field.choices
+        self.shape: tuple[int, ...] = field.shape
+        self.dtype: torch.dtype = applied.dtype
+        self.look: bool = applied.look
 
     @classmethod
     def around(
@@ -89,7 +205,7 @@ class Context:
         look: bool = False,
         **more: Any,
     ) -> Context:
-        """A context without an engine, for attacks on their own.
+        """A context without a layer, for attacks on their own.
 
         Args:
             x, budget, box, key, grid, look: as the attributes of these names.
@@ -109,26 +225,27 @@ class Context:
 
     def again(self) -> Context:
         """The same from the start: nothing drawn, nothing asked for."""
-        return Context(self._engine, self._step)
+        return Context(self._step)
 
     @cached_property
     def part(self) -> Batch:
         """True values ``[B, *S]`` in the dtype that they came in."""
-        engine, rows, taken = self._engine, self._rows, self._step.part
-        if engine.transfer is not None:
-            engine.field.exactly(taken[:0])  # raises for arrays of anything but numbers
-            engine.field.check_finite(taken if rows is None else taken[rows], engine.threat)
-        elif rows is None and engine.home is None:
+        applied, rows, taken = self._applied, self._rows, self._step.part
+        if applied.transfer is not None:
+            applied.field.exactly(taken[:0])  # raises for arrays of anything but numbers
+            applied.field.check_finite(taken if rows is None else taken[rows], applied.threat)
+        elif rows is None and applied.home is None:
             return taken
-        part: Batch = engine.lift(taken, rows)
+        part: Batch = applied.lift(taken, rows)
         return part
 
     @cached_property
     def exact(self) -> Tensor:
         """True values in the dtype that they are projected in."""
-        exact: Tensor = self._engine.field.exactly(self.part)
-        if self._engine.transfer is None and self._engine.clock.device is None:
-            self._engine.field.check_finite(exact, self._engine.threat)
+        applied = self._applied
+        exact: Tensor = applied.field.exactly(self.part)
+        if applied.transfer is None and self._state.clock.device is None:
+            applied.field.check_finite(exact, applied.threat)
         return exact
 
     @cached_property
@@ -137,9 +254,9 @@ class Context:
 
         They are ``exact`` itself where the two are of one dtype and the perturbation promises to write to nothing.
         """
-        engine, exact = self._engine, self.exact
-        x = exact.to(engine.device or exact.device, self.dtype)
-        return exact.clone() if x is exact and (not engine.writes_nothing or exact.is_inference()) else x
+        applied, exact = self._applied, self.exact
+        x = exact.to(applied.device or exact.device, self.dtype)
+        return exact.clone() if x is exact and (not self._state.writes_nothing or exact.is_inference()) else x
 
     @cached_property
     def observation(self) -> Any:
@@ -147,43 +264,43 @@ class Context:
 
         For one on the dynamics or rewards it is the observation as this layer received it.
         """
-        engine, acting = self._engine, self._engine.before_step
-        if not acting and engine.field.keys is None and engine.victims:
+        applied, acting = self._applied, self._applied.before_step
+        if not acting and applied.field.keys is None and applied.victims:
             return self._received()
-        value = select(engine.acted_on if acting else self._step.value, self._own)
-        if value is None or not (engine.victims or engine.sees_own):
+        value = select(self._step.acted_on if acting else self._step.value, self._own)
+        if value is None or not (applied.victims or applied.sees_own):
             return value
-        lift = {} if engine.transfer is None else {"lift": engine.transfer.up}
-        device = engine.device or place(self._step.part)
-        return to_victim(value, self.dtype, device, engine.batched, space=engine.observation_space, **lift)
+        lift = {} if applied.transfer is None else {"lift": applied.transfer.up}
+        device = applied.device or place(self._step.part)
+        return to_victim(value, self.dtype, device, applied.batched, space=applied.observation_space, **lift)
 
     def _received(self) -> Tensor:
-        if self._engine.writes_nothing and not self.exact.is_inference():
+        if self._state.writes_nothing and not self.exact.is_inference():
             return self.x
-        return self.exact.to(self._engine.device or self.exact.device, self.dtype, copy=True)
+        return self.exact.to(self._applied.device or self.exact.device, self.dtype, copy=True)
 
     @cached_property
     def fill(self) -> Callable[[Tensor], Any] | None:
         """Completes a perturbed part to a whole observation; None where the part is all of it."""
-        field = self._engine.field
-        if self._engine.before_step or field.keys is None:
+        field = self._applied.field
+        if self._applied.before_step or field.keys is None:
             return None
         return self._filled_into(self.observation)
 
     def _filled_into(self, whole: Any) -> Callable[[Tensor], Any]:
-        field = self._engine.field
+        field = self._applied.field
         return lambda part: field.give(whole, part, True)
 
     def state(self, victim: Any) -> Any:
         """Hidden state of a recurrent victim."""
-        rows = self._rows if self._engine.transfer is None else self._engine.lift(self._rows)
-        return self._engine.session.state(victim, rows, self._step.final)
+        rows = self._rows if self._applied.transfer is None else self._applied.lift(self._rows)
+        return self._state.session.state(victim, rows, self._step.final)
 
     @cached_property
     def box(self) -> TensorBox:
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
         low, high = self.exact_box()
-        device = self._engine.device or low.device
+        device = self._applied.device or low.device
         return low.to(device, self.dtype), high.to(device, self.dtype)
 
     def exact_box(self) -> TensorBox:
@@ -191,22 +308,23 @@ class Context:
 
         The space is widened to contain the true values, met with the ball, and on a grid rounded inwards.
         """
-        engine, exact = self._engine, self.exact
-        low, high = engine.field.widened(exact, self.part.dtype)
+        applied, exact = self._applied, self.exact
+        low, high = applied.field.widened(exact, self.part.dtype)
         low, high = (self.budget.grid_box if self.grid else self.budget.box)(exact, low, high)
         if low.shape != exact.shape:  # a budget of somebody's own may return the bounds of the space
             low, high = low.expand_as(exact).clone(), high.expand_as(exact).clone()
-        if engine.last_step is not None and engine.last_step.leaves is not None:
-            leaves = [engine.lift(leaf, self._rows) for leaf in engine.last_step.leaves]
-            low, high = engine.last_step.meet(exact, leaves, (low, high), self.grid)
-        if engine.free is not None and (free := self.free) is not None:  # what was shown before has no room left
+        last = self._state.last_step
+        if last is not None and last.leaves is not None:
+            leaves = [applied.lift(leaf, self._rows) for leaf in last.leaves]
+            low, high = last.meet(exact, leaves, (low, high), self.grid)
+        if self._state.free is not None and (free := self.free) is not None:  # what was shown before has no room left
             low, high = torch.where(free, low, exact), torch.where(free, high, exact)
         return low, high
 
     @cached_property
     def space(self) -> TensorBox:
         """Bounds of the space itself, ``[*S]`` twice."""
-        low, high = self._engine.field.bounds(self._engine.device or self.exact.device)
+        low, high = self._applied.field.bounds(self._applied.device or self.exact.device)
         return low.to(self.dtype), high.to(self.dtype)
 
     @cached_property
@@ -218,51 +336,51 @@ class Context:
     @cached_property
     def free(self) -> Tensor | None:
         """Elements that may change, bool ``[B, *S]``; None for all."""
-        free = self._engine.free
-        return None if free is None else self._engine.lift(free, self._rows)
+        free = self._state.free
+        return None if free is None else self._applied.lift(free, self._rows)
 
     @cached_property
     def mask(self) -> Tensor | None:
         """Action mask, bool ``[B, A]``, where the environment gave one."""
-        mask, engine = self._step.mask, self._engine
-        return None if mask is None else engine.lift(mask, self._rows).to(engine.device or place(self._step.part))
+        mask, applied = self._step.mask, self._applied
+        return None if mask is None else applied.lift(mask, self._rows).to(applied.device or place(self._step.part))
 
     @cached_property
     def key(self) -> Tensor:
         """Keys of the rows, int64 ``[B]``: a function of (seed, episode, t, layer stream)."""
-        return self._key_of(self._engine.clock.key())
+        return self._key_of(self._state.clock.key())
 
     @cached_property
     def episode_key(self) -> Tensor:
         """Keys of the rows that are the same throughout an episode, int64 ``[B]``: (seed, episode, layer stream)."""
-        return self._key_of(rng.fold(self._engine.clock.episode_key(), EPISODE_STREAM))
+        return self._key_of(rng.fold(self._state.clock.episode_key(), EPISODE_STREAM))
 
     def _key_of(self, key: Any) -> Tensor:
-        engine, rows = self._engine, self._rows
+        applied, rows = self._applied, self._rows
         count = len(self._step.part) if rows is None else len(rows)
-        key = rng.fold(key if rows is None or not engine.batched else key[rows], engine.stream)
-        if engine.transfer is not None:
-            lifted: Tensor = engine.transfer.up(rng.as_tensor(key, count, _HOST).numpy())
+        key = rng.fold(key if rows is None or not applied.batched else key[rows], applied.stream)
+        if applied.transfer is not None:
+            lifted: Tensor = applied.transfer.up(rng.as_tensor(key, count, _HOST).numpy())
             return lifted
-        device = engine.device or (self._step.part.device if isinstance(self._step.part, Tensor) else _HOST)
+        device = applied.device or (self._step.part.device if isinstance(self._step.part, Tensor) else _HOST)
         return rng.as_tensor(key, count, device).to(device)
 
     @cached_property
     def t(self) -> Counter:
         """Step within the episode: an integer for a single environment, else ``[B]``."""
-        t: Counter = select(self._engine.clock.t, self._own)
+        t: Counter = select(self._state.clock.t, self._own)
         return t
 
     @cached_property
     def spent(self) -> Counter:
         """Attacks of the episode so far: an integer for a single environment, else ``[B]``."""
-        spent: Counter = select(self._engine.clock.spent, self._own)
+        spent: Counter = select(self._state.clock.spent, self._own)
         return spent
 
     @cached_property
     def memory(self) -> Leaves | None:
         """What the perturbation keeps a row, a copy that it may write into; None where it keeps nothing."""
-        leaves, rows = self._engine.memory, self._rows
+        leaves, rows = self._state.memory, self._rows
         if leaves is None:
             return None
         return {key: leaf.clone() if rows is None else select(leaf, rows) for key, leaf in leaves.items()}
@@ -276,23 +394,26 @@ class Context:
         Raises:
             SnapshotError: where there is nothing to simulate, or it cannot be saved or does not repeat.
         """
-        engine, label = self._engine, self._engine.threat.label
+        state, label = self._state, self._applied.threat.label
         if self._step.final:
             raise SnapshotError(f"{label} cannot simulate from the last observation of an episode")
-        return check_simulators(engine.simulators, engine.on_host, label)(self._rows)
+        return check_simulators(state.simulators, state.on_host, label)(self._rows)
 
     def inputs(self) -> dict[str, Any]:
         """Everything that an attack depends on and that differs from step to step: the inputs of a graph."""
-        engine = self._engine
-        clock, beside = engine.clock, engine.field.keys is not None or (engine.before_step and bool(engine.victims))
+        applied = self._applied
+        clock, beside = (
+            self._state.clock,
+            applied.field.keys is not None or (applied.before_step and bool(applied.victims)),
+        )
         inputs = {
             "part": self.part,
             "observation": self.observation if beside else None,
             "free": self.free,
             "mask": self.mask,
-            "states": {id(victim): self.state(victim) for victim in engine.victims if victim.recurrent},
+            "states": {id(victim): self.state(victim) for victim in applied.victims if victim.recurrent},
         }
-        if clock.device == engine.device:  # keys are made in the graph: they are thirty kernels
+        if clock.device == applied.device:  # keys are made in the graph: they are thirty kernels
             return {**inputs, "clock": (lambda: clock.root, lambda: clock.episode, lambda: clock.t)}
         return {**inputs, "keys": (lambda: self.key, lambda: self.episode_key)}
 

@@ -10,7 +10,7 @@ attacked keep their bytes.
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,18 +21,18 @@ from adv_wrappers.core import numpy_backend, rng, torch_backend
 from adv_wrappers.core.arrays import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
-from adv_wrappers.core.context import AttackedStep, Context
+from adv_wrappers.core.context import AppliedThreat, AttackedStep, Context, LayerState
 from adv_wrappers.core.frame_stack import FrameHistory, Newest, frame_budget, frames_of
 from adv_wrappers.core.parameter_space import ParameterSpace
-from adv_wrappers.core.perturbation import Observes, Perturbation, SimulatingPerturbation, When
+from adv_wrappers.core.perturbation import Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.session import Session
 from adv_wrappers.core.simulator_protocol import MakesSimulators, check_simulators
-from adv_wrappers.core.spaces import numbered_as
+from adv_wrappers.core.spaces import Field, numbered_as
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Batch, Counter, Flags, Leaves, Rows, Space, VictimLike
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError
 from adv_wrappers.utils import trees
-from adv_wrappers.utils.trees import merge, select
+from adv_wrappers.utils.trees import merge
 
 Autoreset = Literal["disabled", "next step", "same step"]
 
@@ -61,9 +61,9 @@ class Engine:
         threat: as it is applied, every victim filled in.
         attacked: rows whose newest observation (of an action layer: whose last action) was attacked.
         true: the newest observation (of an action layer: the last action) as it came in, or None.
-        shown: the newest observation as it was passed on, or None.
         sent: the last action, or the last physical parameters, as they were passed on, or None.
-        clock: step, episode and attacks of every row.
+        applied: the threat, resolved for this layer: what does not change between steps.
+        state: what the layer keeps from step to step.
     """
 
     def __init__(
@@ -82,23 +82,23 @@ class Engine:
         parameters: ParameterSpace | None = None,
     ) -> None:
         self.observation_space, self.action_space = observation_space, action_space
-        self.rows, self.batched, self.stream, self.autoreset = rows, rows is not None, stream, autoreset
-        self.session: Session = Session(rows) if beneath is None else beneath.session
-        self.clock, self.simulators = Clock(rows, device, self.session.roots), simulators
+        self.batched, self.stream, self.autoreset = rows is not None, stream, autoreset
         self.parameters = parameters
+        session = Session(rows) if beneath is None else beneath.session
+        self.session: Session = session
+        self.state = LayerState(Clock(rows, device, session.roots), session, simulators)
         self.attacked: Flags = False
         self.true: Any = None
-        self.shown: Any = None
         self.sent: Any = None
         self.gates: list[When] = []
         # Any: of Flags mypy does not know what ~ and & give for all of the three kinds
         self._fresh: Any = True  # rows whose newest observation is new: after a partial reset only some
         self._over: Any = False  # rows whose newest observation ends their episode: nobody acts on it
-        self.graphs: cuda_graphs.GraphCache | None = None
-        self._graphed: object = None  # the perturbation that they were made for
+        self._history: FrameHistory | None = None
         self.set_threat(threat, victim)
-        on_actions = self.before_step and not self.sees_own
-        self.session.add(self, self.victims, on_actions and (bool(self.victims) or self._reads is not None))
+        acting = self.applied.before_step and not self.applied.sees_own
+        listens = acting and (bool(self.applied.victims) or self.applied.reads is not None)
+        session.add(self, self.applied.victims, listens)
 
     # what does not change between steps
 
@@ -115,68 +115,90 @@ class Engine:
             self.observation_space = numbered_as(agent.observation_space, self.observation_space)
             self.action_space = numbered_as(agent.action_space, self.action_space)
         field = threat.check(self.observation_space, self.action_space, self.parameters)
-        if getattr(threat.how, "simulates", False):
-            simulators = check_simulators(self.simulators, self.on_host, threat.label)  # raises where there are none
+        state, within, how = self.state, threat.budget, threat.how
+        if getattr(how, "simulates", False):
+            simulators = check_simulators(state.simulators, self.on_host, threat.label)  # raises where there are none
             simulators.record()
-            if isinstance(threat.how, SimulatingPerturbation):
-                threat.how.check_simulated(simulators.feature_names)
+            if isinstance(how, SimulatingPerturbation):
+                how.check_simulated(simulators.feature_names)
+
+        # what was kept under the threat before stays as far as it means the same: a new budget erases nothing
         before: ThreatModel | None = getattr(self, "threat", None)
-        self.threat, self.field, how, within = threat, field, threat.how, threat.budget
-        self.how, self.victims = how, threat.victims
-        self.sees_own = threat.on in ("dynamics", "reward")
-        self.before_step = threat.on != "observation"
-        self.when: Any = threat.when
-        self.blind = isinstance(self.when, When) and self.when.blind
-        self.budget, self._shape = frame_budget(within), (self.rows or 1, *field.shape)
         if before is None or frames_of(before.budget) != frames_of(within):
             self._history = FrameHistory(within, field.shape) if isinstance(within, Newest) else None
-        self.framed = self._history is not None
         if before is None or before.budget != within:
-            self.last_step = within.last_step(getattr(self, "last_step", None))
-        self.free: Tensor | None = None  # elements that are shown for the first time, under Newest
-        first = self.victims[0] if self.victims else None
-        self.dtype = first.dtype if first else torch.float32 if field.exact == torch.float16 else field.exact
-        self.device: torch.device | None = first.device if first else self.clock.device
-        self.native = isinstance(how, Perturbation) and how.native
-        # a native perturbation of whole uint8 images cannot leave its space: nothing to search, nothing to project
-        self.unbounded = self.native and isinstance(self.budget, Valid) and field.whole and not self.victims
-        observes: Observes | None = getattr(how, "observes", None)
-        self._reads = observes if self.before_step else None
-        self._shares = observes == "shared" and not self.before_step
+            state.last_step = within.last_step(state.last_step)
+        state.free = None
+        state.writes_nothing = getattr(how, "capturable", False)  # as it promises
+        self.threat = threat
+        self.when: Any = threat.when
+        self.blind = isinstance(threat.when, When) and threat.when.blind
         self.declines: bool = getattr(how, "declines", False)
-        # whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself
-        self._at_once = not (
-            self.before_step or self.gates or self._history or self.last_step or self._shares or self.declines
-        )
-        self._at_once = self._at_once and (self.when is None or self.blind)
-        self.writes_nothing: bool = getattr(how, "capturable", False)  # as it promises
-        if before is None or before.how is not how:  # another budget within an episode erases nothing
+        self._shares = getattr(how, "observes", None) == "shared" and threat.on == "observation"
+        self.applied: AppliedThreat = self._applied(field)
+        another = before is None or before.how is not how
+        if another:
             self._begin_memory()
-        self._equip()
+        self._speed_up(another)
+        self._at_once = self._attacks_at_once()
 
     def to(self, device: torch.device) -> None:
         """Move to the device on which the environment turned out to live: clock and schedule live there too."""
-        if self.clock.device is None:
-            self.clock = Clock(self.rows, device, self.session.roots)
-            self.device = self.device or device
-            self._equip()
+        state = self.state
+        if state.clock.device is None:
+            state.clock = Clock(state.clock.rows, device, self.roots)
+            self.applied = self._applied(self.applied.field)
+            self._speed_up()
 
-    def _equip(self) -> None:
-        """Choose what speeds up an attack on this device."""
-        device, before, host = self.device, self.graphs, self.clock.device is None
-        # devices other than CUDA may lack the dtype of true values, which then stay where they are
-        self.home = device if device is not None and device.type == "cuda" else None
-        self.transfer = transfer.between(device) if host and device is not None else None
-        self.look = host and self.transfer is None  # whether the answers of victims are checked
-        able = self.writes_nothing and self.memory is None and not self.unbounded and not self.look
-        able = able and self.last_step is None  # of which a graph knows nothing
-        able = able and not any(getattr(v, "compile", False) for v in self.victims)  # cannot be watched
-        record = cuda_graphs.recorder_for(device) if able and device is not None else None
-        self.graphs = None if record is None else cuda_graphs.GraphCache(record, self.threat.label, self.victims)
-        if self.graphs is not None and before is not None and self._graphed is self.how:
-            self.graphs.fault = before.fault  # another budget does not mend an attack
-        self._graphed = self.how
-        self.in_numpy = None if self.victims else numpy_backend.attack_of(self)
+    def _applied(self, field: Field) -> AppliedThreat:
+        """The threat as it is applied to a field here: with these spaces, rows and device."""
+        threat, clock, how = self.threat, self.state.clock, self.threat.how
+        victim = threat.victims[0] if threat.victims else None
+        budget = frame_budget(threat.budget)
+        acting = threat.on != "observation"
+        native = isinstance(how, Perturbation) and how.native
+        device = victim.device if victim else clock.device
+        moves = transfer.between(device) if clock.device is None and device is not None else None
+        return AppliedThreat(
+            threat=threat,
+            how=how,
+            victims=threat.victims,
+            field=field,
+            budget=budget,
+            observation_space=self.observation_space,
+            rows=clock.rows,
+            stream=self.stream,
+            before_step=acting,
+            sees_own=threat.on in ("dynamics", "reward"),
+            reads=getattr(how, "observes", None) if acting else None,
+            native=native,
+            # a native perturbation of whole uint8 images cannot leave its space: nothing to search, or to project
+            unbounded=native and isinstance(budget, Valid) and field.whole and victim is None,
+            framed=self._history is not None,
+            dtype=victim.dtype if victim else torch.float32 if field.exact == torch.float16 else field.exact,
+            device=device,
+            # devices other than CUDA may lack the dtype of true values, which then stay where they are
+            home=device if device is not None and device.type == "cuda" else None,
+            transfer=moves,
+            look=clock.device is None and moves is None,
+        )
+
+    def _speed_up(self, another: bool = False) -> None:
+        """Choose what speeds up an attack on this device; ``another`` is whether it is another perturbation's."""
+        applied, state, before = self.applied, self.state, self.state.graphs
+        able = state.writes_nothing and state.memory is None and not applied.unbounded and not applied.look
+        able = able and state.last_step is None  # of which a graph knows nothing
+        able = able and not any(getattr(v, "compile", False) for v in applied.victims)  # cannot be watched
+        record = cuda_graphs.recorder_for(applied.device) if able and applied.device is not None else None
+        state.graphs = None if record is None else cuda_graphs.GraphCache(record, self.threat.label, applied.victims)
+        if state.graphs is not None and before is not None and not another:
+            state.graphs.fault = before.fault  # another budget does not mend an attack
+        self.in_numpy = None if applied.victims else numpy_backend.attack_of(applied, state)
+
+    def _attacks_at_once(self) -> bool:
+        """Whether the clock alone says when: neither the observation, nor a gate, nor the perturbation itself."""
+        looks = self.applied.before_step or self._history or self.state.last_step or self._shares or self.declines
+        return not looks and not self.gates and (self.when is None or self.blind)
 
     def add_gate(self, gate: When, root: int | None = None) -> None:
         """Let this layer attack only where a timing agrees that looks at nothing but the clock and draws.
@@ -191,6 +213,7 @@ class Engine:
     def remove_gate(self, gate: When) -> None:
         """Undo :meth:`add_gate`."""
         self.gates.remove(gate)
+        self._at_once = self._attacks_at_once()
 
     # the four calls of a wrapper
 
@@ -223,19 +246,20 @@ class Engine:
         if self.session.listening:
             self.session.begin_step(self)
         self.sent = action
-        if self.last_step is not None:
-            self.last_step.act(action, self.action_space)
-        if not self.before_step:
+        last = self.state.last_step
+        if last is not None:
+            last.act(action, self.action_space)
+        if not self.applied.before_step:
             return action
         over: Any = self._over if self.autoreset == "next step" else False
         attacked = self.decide(action, True if over is False else ~over, mask=mask)
         if attacked is False:
             self.true, self.attacked = action, False
-            if self.last_step is not None:
+            if last is not None:
                 self._remember_step(action, action, True if over is False else ~over)
             return action
         self.sent = self.apply(action, attacked, mask=mask)
-        if self.last_step is not None:
+        if last is not None:
             self._remember_step(action, self.sent, True if over is False else ~over)
         self.clock.count(attacked)
         return self.sent
@@ -263,7 +287,7 @@ class Engine:
             self.session.end_step(moved)
         self.clock.tick(True if moved is None else moved)
         if self.autoreset == "same step":
-            if final is not None and not self.before_step:
+            if final is not None and not self.applied.before_step:
                 final, _ = self._look_at(final, done, True)
             turned = done
         else:
@@ -295,13 +319,14 @@ class Engine:
                 self.true, self.attacked = observation, False
             else:
                 shown = self.apply(observation, attacked)
-        elif not self.before_step:
+        elif not self.applied.before_step:
             shown, attacked = self._look_at(observation, fresh, False)
         if attacked is not False and self._over is not True:
             self.clock.count(attacked if self._over is False else attacked & ~self._over)
-        if self.batched and fresh is not True and rows is None and self.shown is not None:
-            shown = trees.merge(fresh, shown, self.shown)
-        self.shown = shown
+        state = self.state
+        if self.batched and fresh is not True and rows is None and state.shown is not None:
+            shown = trees.merge(fresh, shown, state.shown)
+        state.shown = shown
         if self.session.listening:
             self.session.show(self, shown)
         return shown
@@ -309,15 +334,25 @@ class Engine:
     # what wrappers, evaluations and adversaries may look at
 
     @property
+    def clock(self) -> Clock:
+        """Step, episode and attacks of every row."""
+        return self.state.clock
+
+    @property
+    def shown(self) -> Any:
+        """The newest observation as it was passed on, or None."""
+        return self.state.shown
+
+    @property
+    def memory(self) -> Leaves | None:
+        """What the perturbation remembers, leaves ``[rows, ...]``; None for nothing."""
+        return self.state.memory
+
+    @property
     def t(self) -> Counter:
         """Step within the episode."""
         t: Counter = self.clock.t
         return t
-
-    @property
-    def acted_on(self) -> Any:
-        """What the agent acted on; for a layer on the dynamics or rewards, what it received itself."""
-        return self.shown if self.sees_own else self.session.observation(self._reads, self.threat.label)
 
     @property
     def spent(self) -> Counter:
@@ -348,39 +383,25 @@ class Engine:
         """Count attacks that another layer made against the budget of this one's episode."""
         self.clock.count(attacked)
 
-    # what the perturbation remembers, leaves [rows, ...]; None for nothing
-
-    memory: Leaves | None
-
     def set_memory(self, leaves: Leaves) -> None:
         """Put leaves ``[rows, ...]`` in the place of what the perturbation remembers: an adversary's own actions."""
-        self.memory = leaves
+        self.state.memory = leaves
 
     def _begin_memory(self, mask: Flags | None = None) -> None:
-        fresh = None
-        if isinstance(self.how, Perturbation) and type(self.how).initial_memory is not Perturbation.initial_memory:
-            dtype = tensor_of(np.zeros(0, self.field.dtype)).dtype if self.native else self.dtype
-            fresh = self.how.initial_memory(torch.zeros(self._shape, dtype=dtype, device=self.device))
-        self.memory = fresh if mask is None or fresh is None else merge(torch.as_tensor(mask), fresh, self.memory)
-
-    def remember(self, new: Leaves, attacked: Any) -> None:
-        """Keep the memory of the attacked rows: True for all, bool ``[rows]`` tensor, or their numbers."""
-        assert self.memory is not None
-        if attacked is True:
-            self.memory = new
-        elif isinstance(attacked, Tensor):
-            self.memory = merge(attacked, new, self.memory)
-        else:
-            rows = torch.as_tensor(attacked)
-            self.memory = {k: old.index_copy(0, rows.to(old.device), new[k]) for k, old in self.memory.items()}
+        applied, state, fresh = self.applied, self.state, None
+        how: Any = applied.how
+        if isinstance(how, Perturbation) and type(how).initial_memory is not Perturbation.initial_memory:
+            dtype = tensor_of(np.zeros(0, applied.field.dtype)).dtype if applied.native else applied.dtype
+            fresh = how.initial_memory(torch.zeros(applied.batch_shape, dtype=dtype, device=applied.device))
+        state.memory = fresh if mask is None or fresh is None else merge(torch.as_tensor(mask), fresh, state.memory)
 
     def _forget(self, mask: Flags | None = None) -> None:
         """Begin memory, hidden states and frames anew in the rows of ``mask``; None for all."""
         self._begin_memory(mask)
         if self._history is not None:
             self._history.forget(mask)
-        if self.last_step is not None:
-            self.last_step.forget(mask)
+        if self.state.last_step is not None:
+            self.state.last_step.forget(mask)
         self.session.reset(mask)
 
     # one attack
@@ -395,24 +416,26 @@ class Engine:
         if self._history is None:
             attacked = self.decide(value, eligible, final)
             shown = self.apply(value, attacked, final)
-            if self.last_step is not None and not final:
+            if self.state.last_step is not None and not final:
                 self._remember_step(value, shown, eligible)
             return shown, attacked
-        part = self.field.take(value, self.batched)
-        stack, self.free = self._history.recall(true := tensor_of(part))
-        recalled = self.field.give(value, self.field.native(stack, part), self.batched)
+        field = self.applied.field
+        part = field.take(value, self.batched)
+        stack, self.state.free = self._history.recall(true := tensor_of(part))
+        recalled = field.give(value, field.native(stack, part), self.batched)
         attacked = self.decide(recalled, eligible, final)
         shown = self.apply(recalled, attacked, final)
         if not final:
-            self._history.remember(true, tensor_of(self.field.take(shown, self.batched)), eligible)
+            self._history.remember(true, tensor_of(field.take(shown, self.batched)), eligible)
         self.true = value
         return shown, attacked
 
     def _remember_step(self, true: Any, shown: Any, rows: Flags) -> None:
         """Keep this step for the next."""
-        assert self.last_step is not None
-        before, after = (self.field.exactly(tensor_of(self.field.take(part, self.batched))) for part in (true, shown))
-        self.last_step.remember(before, after, rows)
+        field, last = self.applied.field, self.state.last_step
+        assert last is not None
+        before, after = (field.exactly(tensor_of(field.take(part, self.batched))) for part in (true, shown))
+        last.remember(before, after, rows)
 
     def decide(self, value: Any, eligible: Flags = True, final: bool = False, mask: Tensor | None = None) -> Flags:
         """Which rows are attacked: a bool, or bool ``[B]``."""
@@ -440,12 +463,13 @@ class Engine:
             return allowed
         if not isinstance(attacked, Tensor) and not np.any(attacked):
             return attacked
-        context = Context(self, AttackedStep(value, self.part_of(value), None, final))
+        context = Context(AttackedStep(self.applied, self.state, value, self.part_of(value), None, final))
         seen: Any = when.look(context.x, context, self) if isinstance(when, When) else when(context.x, context)
         if isinstance(seen, bool):
             return attacked & seen
         if isinstance(seen, Tensor) and self.on_host:
-            seen = seen.numpy() if self.transfer is None else self.transfer.down(seen)[0].copy()
+            moves = self.applied.transfer
+            seen = seen.numpy() if moves is None else moves.down(seen)[0].copy()
         if getattr(seen, "dtype", None) not in (np.bool_, torch.bool) or tuple(seen.shape) != (len(context.x),):
             raise ThreatError(f"a timing must return a bool, or one a row ({len(context.x)}), got {seen!r:.80}")
         return attacked & (seen if self.batched else bool(seen[0]))
@@ -466,17 +490,17 @@ class Engine:
         if not isinstance(attacked, Tensor) and not np.any(attacked):
             return False
         rows = np.flatnonzero(attacked) if isinstance(attacked, np.ndarray) and self.on_host else None
-        context, how = Context(self, AttackedStep(value, self.part_of(value), rows, final, mask)), cast(Any, self.how)
+        context = Context(AttackedStep(self.applied, self.state, value, self.part_of(value), rows, final, mask))
         with torch.no_grad():
-            answer = how.accepts(context.x, context)
+            answer = self.applied.how.accepts(context.x, context)
         count = len(context.x)
         if not isinstance(answer, Tensor) or answer.dtype != torch.bool or tuple(answer.shape) != (count,):
             raise ThreatError(
                 f"{self.threat.label} must accept or decline with one bool a row ({count}), got {answer!r:.80}"
             )
-        if self.memory is not None and context.memory is not None:
+        if self.state.memory is not None and context.memory is not None:
             everyone: Flags = attacked if isinstance(attacked, Tensor) else True
-            self.remember(context.memory, everyone if rows is None else rows)
+            self.state.remember(context.memory, everyone if rows is None else rows)
         if not self.on_host:
             return attacked & answer
         chosen = answer.cpu().numpy()
@@ -488,9 +512,9 @@ class Engine:
 
     def part_of(self, value: Any) -> Batch:
         """The part of an observation, or of an action, that is perturbed, ``[B, *S]``."""
-        part = self.field.take(value, self.batched)
-        if part.shape != self._shape:
-            raise SpaceError(f"expected a batch of shape {self._shape}, got {tuple(part.shape)}")
+        part = self.applied.field.take(value, self.batched)
+        if part.shape != self.applied.batch_shape:
+            raise SpaceError(f"expected a batch of shape {self.applied.batch_shape}, got {tuple(part.shape)}")
         return part
 
     def apply(self, value: Any, attacked: Flags = True, final: bool = False, mask: Tensor | None = None) -> Any:
@@ -498,36 +522,31 @@ class Engine:
         self.true, self.attacked = value, attacked
         if attacked is False:
             return value
-        rows = None
-        if attacked is not True and self.clock.device is None:
+        applied, on_host, rows = self.applied, self.on_host, None
+        if attacked is not True and on_host:
             rows = np.flatnonzero(attacked)
             if len(rows) == 0:
                 return value
             rows = None if len(rows) == len(attacked) else rows
-        if self.device is not None and self.device.type == "cuda" and torch.cuda._is_in_bad_fork():
+        device = applied.device
+        if device is not None and device.type == "cuda" and torch.cuda._is_in_bad_fork():
             raise OrderError(
-                f"{self.threat.label} computes on {self.device} inside a forked worker, where CUDA does not work: wrap "
+                f"{self.threat.label} computes on {device} inside a forked worker, where CUDA does not work: wrap "
                 f"the vector environment in this process instead (one batched attack), or use context='spawn'"
             )
-        part: Any = self.field.take(value, self.batched)
-        if part.shape != self._shape:
-            self.part_of(value)  # raises; a call less for all that fit
-        step = AttackedStep(value, part, rows, final, mask)
-        out: Any = None if self.in_numpy is None else self.in_numpy(self, step)
+
+        # the rows, perturbed in numpy where that is enough, else in torch
+        part: Any = self.part_of(value)
+        step = AttackedStep(applied, self.state, value, part, rows, final, mask)
+        out: Any = None if self.in_numpy is None else self.in_numpy(step)
         if out is None:
-            among: Flags = True if self.clock.device is None else attacked
-            out = torch_backend.perturbed(self, step, among)
+            out = torch_backend.perturbed(step, True if on_host else attacked)
+
+        # all rows: those that are not attacked keep their bytes
         if rows is not None:
             whole = part.astype(out.dtype)
             whole[rows] = out
             out = whole
-        elif self.clock.device is not None and isinstance(attacked, Tensor):
+        elif not on_host and isinstance(attacked, Tensor):
             out = torch.where(attacked.view(-1, *[1] * (out.dim() - 1)), out, part)
-        return self.field.give(value, out, self.batched)
-
-    def lift(self, leaf: Any, rows: Rows = None) -> Any:
-        """Rows of a batch, on the device where the attack is computed."""
-        if self.transfer is not None and leaf is not None:
-            return self.transfer.up(leaf.numpy() if isinstance(leaf, Tensor) else leaf, rows)
-        leaf = select(leaf, rows)
-        return leaf if self.home is None or leaf is None else leaf.to(self.home)
+        return applied.field.give(value, out, self.batched)

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.context import AttackedStep, Context
-from adv_wrappers.core.layer_protocol import AttackedLayer
+from adv_wrappers.core.context import AppliedThreat, AttackedStep, Context, LayerState
 from adv_wrappers.core.spaces import ARRAYS
 from adv_wrappers.core.types import Array
 
@@ -28,65 +27,60 @@ LARGEST = 1 << 16  # elements of a batch, beyond which tensors are as fast, and 
 _HUGE = 1e30  # squares of numbers below its root, and sums of them, overflow in no float from 32 bits on
 
 
-def attack_of(engine: AttackedLayer) -> NumpyAttack | None:
-    """The attack of an engine in numpy, where nothing of it needs tensors; else None.
+def attack_of(applied: AppliedThreat, state: LayerState) -> NumpyAttack | None:
+    """The attack of a layer in numpy, where nothing of it needs tensors; else None.
 
     It needs none without a victim, memory and a history of frames, if the perturbation and the budget declare, in their
     own class and not by inheritance, that they compute on arrays. Nothing of a native perturbation of whole images is
     projected, so its budget need not.
     """
     if (
-        engine.victims
-        or engine.device is not None
-        or engine.memory is not None
-        or engine.framed
-        or engine.last_step is not None
+        applied.victims
+        or applied.device is not None
+        or state.memory is not None
+        or applied.framed
+        or state.last_step is not None
     ):
         return None
-    if engine.unbounded:
-        return NativeNumpyAttack(engine) if _declared(engine.how) else None
-    return NumpyAttack(engine) if _declared(engine.how) and _declared(engine.budget) and _plain(engine) else None
+    if applied.unbounded:
+        return NativeNumpyAttack(applied) if _declared(applied.how) else None
+    return NumpyAttack(applied) if _declared(applied.how) and _declared(applied.budget) and _plain(applied) else None
 
 
 def _declared(part: object) -> bool:
     return bool(vars(type(part)).get("arrays", False))
 
 
-def _plain(engine: AttackedLayer) -> bool:
+def _plain(applied: AppliedThreat) -> bool:
     """Whether everything is computed and projected in one dtype, by numbers that do not overflow in it."""
-    field = engine.field
-    if engine.dtype != field.exact or engine.native:
+    field = applied.field
+    if applied.dtype != field.exact or applied.native:
         return False
     corner: Array = np.where(np.isfinite(field.low), field.low, 0).astype(np.float64)[None]
-    budget: Any = engine.budget  # which takes arrays as well
+    budget: Any = applied.budget  # which takes arrays as well
     sides = np.stack([field.low[None], field.high[None], *budget.box(corner, field.low, field.high)])
     return bool(np.abs(sides[np.isfinite(sides)]).max(initial=0.0) <= _HUGE)  # else numpy would warn of overflows
 
 
 class NumpyAttack:
-    """One attack of an engine on arrays; made when its threat is set."""
+    """One attack of a layer on arrays; made when its threat is set."""
 
-    def __init__(self, engine: AttackedLayer) -> None:
-        field = engine.field
-        self._field, self._how = field, engine.how
-        self._budget: Any = engine.budget  # which takes arrays as well
+    def __init__(self, applied: AppliedThreat) -> None:
+        field = applied.field
+        self._field, self._how = field, applied.how
+        self._budget: Any = applied.budget  # which takes arrays as well
         self._own, self._exact, self._grid, self._kind = field.dtype, field.exact, field.grid, ARRAYS[field.exact]
         self.space: ArrayBox = field.bounds(None)
         low, high = self.space
-        rows = engine.rows or 1  # numpy is slower where shapes differ
+        rows = applied.rows or 1  # numpy is slower where shapes differ
         self._repeated = (
             (low, high) if rows * low.size > LARGEST else (np.repeat(low, rows, 0), np.repeat(high, rows, 0))
         )
         with np.errstate(invalid="ignore"):
             self.mirror: Array = np.where(np.isfinite(low + high), low + high, 0)
 
-    def __call__(self, engine: AttackedLayer, step: AttackedStep) -> Array | None:
-        """The attacked rows perturbed, in the dtype that they came in; None where tensors are needed.
-
-        Args:
-            engine: whose attack this is; it is not kept, since engines are freed as soon as they are let go.
-            step: what came in.
-        """
+    def __call__(self, step: AttackedStep) -> Array | None:
+        """The attacked rows perturbed, in the dtype that they came in; None where tensors are needed."""
         part, rows = step.part, step.rows
         if step.mask is not None or type(part) is not np.ndarray or part.size > LARGEST:
             return None
@@ -101,8 +95,8 @@ class NumpyAttack:
         if not grid and not np.vdot(x, x) < _HUGE:  # true of numbers that are not finite as well
             return None
         if self._field.discrete:
-            self._field.check_finite(x, engine.threat)
-        context = NumpyContext(engine, self, step, x)
+            self._field.check_finite(x, step.applied.threat)
+        context = NumpyContext(self, step, x)
         y = self._how(x, context)
         if type(y) is not np.ndarray or y.shape != x.shape or y.dtype is not x.dtype:
             return None
@@ -118,12 +112,12 @@ class NumpyAttack:
 class NativeNumpyAttack(NumpyAttack):
     """One attack of a native perturbation of whole uint8 images, on the array as it came in."""
 
-    def __call__(self, engine: AttackedLayer, step: AttackedStep) -> Array | None:
+    def __call__(self, step: AttackedStep) -> Array | None:
         part = step.part
         if type(part) is not np.ndarray or part.dtype != np.uint8:
             return None
         x: Array = part if step.rows is None else part[step.rows]
-        y = self._how(x, NumpyContext(engine, self, step, x))
+        y = self._how(x, NumpyContext(self, step, x))
         return y if type(y) is np.ndarray and y.shape == x.shape and y.dtype == x.dtype else None
 
 
@@ -132,20 +126,20 @@ class NumpyContext(Context):
 
     mask = None
 
-    def __init__(self, engine: AttackedLayer, attack: NumpyAttack, step: AttackedStep, x: Array) -> None:
-        Context.__init__(self, engine, step)
+    def __init__(self, attack: NumpyAttack, step: AttackedStep, x: Array) -> None:
+        Context.__init__(self, step)
         self.x, self.dtype = x, x.dtype  # type: ignore[assignment]
         self.space, self.mirror = attack.space, attack.mirror  # type: ignore[assignment]
 
     @property
     def key(self) -> Any:
         """Of a single environment a Python integer, of the rows of a vector uint64 ``[B]``."""
-        return self._key_of(self._engine.clock.key())
+        return self._key_of(self._state.clock.key())
 
     @cached_property
     def box(self) -> Any:  # two arrays, where a Context has tensors
         """Smallest box that contains the budget's set: lower and upper bounds ``[B, *S]``."""
-        low, high = self._engine.field.widened(self.x, self._step.part.dtype)
+        low, high = self._applied.field.widened(self.x, self._step.part.dtype)
         return (self.budget.grid_box if self.grid else self.budget.box)(self.x, low, high)
 
     def noise(self, kind: str, draws: Any = None) -> Any:
@@ -161,4 +155,4 @@ class NumpyContext(Context):
         return step.ascend(torch.from_numpy(y), torch.from_numpy(gradient), fraction, spend).numpy()
 
     def _key_of(self, key: Any) -> Any:
-        return rng.fold(key if self._own is None else key[self._own], self._engine.stream)
+        return rng.fold(key if self._own is None else key[self._own], self._applied.stream)

@@ -26,6 +26,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from torch import Tensor, nn
 
+from adv_wrappers.core.context import AppliedThreat
 from adv_wrappers.core.numpy_backend import NumpyAttack
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.types import Array
@@ -41,6 +42,7 @@ _SHARED: tuple[type, ...] = (
     types.WrapperDescriptorType, types.MethodDescriptorType, type({}.keys()), type({}.values()), type({}.items()),
     weakref.ref, weakref.ProxyType, property, np.generic, np.dtype, np.ufunc,
     torch.dtype, torch.device, nn.Module, nn.Parameter, spaces.Space, EnvSpec, Value, Victim, Field, NumpyAttack,
+    AppliedThreat,
 )  # fmt: skip
 # modules, by the beginning of their names, whose objects are shared: they draw, log, lock or learn
 _SHARED_MODULES = (

@@ -270,7 +270,7 @@ class RunMonitor:
         self.on_observations = [layer for layer in found if layer.on == "observation"]
         self.on_actions = [layer for layer in found if layer.on == "action"]
         self.on_dynamics = [layer for layer in found if layer.on == "dynamics"]
-        measurements.integers = any(layer.engine.field.grid for layer in self.on_observations)
+        measurements.integers = any(layer.engine.applied.field.grid for layer in self.on_observations)
         self.attacked: Mask = False
         self._differ = ActionChanges(runner.victim.action_space)
         self._steps = self._compared_steps = 0

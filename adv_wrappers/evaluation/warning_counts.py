@@ -92,7 +92,7 @@ def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tu
         rows: numbers of the rows that are looked at, int ``[n]``.
     """
     how: Any = engine.threat.how
-    victim, field = getattr(how, "victim", None), engine.field
+    victim, field = getattr(how, "victim", None), engine.applied.field
     if not isinstance(how, Perturbation) or not hasattr(how, "objective") or victim is None:
         return 0, 0
     full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)

@@ -231,7 +231,7 @@ class RowRenderer:
         self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
         innermost = self._on_observations[0] if self._on_observations else None
         inner: Space = space if innermost is None else innermost.engine.observation_space
-        paths = None if innermost is None else innermost.engine.field.paths
+        paths = None if innermost is None else innermost.engine.applied.field.paths
         if paths is None and isinstance(space, spaces.Dict):
             paths = tuple((key,) for key in space.spaces)
         if paths is not None:  # the image, where there is one among several
@@ -322,12 +322,12 @@ class RowRenderer:
         """How far all wrappers together may move every feature, ``[n]``; None where that is not known."""
         total = np.zeros(true.size)
         for wrapper in self._on_observations:
-            field = wrapper.engine.field
-            if field.low.size != true.size or wrapper.engine.device not in (None, torch.device("cpu")):
+            field = wrapper.engine.applied.field
+            if field.low.size != true.size or wrapper.engine.applied.device not in (None, torch.device("cpu")):
                 return None
             x = torch.as_tensor(np.asarray(true, np.float64)).reshape(1, *field.shape)
             unbounded = torch.full_like(x, torch.inf)
-            low, high = wrapper.engine.budget.box(x, -unbounded, unbounded)
+            low, high = wrapper.engine.applied.budget.box(x, -unbounded, unbounded)
             total = total + ((high - low) / 2).numpy().reshape(-1)
         return total
 

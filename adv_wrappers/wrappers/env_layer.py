@@ -94,7 +94,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def _take(self, obs: Any, info: Info) -> Any:
         """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
         if self.on == "observation":
-            return floated(obs, self.engine.field.paths)
+            return floated(obs, self.engine.applied.field.paths)
         mask = side_by_side_mask(info.get(MASK), self._choices)
         self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
         return obs

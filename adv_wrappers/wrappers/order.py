@@ -109,7 +109,7 @@ def _stacks(wrapper: Any) -> bool:
 
 def _outer_keys(layer: Layer) -> set[Key]:
     """The keys of the outermost Dict or Tuple at which a layer perturbs."""
-    return {path[0] for path in layer.engine.field.paths or ()}
+    return {path[0] for path in layer.engine.applied.field.paths or ()}
 
 
 def _passes_on(wrapper: Any, keys: set[Key]) -> bool:

@@ -89,13 +89,13 @@ class DynamicsLayer(Layer):
         """
         first, engine = self.parameterized[0].parameters, self.engine
         self._places = first.space.places(engine.threat.at)
-        how, field, nominal = engine.how, engine.field, first.space.nominal
+        how, field, nominal = engine.applied.how, engine.applied.field, first.space.nominal
         ends: tuple[Any, ...]
         if isinstance(how, FixedDynamics):
             ends = (how.values, how.values)
         else:
             own, *space = (field.exactly(one[None]) for one in (nominal[self._places], field.low, field.high))
-            ends = tuple(side[0].numpy() for side in engine.budget.box(own, *space))
+            ends = tuple(side[0].numpy() for side in engine.applied.budget.box(own, *space))
         low, high = nominal.copy(), nominal.copy()
         low[self._places], high[self._places] = ends
         if why := first.check_stable(low, high):

@@ -95,7 +95,7 @@ class VecLayer(Layer, VecEnvWrapper):
 
     def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
-        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.field.paths)
+        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.applied.field.paths)
 
     def _reset_infos_beneath(self) -> list[Info]:
         """The infos of the newest resets, which SB3's own wrappers do not pass on, nor vectors of other libraries."""

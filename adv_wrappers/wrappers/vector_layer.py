@@ -146,7 +146,7 @@ class VectorLayer(Layer, VectorWrapper):
 
     def _received(self, obs: Any) -> Any:
         """Observations as this layer takes them."""
-        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.field.paths)
+        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.applied.field.paths)
 
     def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
         """What the environment returned, as the next layer or the agent gets it."""

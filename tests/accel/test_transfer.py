@@ -164,4 +164,4 @@ def test_bytes_travel_as_bytes(monkeypatch, attacked):
 @pytest.mark.parametrize("preset", ["noise:eps=0.1", "pgd:eps=0.1"])
 def test_on_a_processor_nothing_is_staged(preset):
     env = adv.wrap(gym.make("CartPole-v1"), preset, victim="zoo:cartpole-dqn")
-    assert env.engine.transfer is None and env.engine.graphs is None
+    assert env.engine.applied.transfer is None and env.engine.state.graphs is None

@@ -68,7 +68,7 @@ def engine(how, budget, space, victim=None, rows=5):
 
 def watched(made, attacked, anew=True):
     """One step of the engine under watch: decision, attack, clock."""
-    x = torch.empty(5, 4, dtype=made.field.exact if not made.field.grid else torch.uint8, device=META)
+    x = torch.empty(5, 4, dtype=made.applied.field.exact if not made.applied.field.grid else torch.uint8, device=META)
     if anew:
         made.apply(x, attacked)  # what is computed once a budget and device may be
     with Numbers(), Abroad() as border:

@@ -38,7 +38,7 @@ def test_the_key_is_made_when_asked_for():
     threat = ThreatModel("observation", lambda x, context: x, Linf(1))
     engine = Engine(threat, box(3), spaces.Discrete(2), 2)
     x = randn(2, 3).numpy()
-    made = Context(engine, AttackedStep(x, x))
+    made = Context(AttackedStep(engine.applied, engine.state, x, x))
     made.project(made.x)
     assert "key" not in vars(made)
     made.signs()

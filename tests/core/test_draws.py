@@ -105,7 +105,7 @@ def of_engine(name: str, engine: Engine, rows: int | None) -> Iterator[tuple[str
     x = np.linspace(-3, 3, 3 * (rows or 1)).reshape(rows or 1, 3)
     yield f"{name}: chance", [code(engine.chance(path, gate)) for path in (0, 1) for gate in (None, 0, 3)]
     for some_rows in (None,) if rows is None or rows < 4 else (None, np.array([0, 3])):
-        context = Context(engine, AttackedStep(x[0] if rows is None else x, x, some_rows))
+        context = Context(AttackedStep(engine.applied, engine.state, x[0] if rows is None else x, x, some_rows))
         part = "all" if some_rows is None else "some"
         yield f"{name} {part}: keys", [code(context.key), code(context.episode_key)]
         yield f"{name} {part}: exact", [code(context.uniform()), code(context.signs()), code(context.numbers(5))]
@@ -120,7 +120,7 @@ def of_images() -> Iterator[tuple[str, Any]]:
     engine = Engine(ThreatModel("observation", nothing, Linf(2)), space, spaces.Discrete(2), 2)
     engine.begin_episode([1, 2])
     x = np.full((2, 84, 84, 4), 7, np.uint8)
-    context = Context(engine, AttackedStep(x, x))
+    context = Context(AttackedStep(engine.applied, engine.state, x, x))
     yield "frames", [*map(code, (context.draw(), context.noise("uniform"), context.noise("sign")))]
     yield "frames: normals", [*map(some, context.normals(6))]
 

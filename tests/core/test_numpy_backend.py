@@ -82,7 +82,7 @@ def played(made: Engine, given: list[Any], on: str) -> list[tuple[type, str, tup
         out = made.act(value) if on == "action" else made.observe(value)
         array = np.asarray(out)
         found.append((type(out), array.dtype.str, array.shape, array.tobytes()))
-        made.end_step(np.zeros(made.rows, bool) if made.batched else False)
+        made.end_step(np.zeros(made.clock.rows, bool) if made.batched else False)
     return found
 
 
@@ -237,7 +237,7 @@ def test_numbers_near_the_largest_are_left_to_tensors():
     assert made.in_numpy is None
     made = engine(FLOATS["open"], "observation", adv.Noise(), adv.Linf(1), None)
     attack, value = made.in_numpy, np.full((1, 5), 3e38, "f")
-    assert attack is not None and attack(made, AttackedStep(value[0], value)) is None
+    assert attack is not None and attack(AttackedStep(made.applied, made.state, value[0], value)) is None
     made.begin_episode(0)
     assert np.isfinite(made.observe(value[0])).all()
 
@@ -323,11 +323,11 @@ def test_large_batches_and_masks_go_by_tensors(monkeypatch):
     made = engine(spaces.Discrete(3), "action", adv.ActionNoise(), adv.Valid(), 2)
     attack, part = made.in_numpy, np.zeros(2, np.int64)
     made.begin_episode(0)
-    assert attack is not None and attack(made, AttackedStep(part, part)) is not None
-    assert attack(made, AttackedStep(part, part, mask=torch.ones(2, 3, dtype=torch.bool))) is None
-    assert attack(made, AttackedStep(part, torch.zeros(2, dtype=torch.int64))) is None
+    assert attack is not None and attack(AttackedStep(made.applied, made.state, part, part)) is not None
+    assert attack(AttackedStep(made.applied, made.state, part, part, mask=torch.ones(2, 3, dtype=torch.bool))) is None
+    assert attack(AttackedStep(made.applied, made.state, part, torch.zeros(2, dtype=torch.int64))) is None
     monkeypatch.setattr(numpy_backend, "LARGEST", 1)
-    assert attack(made, AttackedStep(part, part)) is None
+    assert attack(AttackedStep(made.applied, made.state, part, part)) is None
 
 
 def test_an_engine_is_freed_as_soon_as_it_is_let_go():

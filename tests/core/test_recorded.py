@@ -87,12 +87,12 @@ def test_every_input_that_an_engine_forgets_is_caught(monkeypatch):
     for name in ("part", "clock"):
         install(monkeypatch)
         plain, mutant = engine(adv.Noise()), engine(adv.Noise())
-        plain.graphs = None
+        plain.state.graphs = None
         fresh, first = Context.inputs, []
 
         def stale(context, fresh=fresh, first=first, name=name, mutant=mutant):
             tree = fresh(context)
-            if context._engine is not mutant:
+            if context._state is not mutant.state:
                 return tree
             first.append(tuple(leaf().clone() for leaf in tree[name]) if name == "clock" else tree[name])
             return (
@@ -149,7 +149,7 @@ def test_a_new_budget_or_victim_is_recorded_anew(monkeypatch):
         made.set_threat(adv.ThreatModel("observation", how, budget))
         widest.append(float((made.apply(x, True) - x).abs().max()))
         plain = engine(how, budget)
-        plain.graphs = None
+        plain.state.graphs = None
         assert torch.equal(made.apply(x, True), plain.apply(x, True))
     assert np.allclose(widest, [0.3, 0.1, 0.1]) and sum(tape.records for tape in tapes) == 3
 
@@ -216,9 +216,11 @@ def test_who_is_not_recorded(monkeypatch):
             within, space = adv.Valid(), spaces.Box(0, 255, (4, 9, 9), np.uint8)
         threat = adv.ThreatModel("observation", how, within)
         made = Engine(threat, space, spaces.Discrete(3), 3, device=torch.device("cpu"))
-        assert made.graphs is None
-    assert engine(adv.MinBest(chooser(mlp(4, 3), compile=True))).graphs is None, "torch.compile refuses to be watched"
-    assert engine(adv.Noise()).graphs is not None and engine(adv.Noise(), device=None).graphs is None
+        assert made.state.graphs is None
+    assert engine(adv.MinBest(chooser(mlp(4, 3), compile=True))).state.graphs is None, (
+        "torch.compile refuses to be watched"
+    )
+    assert engine(adv.Noise()).state.graphs is not None and engine(adv.Noise(), device=None).state.graphs is None
 
 
 def test_values_that_are_not_finite_are_seen_on_their_way_to_the_host(monkeypatch):
@@ -238,4 +240,4 @@ def test_recorded_wrappers_pickle(monkeypatch):
         warnings.simplefilter("error")
         again = pickle.loads(pickle.dumps(made))
         assert torch.equal(again.apply(x, True), y)
-    assert tapes[0].records == 1 and again.graphs.recorder.records == 2
+    assert tapes[0].records == 1 and again.state.graphs.recorder.records == 2

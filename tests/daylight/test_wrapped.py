@@ -162,10 +162,10 @@ def test_what_needs_tensors():
     assert adv.PerturbObservation(Still(), how, within=adv.Linf(8)).engine.in_numpy is None
     assert adv.PerturbObservation(Still(), how, within=adv.Newest(adv.Valid(), axis=2)).engine.in_numpy is None
     engine, part = adv.PerturbObservation(Still(), how).engine, PICTURE[None]
-    attack = partial(engine.in_numpy, engine)
-    assert attack(AttackedStep(PICTURE, part)) is not None
-    assert attack(AttackedStep(PICTURE, part.astype(np.int64))) is None
-    assert attack(AttackedStep(PICTURE, torch.from_numpy(part))) is None
+    step = partial(AttackedStep, engine.applied, engine.state, PICTURE)
+    assert engine.in_numpy(step(part)) is not None
+    assert engine.in_numpy(step(part.astype(np.int64))) is None
+    assert engine.in_numpy(step(torch.from_numpy(part))) is None
 
 
 @dataclass(frozen=True)

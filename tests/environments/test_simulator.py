@@ -209,11 +209,11 @@ def test_environments_without_one_are_refused_when_they_are_wrapped(make, what):
 def test_without_an_environment_and_at_the_end_of_an_episode():
     engine = adv.PerturbAction(cartpole(), Simulating()).engine
     with pytest.raises(SnapshotError, match="tests-simulating cannot simulate from the last observation of an episode"):
-        _ = Context(engine, AttackedStep(np.int64(0), np.zeros((1,)), final=True)).simulator
-    engine.simulators = None
+        _ = Context(AttackedStep(engine.applied, engine.state, np.int64(0), np.zeros((1,)), final=True)).simulator
+    engine.state.simulators = None
     with pytest.raises(
         SnapshotError, match="tests-simulating needs a simulator: a layer around an environment on the host"
     ):
-        _ = Context(engine, AttackedStep(np.int64(0), np.zeros((1,)))).simulator
+        _ = Context(AttackedStep(engine.applied, engine.state, np.int64(0), np.zeros((1,)))).simulator
     around = Context.around(torch.zeros(1, 1), adv.Valid(), (torch.zeros(1, 1), torch.ones(1, 1)), torch.zeros(1))
     assert around.simulator is None

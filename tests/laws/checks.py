@@ -922,7 +922,7 @@ class OddRows(Timing):
     victim: Any = None
 
     def look(self, x: torch.Tensor, context: Any, step: Any, path: int = 0) -> Any:
-        seen = odd_rows(context.observation if step.before_step else x)
+        seen = odd_rows(context.observation if step.applied.before_step else x)
         return seen.numpy() if step.on_host else seen
 
 

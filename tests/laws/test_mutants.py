@@ -17,7 +17,7 @@ from adv_wrappers.attacks.restarts import BestPoints
 from adv_wrappers.core.arrays import clamp
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.clock import Clock
-from adv_wrappers.core.context import Context
+from adv_wrappers.core.context import Context, LayerState
 from adv_wrappers.core.engine import Engine
 from adv_wrappers.core.frame_stack import FrameHistory
 from adv_wrappers.core.spaces import Field
@@ -65,7 +65,7 @@ def test_law_1_a_forgotten_projection(monkeypatch, rig):
 
 def test_law_1_a_forgotten_inward_rounding(monkeypatch):
     def box(self):
-        low, high = self._engine.field.bounds(self.exact.device)
+        low, high = self._applied.field.bounds(self.exact.device)
         return self.budget.box(self.exact, torch.minimum(low, self.exact), torch.maximum(high, self.exact))
 
     monkeypatch.setattr(Context, "exact_box", box)
@@ -320,9 +320,9 @@ def test_law_4_a_director_with_the_memory_of_another(monkeypatch, fault):
         begin = Engine._begin_memory
         monkeypatch.setattr(Engine, "_begin_memory", lambda self, mask=None: begin(self) if mask is None else None)
     else:
-        real = Engine.remember
+        real = LayerState.remember
         monkeypatch.setattr(
-            Engine,
+            LayerState,
             "remember",
             lambda self, new, rows: real(self, {name: leaf.roll(1, 0) for name, leaf in new.items()}, rows),
         )

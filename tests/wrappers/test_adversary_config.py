@@ -61,10 +61,10 @@ def test_another_budget_of_the_observations(wrapper):
         true = np.array(env._true)
         env.step(action_of(env, wrapper, 1.0))
         assert np.abs(shown[-1] - true).max() == pytest.approx(within.eps)
-        assert env.config.observation_threat.within == env.threat.within == env.engine.budget == within
+        assert env.config.observation_threat.within == env.threat.within == env.engine.applied.budget == within
     with pytest.raises(BudgetError, match="scale has 2 numbers"):
         env.set_budget(adv.Linf(1.0, scale=(1.0, 2.0)))
-    assert env.config.observation_threat.within == env.engine.budget == NARROW
+    assert env.config.observation_threat.within == env.engine.applied.budget == NARROW
 
 
 @pytest.mark.parametrize("wrapper", SHELLS)
@@ -90,7 +90,7 @@ def test_another_budget_of_the_actions(wrapper):
     for bad, message in ((adv.Linf(1.0, scale=(1.0, 2.0)), "scale has 2 numbers"), (0.3, "must be a budget .*got 0.3")):
         with pytest.raises(BudgetError, match=message):
             env.set_budget(bad)
-    assert env.config.beneath_threat.within == inner.engine.budget == WIDE
+    assert env.config.beneath_threat.within == inner.engine.applied.budget == WIDE
     assert env.threat.within == adv.Valid()
 
 
@@ -112,8 +112,8 @@ def test_another_budget_of_a_hybrid():
     """That of the observations; the reach stays."""
     env = hopper("env", adv.Hybrid(adv.PAAD(), adv.ActionPAAD(), adv.Linf(0.2)), NARROW)
     env.set_budget(WIDE)
-    assert env.config.observation_threat.within == env.engine.budget == WIDE
-    assert env.config.beneath_threat.within == env.env.engine.budget == adv.Linf(0.2)
+    assert env.config.observation_threat.within == env.engine.applied.budget == WIDE
+    assert env.config.beneath_threat.within == env.env.engine.applied.budget == adv.Linf(0.2)
     again = gym.make(EnvSpec.from_json(json.loads(json.dumps(env.spec.to_json()))))
     assert again.threat.within == WIDE and again.config.beneath_threat.within == adv.Linf(0.2)
 
