@@ -162,7 +162,7 @@ def test_arrows_go_down():
         ("core/x.py", "import gymnasium as gym"),
         ("attacks/x.py", "from gymnasium.vector import VectorEnv"),
         ("threats/presets.py", "def f():\n    from adv_wrappers.wrappers.wrap import wrap"),
-        ("wrappers/env_layer.py", "import stable_baselines3"),
+        ("wrappers/layer.py", "import stable_baselines3"),
         ("new.py", "import math"),
         ("evaluation/x.py", "from adv_wrappers.cli import main"),
     ],

@@ -33,8 +33,7 @@ from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.searches.search_tree import step_limit
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.utils.checks import number
-from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import AnyEnv, wrappers_of
+from adv_wrappers.wrappers.layer import AnyEnv, EnvLayer, wrappers_of
 
 _ROUNDING = 1e-12  # of a sum of at most some thousand rewards in float64, relatively
 

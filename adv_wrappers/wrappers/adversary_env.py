@@ -31,9 +31,7 @@ from adv_wrappers.wrappers.adversary_config import (
     recorded_arguments,
 )
 from adv_wrappers.wrappers.adversary_rewards import Reward, minus_reward
-from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import ForAnyEnv, Layer, floated
-from adv_wrappers.wrappers.vector_layer import VectorLayer
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, VectorLayer, floated
 from adv_wrappers.wrappers.wrap import wrap
 
 

@@ -1,13 +1,14 @@
 """What every wrapper shares, whatever kind of environment it wraps: a threat, an engine, a place in the stack.
 
-A layer is a mixin of what it perturbs and one of three adapters, for a single environment
-(:mod:`adv_wrappers.wrappers.env_layer`), a vector (:mod:`adv_wrappers.wrappers.vector_layer`) and one of
+A layer is a mixin of what it perturbs and one of three adapters: :class:`EnvLayer` for a single environment,
+:class:`VectorLayer` for a vector in every autoreset mode, on the host or on a device, and ``VecLayer`` for one of
 Stable-Baselines3 (:mod:`adv_wrappers.wrappers.sb3_layers`). Users name the first; :class:`ForAnyEnv` makes the one that
 fits.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pkgutil
 from collections.abc import Collection
@@ -18,18 +19,39 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
 
 from adv_wrappers.core.budgets import Budget
+from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.engine import Autoreset, Engine
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import How, On, When
-from adv_wrappers.core.spaces import MASK, At, Field, Path, leaf_at, mask_choices, with_leaf
+from adv_wrappers.core.spaces import (
+    MASK,
+    At,
+    Field,
+    Path,
+    leaf_at,
+    mask_choices,
+    side_by_side_mask,
+    with_leaf,
+    with_mask,
+)
 from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Bernoulli
-from adv_wrappers.core.types import Flags, Info, Space
-from adv_wrappers.environments.checked import CheckedEnv
+from adv_wrappers.core.types import Array, Batch, Flags, Info, Space
+from adv_wrappers.environments.checked import (
+    CHECKED_STEPS,
+    CheckedEnv,
+    check_one,
+    check_step,
+    check_step_of_vector,
+    checked_reset,
+    checked_reset_of_vector,
+)
 from adv_wrappers.environments.replay import ReplayRecorder
 from adv_wrappers.environments.simulator import EnvironmentBeneath
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, threat_in_errors
@@ -94,8 +116,11 @@ def counts(env: Any) -> dict[str, int]:
     return {LAYERS: int(metadata.get(LAYERS, 0)), GATES: int(metadata.get(GATES, 0))}
 
 
-def gate(env: Any, p: float) -> None:
+def gate(env: Any, p: float) -> dict[str, int]:
     """Put one coin of probability ``p`` in front of every layer of the stack.
+
+    Returns:
+        How many layers and gates there are with this one, for metadata.
 
     Raises:
         ValueRangeError: unless p is a probability.
@@ -118,6 +143,7 @@ def gate(env: Any, p: float) -> None:
     for root, row in zip(roots, rows, strict=False):
         for layer in row:
             layer.engine.add_gate(coin, root)
+    return {**below, GATES: below[GATES] + 1}
 
 
 def inner_layers(env: Any) -> list[list[Layer]]:
@@ -284,6 +310,10 @@ class Layer:
         """The rewards of a step, one or ``[B]``, as the next layer or the agent gets them."""
         return rewards
 
+    def _received(self, obs: Any) -> Any:
+        """Observations as this layer takes them."""
+        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.applied.field.paths)
+
     @property
     def threat(self) -> ThreatModel:
         """What this layer does now, every victim filled in."""
@@ -372,3 +402,243 @@ def floated(obs: Any, paths: tuple[Path, ...] | None = None) -> Any:
         leaf = leaf.to(torch.float32) if isinstance(leaf, torch.Tensor) else np.asarray(leaf, dtype=np.float32)
         obs = with_leaf(obs, path, leaf)
     return obs
+
+
+class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """A layer around a :class:`gymnasium.Env`; its subclasses say what it perturbs."""
+
+    def _wrap(self, env: Any) -> Wrapped:
+        if not isinstance(env, gym.Env):
+            of_agents = ": PerturbAgents takes PettingZoo's" if hasattr(env, "possible_agents") else ""
+            got = f"got {type(env).__name__}{of_agents}"
+            raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, {got}")
+        gym.Wrapper.__init__(self, check_one(env))
+        return Wrapped(env.observation_space, env.action_space)
+
+    def _installed(self, env: AnyEnv) -> None:
+        self._unchecked = 0 if layers(self.env) else CHECKED_STEPS
+        self.metadata = {**(self.env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
+        self.env = env
+        if not self.quantize:
+            self.observation_space = self.perturbed_space
+        self.whole_spec = False  # set by a registered id, whose own spec already describes the stack
+        self._takes = self.on == "action" or not self.quantize
+
+    @property
+    def _saved_kwargs(self) -> Info:  # type: ignore[override]
+        """The arguments that Gymnasium writes into the spec, made when it asks: budgets change."""
+        arguments: Info = {"how": recorded(self.whole_threat)}
+        if not self.quantize:
+            arguments["quantize"] = False
+        if self.keep_true:
+            arguments["keep_true"] = True
+        return arguments
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment with this layer added; a registered id's own spec is left as it is."""
+        self._cached_spec = None
+        return self.env.unwrapped.spec if self.whole_spec else super().spec
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset; a seed restarts this layer's randomness, without one its next episode begins."""
+        row_seeds(seed)
+        obs, info = checked_reset(self.env, seed, options)
+        self.engine.begin_episode(seed)
+        return self._receive(obs, info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """One step under attack."""
+        engine = self.engine
+        obs, reward, terminated, truncated, info = self._answer(self._send(action, self._action_mask))
+        reward = self._pay(reward)
+        engine.end_step(bool(terminated or truncated))
+        obs, info = self._receive(obs, info)
+        return obs, reward, terminated, truncated, info
+
+    def _answer(self, action: Any) -> Any:
+        """What the environment returns to an action; its first answers are checked."""
+        answer = self.env.step(action)
+        if self._unchecked:
+            check_step(self.env, answer)
+            self._unchecked -= 1
+        return answer
+
+    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
+        """What the environment returned, as the next layer or the agent gets it."""
+        engine = self.engine
+        if self._masked:
+            info = with_mask(obs, info)
+        if self._takes:
+            obs = self._take(obs, info)
+        obs = engine.observe(obs)
+        entry: Info = {"attacked": bool(engine.attacked)}
+        if self.keep_true and engine.true is not None:
+            entry["true"] = engine.true
+        if "adv_wrappers" in info:
+            return obs, {**info, "adv_wrappers": {**info["adv_wrappers"], self.key: entry}}
+        return obs, {**info, "adv_wrappers": {self.key: entry}}
+
+    def _take(self, obs: Any, info: Info) -> Any:
+        """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
+        if self.on == "observation":
+            return floated(obs, self.engine.applied.field.paths)
+        mask = side_by_side_mask(info.get(MASK), self._choices)
+        self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
+        return obs
+
+
+_AUTORESET: dict[AutoresetMode, Autoreset] = {
+    AutoresetMode.DISABLED: "disabled",
+    AutoresetMode.NEXT_STEP: "next step",
+    AutoresetMode.SAME_STEP: "same step",
+}
+
+
+class VectorLayer(Layer, VectorWrapper):
+    """A layer around a :class:`gymnasium.vector.VectorEnv`."""
+
+    def _wrap(self, env: Any) -> Wrapped:
+        if not isinstance(env, VectorEnv):
+            raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
+        if not hasattr(env, "single_observation_space"):
+            raise SpaceError(
+                f"{type(env).__name__} has no single_observation_space, as a VectorEnv has; SuperSuit's vectors can be "
+                f"wrapped as SB3's: concat_vec_envs_v1(..., base_class='stable_baselines3')"
+            )
+        VectorWrapper.__init__(self, env)
+        batch = getattr(env.unwrapped, "batch_size", None)
+        if batch not in (None, env.num_envs):
+            raise SpaceError(f"rows must stay in place: expected batch_size = num_envs = {env.num_envs}, got {batch}")
+        self.mode = autoreset_mode(env)
+        autoreset = _AUTORESET[self.mode]
+        return Wrapped(env.single_observation_space, env.single_action_space, env.num_envs, autoreset)
+
+    def _installed(self, env: AnyVectorEnv) -> None:
+        if not self.quantize:
+            self.single_observation_space = self.perturbed_space
+            self.observation_space = batch_space(self.perturbed_space, env.num_envs)
+        self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
+        self._unchecked = 0 if layers(env) else CHECKED_STEPS
+        self._every: Flags = np.ones(env.num_envs, bool)
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Spec of the wrapped environment; an autoreset mode in its arguments is written as its value, for JSON."""
+        spec = self.env.spec
+        mode = spec.kwargs.get("autoreset_mode") if spec is not None else None
+        if spec is None or not isinstance(mode, AutoresetMode):
+            return spec
+        spec = copy.deepcopy(spec)
+        spec.kwargs["autoreset_mode"] = mode.value
+        return spec
+
+    def reset(self, *, seed: int | list[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Reset all rows, or those of ``options["reset_mask"]``; the other rows keep what they were shown."""
+        mask, _, obs, info = self._reset(seed, options)
+        info = self._with_mask(obs, info)
+        self._action_mask = self._allowed(info, mask)
+        return self._receive(obs, info)
+
+    def _reset(self, seed: Seeds, options: Info | None) -> tuple[Any, list[int | None] | None, Any, Info]:
+        """Reset the environment and the engine: mask and seeds of the rows (None for all, and for none), its answer."""
+        mask: Any = None  # bool [B]
+        if options and options.get("reset_mask") is not None:
+            mask = options["reset_mask"]
+            if self.engine.on_host or not isinstance(mask, torch.Tensor):
+                mask = np.array(mask, dtype=bool)
+            options = {**options, "reset_mask": trees.copy(mask)}
+        seeds = row_seeds(seed, self.num_envs, mask)
+        obs, info = checked_reset_of_vector(self.env, seed, options)
+        self._find_device(obs)
+        if mask is not None and not self.engine.on_host:
+            mask = torch.as_tensor(mask, dtype=torch.bool, device=self.engine.clock.device)
+        given = None if seed is None else seeds
+        self.engine.begin_episode(given, mask)
+        return mask, given, obs, info
+
+    def _find_device(self, obs: Any) -> None:
+        """Follow the environment to its device, which its first observation tells."""
+        understood(obs)
+        device = trees.device(obs)
+        if device is not None and self.engine.on_host:
+            self.engine.to(device)
+            self._every = self._rows(True)
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
+        """One step of every row under attack."""
+        actions = self._send(actions, self._action_mask)
+        obs, rewards, terminated, truncated, info = self._answer(actions)
+        rewards = self._pay(rewards)
+        info = self._end_step(obs, terminated | truncated, self._with_mask(obs, info))
+        self._action_mask = self._allowed(info, None)
+        obs, info = self._receive(obs, info)
+        return obs, rewards, terminated, truncated, info
+
+    def _answer(self, actions: Any) -> Any:
+        """What the environment returns to actions; its first answers are checked."""
+        answer = self.env.step(actions)
+        if self._unchecked:
+            check_step_of_vector(self.env, answer)
+            self._unchecked -= 1
+        return answer
+
+    def _end_step(self, obs: Any, done: Batch, info: Info) -> Info:
+        """End the engine's step; ``info`` with SAME_STEP's last observations as the agent gets them."""
+        engine = self.engine
+        final: Any = info.get("final_obs")
+        looked_at = self.mode == AutoresetMode.SAME_STEP and self.on == "observation" and final is not None
+        if not looked_at or (engine.on_host and not done.any()):
+            engine.end_step(done)
+            return info
+        ragged = isinstance(final, np.ndarray) and final.dtype == object  # one entry a row, most of them None
+        over = np.flatnonzero(done).tolist() if ragged else []
+        batch = trees.copy(obs) if ragged else final
+        for row in over:
+            trees.put(batch, row, final[row])
+        batch = engine.end_step(done, self._received(batch))
+        if not ragged:
+            return {**info, "final_obs": batch}
+        final = final.copy()
+        for row in over:
+            final[row] = trees.like(trees.row(batch, row), final[row])
+        return {**info, "final_obs": final}
+
+    def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
+        """What the environment returned, as the next layer or the agent gets it."""
+        engine = self.engine
+        obs = engine.observe(self._received(obs))
+        return obs, self._note(info, self._rows(engine.attacked), engine.true if self.keep_true else None)
+
+    def _with_mask(self, obs: Any, info: Info) -> Info:
+        """``info`` with the masks that lie in observations, of all rows."""
+        found = with_mask(obs, info) if self._masked else info
+        return info if found is info else {**found, f"_{MASK}": self._every}
+
+    def _allowed(self, info: Info, mask: Flags | None) -> torch.Tensor | None:
+        """Action masks bool ``[B, A]``; after a partial reset the other rows keep theirs, and a row without has all."""
+        new = side_by_side_mask(info.get(MASK), self._choices)
+        if new is None:
+            return self._action_mask if mask is not None else None
+        new, known = torch.as_tensor(new).bool(), info.get(f"_{MASK}")
+        if known is not None:
+            new = new | ~torch.as_tensor(known, device=new.device)[:, None]
+        if mask is not None and self._action_mask is not None:
+            new = torch.where(torch.as_tensor(mask, device=new.device)[:, None], new, self._action_mask)
+        return new
+
+    def _rows(self, attacked: Flags) -> Flags:
+        if isinstance(attacked, bool):
+            rows, device = self.num_envs, self.engine.clock.device
+            kind = np.ones if attacked else np.zeros
+            return kind(rows, bool) if device is None else torch.full((rows,), attacked, device=device)
+        return attacked
+
+    def _note(self, info: Info, attacked: Flags, true: Any) -> Info:
+        """As in every vector info, a key ``k`` comes with the mask ``_k`` of the rows that have it: here, all."""
+        every = self._every
+        entry = {"attacked": attacked, "_attacked": every}
+        if true is not None:
+            entry |= {"true": true, "_true": every}
+        layers = {**info.get("adv_wrappers", {}), self.key: entry, f"_{self.key}": every}
+        return {**info, "adv_wrappers": layers, "_adv_wrappers": every}

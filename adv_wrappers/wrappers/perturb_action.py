@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from adv_wrappers.core.perturbation import On
-from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import ForAnyEnv
-from adv_wrappers.wrappers.vector_layer import VectorLayer
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, VectorLayer
 
 
 class VectorPerturbAction(VectorLayer):

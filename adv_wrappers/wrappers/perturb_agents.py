@@ -17,8 +17,7 @@ from adv_wrappers.core.spaces import with_mask
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.errors import SnapshotError, ThreatError
 from adv_wrappers.victims import Victim
-from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import layers
+from adv_wrappers.wrappers.layer import EnvLayer, layers
 from adv_wrappers.wrappers.single_agent_env import agent_in_errors, check_agents, check_parallel_env, seed_of_agent
 from adv_wrappers.wrappers.wrap import wrap
 

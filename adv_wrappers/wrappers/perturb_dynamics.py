@@ -13,10 +13,8 @@ from adv_wrappers.core.perturbation import On
 from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import BudgetError, SpaceError
 from adv_wrappers.faults.dynamics import FixedDynamics
-from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import ForAnyEnv, Layer, layers, wrappers_of
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, VectorLayer, layers, wrappers_of
 from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv, parameterized
-from adv_wrappers.wrappers.vector_layer import VectorLayer
 
 
 def dynamics_beneath(env: Any) -> ParameterSpace:

@@ -11,9 +11,7 @@ import torch
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.core.types import Info
 from adv_wrappers.utils.checks import number
-from adv_wrappers.wrappers.env_layer import EnvLayer
-from adv_wrappers.wrappers.layer import ForAnyEnv, Layer
-from adv_wrappers.wrappers.vector_layer import VectorLayer
+from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, VectorLayer
 
 
 def checked_total(total: object) -> float | None:

@@ -9,7 +9,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorWrapper
 
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.wrappers.layer import GATES, LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, counts, gate
+from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, ForAnyEnv, gate
 
 
 class VectorProbabilisticTiming(VectorWrapper):
@@ -17,9 +17,7 @@ class VectorProbabilisticTiming(VectorWrapper):
 
     def __init__(self, env: AnyVectorEnv, p: float) -> None:
         VectorWrapper.__init__(self, env)
-        gate(env, p)
-        below = counts(env)
-        self.metadata = {**(env.metadata or {}), LAYERS: below[LAYERS], GATES: below[GATES] + 1}
+        self.metadata = {**(env.metadata or {}), **gate(env, p)}
 
 
 class ProbabilisticTiming(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -51,9 +49,7 @@ class ProbabilisticTiming(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordCons
             raise SpaceError(f"expected a gymnasium Env, VectorEnv or an SB3 VecEnv, got {type(env).__name__}")
         RecordConstructorArgs.__init__(self, p=p)
         gym.Wrapper.__init__(self, env)
-        gate(env, p)
-        below = counts(env)
-        self.metadata = {**(env.metadata or {}), LAYERS: below[LAYERS], GATES: below[GATES] + 1}
+        self.metadata = {**(env.metadata or {}), **gate(env, p)}
         self.whole_spec = False
 
     @property

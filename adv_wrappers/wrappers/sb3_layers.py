@@ -16,7 +16,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.utils import trees
 from adv_wrappers.wrappers.adversary_env import AdversaryLayer
-from adv_wrappers.wrappers.layer import GATES, Layer, Wrapped, counts, floated, gate, layers, wrappers_of
+from adv_wrappers.wrappers.layer import Layer, Wrapped, gate, layers, wrappers_of
 from adv_wrappers.wrappers.perturb_dynamics import DynamicsLayer
 from adv_wrappers.wrappers.perturb_reward import RewardLayer
 
@@ -93,10 +93,6 @@ class VecLayer(Layer, VecEnvWrapper):
             infos[i] = {**infos[i], "terminal_observation": last}
         return infos
 
-    def _received(self, obs: Any) -> Any:
-        """Observations as this layer takes them."""
-        return obs if self.quantize or self.on != "observation" else floated(obs, self.engine.applied.field.paths)
-
     def _reset_infos_beneath(self) -> list[Info]:
         """The infos of the newest resets, which SB3's own wrappers do not pass on, nor vectors of other libraries."""
         beneath = layers(self.venv)
@@ -141,9 +137,7 @@ class VecProbabilisticTiming(VecEnvWrapper):
 
     def __init__(self, venv: VecEnv, p: float) -> None:
         VecEnvWrapper.__init__(self, venv)
-        gate(venv, p)
-        below = counts(venv)
-        self.beneath = {**below, GATES: below[GATES] + 1}
+        self.beneath = gate(venv, p)
 
     def reset(self) -> Any:
         """Reset all rows."""

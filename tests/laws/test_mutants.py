@@ -26,7 +26,7 @@ from adv_wrappers.core.timing import Bernoulli, Never
 from adv_wrappers.threats import text
 from adv_wrappers.victims.distributions import CategoricalFamily
 from adv_wrappers.victims.victim import Victim
-from adv_wrappers.wrappers.env_layer import EnvLayer
+from adv_wrappers.wrappers.layer import EnvLayer
 from tests.every_case import every_case
 from tests.laws import checks
 from tests.laws import test_law_11_mirror as mirror
