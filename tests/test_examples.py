@@ -30,6 +30,7 @@ RUNS = {
     "campaign.py": ["--episodes", "1", "--seeds", "0", "--store", "rows.db"],
     "campaign_ray.py": ["--episodes", "1", "--seeds", "0", "--actors", "1"],
     "daylight.py": [],
+    "least_eps.py": ["--attack", "noise", "--episodes", "1", "--steps", "3"],
     "robust_gate.py": [],
     "while_training.py": ["--steps", "256", "--episodes", "1", "--seeds", "1", "--out", "pictures"],
     "train_under_attack.py": ["--steps", "300", "--episodes", "1"],

@@ -1,0 +1,80 @@
+"""A study: a rule that looks at the rows so far and names what is played next, and a conclusion from all of them.
+
+A plan knows its cells beforehand. A study does not: where to look next depends on what was seen, as in a bisection.
+It is played like a plan (:func:`adv_wrappers.studies.run`), so every row is kept as it comes, several processes may
+play, and the same call goes on after an interruption: the rule names the same cells, whose rows are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from adv_wrappers.errors import ValueRangeError, WorkerError
+from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.store import Store
+from adv_wrappers.studies.cell_player import CellExecutor
+from adv_wrappers.studies.cells import expand
+from adv_wrappers.studies.plan import Plan
+from adv_wrappers.studies.runner import RunProgress, run
+from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.victims import Victim
+
+Conclusion = TypeVar("Conclusion", covariant=True)
+
+
+class Study(Protocol[Conclusion]):
+    """What :func:`play_study` plays. ``examples/least_eps.py`` is one: a bisection for the least eps that matters."""
+
+    def next(self, rows: Sequence[Row]) -> Plan | None:
+        """What is played next, or None at the end; the same rows always give the same plan.
+
+        Args:
+            rows: all so far, in the order in which they were named. A plan's runs without a threat come first, and are
+                there once where several plans share them.
+        """
+        ...
+
+    def conclusion(self, rows: Sequence[Row]) -> Conclusion:
+        """What the rows say; after a limit of time they are those that fitted into it."""
+        ...
+
+
+def play_study(
+    study: Study[Conclusion],
+    store: Store,
+    workers: int | CellExecutor = 1,
+    *,
+    victims: Mapping[str, Victim] | None = None,
+    progress: RunProgress | None = None,
+    minutes: float | None = None,
+) -> Conclusion:
+    """Play what a study names, until it names no more, and return its conclusion.
+
+    Args:
+        study: the study.
+        store, workers, victims, progress: as for :func:`adv_wrappers.studies.run`; progress is that of the plan that is
+            being played.
+        minutes: after which no further plan is begun; None plays all. Without it, the conclusion does not depend on how
+            fast the machine is.
+
+    Raises:
+        AdvWrappersError: as :func:`adv_wrappers.studies.run`.
+        WorkerError: for a cell that failed, since the rule has to see its row.
+        ValueRangeError: for a rule that names nothing but cells that it has the rows of.
+    """
+    deadline = Deadline(None if minutes is None else 60 * minutes)
+    rows = dict[str, Row]()  # by key of the cell
+    while not deadline.passed and (plan := study.next([*rows.values()])) is not None:
+        cells = expand(plan, victims)
+        keys = [cell.key for cell in cells.cells]
+        if rows.keys() >= set(keys):
+            raise ValueRangeError(f"{type(study).__name__}.next must name a new cell, or return None: all have rows")
+
+        # what the store does not hold is played
+        summary = run(cells, store, workers, victims=victims, progress=progress)
+        for name, error in summary.failed.items():
+            raise WorkerError(f"{type(study).__name__} has no row of {name}: {error}")
+        found = store.found(keys)
+        rows |= {key: found[key] for key in keys if key not in rows}
+    return study.conclusion([*rows.values()])
