@@ -16,10 +16,11 @@ import tarfile
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
-COUNTED = {"classes": ast.ClassDef, "functions": FUNCTION, "raises": ast.Raise}
+COUNTED: dict[str, Any] = {"classes": ast.ClassDef, "functions": FUNCTION, "raises": ast.Raise}
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
