@@ -6,7 +6,7 @@ SB3 computes its loss inside of ``train``, so that is what these write anew: the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -50,8 +50,21 @@ class RobustUpdates(OnPolicyAlgorithm):
             assert isinstance(env, AgentVecEnv)
             env.add_noise = lambda obs: bounds.noisy(obs, method.noise_share(1 - self._current_progress_remaining))
 
-    def _update(self, data: RolloutBufferSamples, clip: float | None) -> dict[str, float]:
-        """One step of the optimizer on a minibatch; what is logged of it."""
+    def _update(
+        self,
+        data: RolloutBufferSamples,
+        clip: float | None = None,
+        clip_values: float | None = None,
+        most_divergence: float | None = None,
+    ) -> dict[str, float] | None:
+        """One step of the optimizer on a minibatch; what is logged of it, or None for a step that is not made.
+
+        Args:
+            data: the minibatch.
+            clip, clip_values: PPO's limits on how far probabilities and values move; None for none.
+            most_divergence: from the policy of the rollout, beyond which no step is made; None for any.
+        """
+        # loss of the policy, robust
         actions = data.actions.long().flatten() if self.bounds.count else data.actions
         values, log_prob, entropy = self.policy.evaluate_actions(data.observations, actions)
         advantages = data.advantages
@@ -59,16 +72,25 @@ class RobustUpdates(OnPolicyAlgorithm):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         batch = PolicyBatch(data.observations, actions, advantages, log_prob, data.old_log_prob, clip)
         policy_loss = self.method.policy_loss(self.bounds, batch, 1 - self._current_progress_remaining)
-        value_loss = functional.mse_loss(data.returns, values.flatten())
+
+        # losses of the value and the entropy, as they are
+        values = values.flatten()
+        if clip_values is not None:
+            values = data.old_values + (values - data.old_values).clamp(-clip_values, clip_values)
+        value_loss = functional.mse_loss(data.returns, values)
         entropy_loss = (log_prob if entropy is None else -entropy).mean()
         loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
+
+        # the step, unless the policy has moved too far already
+        with torch.no_grad():
+            log_ratio = log_prob - data.old_log_prob
+            divergence = float((log_ratio.exp() - 1 - log_ratio).mean())
+        if most_divergence is not None and divergence > most_divergence:
+            return None
         self.policy.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
         self.policy.optimizer.step()
-        with torch.no_grad():
-            log_ratio = log_prob - data.old_log_prob
-            divergence = float((log_ratio.exp() - 1 - log_ratio).mean())
         return {
             "policy_loss": policy_loss.item(),
             "standard_policy_loss": batch.surrogate(log_prob).mean().item(),
@@ -77,18 +99,15 @@ class RobustUpdates(OnPolicyAlgorithm):
             "approx_kl": divergence,
         }
 
-    def _train(
-        self, batches: Iterator[RolloutBufferSamples], clip: float | None, most_divergence: float | None = None
-    ) -> None:
+    def _begin_updates(self) -> None:
+        """What comes before the minibatches of a rollout."""
         self.method.learn_from_rollout(self, self.bounds)
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        rows = []
-        for data in batches:
-            rows.append(self._update(data, clip))
-            if most_divergence is not None and rows[-1]["approx_kl"] > 1.5 * most_divergence:
-                break
-        for name in rows[0]:
+
+    def _log(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Log the means of what :meth:`_update` returned."""
+        for name in rows[0] if rows else ():
             self.logger.record(f"train/{name}", sum(row[name] for row in rows) / len(rows))
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
@@ -105,18 +124,33 @@ class RobustPPO(RobustUpdates, PPO):
     """PPO with a robust loss of the policy."""
 
     def train(self) -> None:
-        assert callable(self.clip_range)  # the model has made a schedule of a number
-        epochs = (batch for _ in range(self.n_epochs) for batch in self.rollout_buffer.get(self.batch_size))
-        self._train(epochs, self.clip_range(self._current_progress_remaining), self.target_kl)
-        self._n_updates += self.n_epochs
+        self._begin_updates()
+        # the model has made schedules of numbers
+        left, clips = self._current_progress_remaining, (self.clip_range, self.clip_range_vf)
+        clip, clip_values = (each(left) if callable(each) else None for each in clips)
+        most = None if self.target_kl is None else 1.5 * self.target_kl
+        rows, goes_on = list[dict[str, float]](), True
+        for _ in range(self.n_epochs):
+            for data in self.rollout_buffer.get(self.batch_size):
+                row = self._update(data, clip, clip_values, most)
+                if row is None:
+                    goes_on = False
+                    break
+                rows.append(row)
+            self._n_updates += 1
+            if not goes_on:
+                break
+        self._log(rows)
 
 
 class RobustA2C(RobustUpdates, A2C):
     """A2C with a robust loss of the policy."""
 
     def train(self) -> None:
-        self._train(iter(self.rollout_buffer.get(batch_size=None)), None)
+        self._begin_updates()
+        rows = [row for data in self.rollout_buffer.get(batch_size=None) if (row := self._update(data)) is not None]
         self._n_updates += 1
+        self._log(rows)
 
 
 def make_robust(model: BaseAlgorithm, method: TrainingMethod, bounds: BoundedPolicy) -> None:

@@ -307,13 +307,16 @@ def test_schedules():
         SmoothSchedule(0.0, 1.0, exponent=0.5)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
-def test_updates_are_those_of_stable_baselines3_where_the_loss_is(algorithm):
-    """kappa = 1 is the algorithm itself: the same weights after the same steps."""
+@pytest.mark.parametrize(
+    ("algorithm", "given"),
+    [("ppo", {}), ("a2c", {}), ("ppo", {"target_kl": 1e-5}), ("ppo", {"clip_range_vf": 0.01})],
+)
+def test_updates_are_those_of_stable_baselines3_where_the_loss_is(algorithm, given):
+    """kappa = 1 is the algorithm itself: the same weights after the same steps, and the same count of updates."""
     ends = []
     for robust in (True, False):
         vector = gym.vector.SyncVectorEnv([Choose] * 2, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-        settings = algorithm_settings(AGENT_ALGORITHMS[algorithm], 2, {"n_steps": 16}, None)
+        settings = algorithm_settings(AGENT_ALGORITHMS[algorithm], 2, {"n_steps": 16, **given}, None)
         model = make_agent(
             vector,
             Training(96, algorithm, 2, 1, 1, 0, settings, "cpu"),
@@ -325,8 +328,9 @@ def test_updates_are_those_of_stable_baselines3_where_the_loss_is(algorithm):
             policy = BoundedPolicy(model, live_victim(model, "mode"), Linf(0.1))
             make_robust(model, Radial(kappa=1.0), policy)
         model.learn(96)
-        ends.append(torch.cat([p.detach().flatten() for p in model.policy.parameters()]))
-    torch.testing.assert_close(*ends)
+        ends.append((torch.cat([p.detach().flatten() for p in model.policy.parameters()]), model._n_updates))
+    torch.testing.assert_close(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
 
 
 @pytest.mark.parametrize(
