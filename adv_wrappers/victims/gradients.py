@@ -47,10 +47,8 @@ class Differentiable(Protocol):
 def need_gradient(attack: str, victim: object) -> None:
     """Raise :class:`VictimError` for a victim that is known to have no gradient; None is one that is still open."""
     if not getattr(victim, "differentiable", True):
-        raise VictimError(
-            f"{attack} needs the victim's gradient, and this victim has none: it works on numpy arrays, is quantised, "
-            f"detaches or runs under no_grad; {_INSTEAD}"
-        )
+        why = getattr(victim, "without_gradient", "it works on arrays")
+        raise VictimError(f"{attack} needs the victim's gradient, and this victim has none: {why}; {_INSTEAD}")
 
 
 def gradient(victim: Differentiable, loss: Loss, state: object, fill: Fill | None) -> Callable[[Tensor], Tensor]:

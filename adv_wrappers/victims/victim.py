@@ -76,6 +76,7 @@ class Victim:
 
     recurrent = False
     differentiable = True
+    without_gradient = "it works on numpy arrays, is quantised, detaches or runs under no_grad"  # where it has none
     compile = False  # whether gradients that are not written out are compiled
     _compiled: CompiledGradient | None
     card: dict[str, Any] | None = None

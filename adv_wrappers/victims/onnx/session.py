@@ -1,4 +1,4 @@
-"""Victims from ONNX files, run by ONNX Runtime: outputs without gradients, from whatever framework they were exported.
+"""Graphs of ONNX files, run by ONNX Runtime: outputs without gradients, from whatever framework they were exported.
 
 An ONNX file holds a graph of known operators, which compute and do nothing else: no operators of its own are
 registered, and no files are opened for it but those beside it that hold its weights. A graph may still compute for
@@ -16,30 +16,25 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
-from adv_wrappers.core.spaces import CHOICES
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.utils.reading import MAX_BYTES, check_max_bytes, read_bytes
-from adv_wrappers.victims.functions import ChosenActions
-from adv_wrappers.victims.module import ModuleVictim, from_module
-from adv_wrappers.victims.victim import Select
 
 _DTYPES: dict[str, Any] = {
     "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16, "tensor(bool)": np.bool_,
     "tensor(uint8)": np.uint8, "tensor(int8)": np.int8, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
 }  # fmt: skip
-_WIDE = (np.float64, np.int32, np.int64)  # of which float32 does not hold every value
+WIDE = (np.float64, np.int32, np.int64)  # of which float32 does not hold every value
 _STEP = ("time_step", "timestep", "time_steps", "step")  # what an input is called that counts steps
-_FIRST = ("episode_start", "episode_starts", "is_first", "is_init", "first")  # one that is 1 at the first step alone
+FIRST = ("episode_start", "episode_starts", "is_first", "is_init", "first")  # one that is 1 at the first step alone
 _FOLDER = "session.model_external_initializers_file_folder_path"
-_WHOLE = ""  # the key of an observation that is no dictionary
+WHOLE = ""  # the key of an observation that is no dictionary
 Sizes = tuple[int | str | None, ...]  # of an input or output; a text or None for any
 
 
@@ -59,83 +54,6 @@ class InferenceSession(Protocol):
     def run(self, outputs: Sequence[str], inputs: Mapping[str, Array]) -> Sequence[Array]: ...
 
 
-def from_onnx(
-    path: str | Path,
-    observation_space: spaces.Space[object],
-    action_space: spaces.Space[object],
-    kind: Literal["q", "logits", "mean", "gaussian", "action"],
-    *,
-    output: str | None = None,
-    inputs: Mapping[str, str] | None = None,
-    select: Select = "mode",
-    clip: bool = False,
-    scale: Tensor | None = None,
-    dtype: torch.dtype | None = None,
-    max_bytes: int | None = None,
-) -> ModuleVictim:
-    """A victim from an ONNX file; it has no gradients, and is attacked by its outputs or through :func:`imitate`.
-
-    The file knows no spaces and does not say what it returns, so both are arguments here, and there is no reference for
-    :func:`load_victim`. A graph that takes one observation, or a batch of a fixed size, is run as often as it takes.
-
-    A graph may take the keys of a Dict by inputs of their names, or of sizes that only one key has: an observation and
-    an action mask, for example. Inputs that are none of them are hidden states, zero when an episode begins, if an
-    output of the same sizes has the next one; one that is called ``time_step`` gets the steps since the episode began,
-    and one called ``episode_start`` (or ``is_first``, ``is_init``) 1 at the first of them.
-
-    Args:
-        path: the file. Weights that it keeps in files beside it are read too, and are part of the fingerprint.
-        observation_space: of one environment: a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict of these.
-        action_space: of one environment.
-        kind: what the output is, as for :func:`adv_wrappers.from_module`; graphs that end with the action that the
-            agent takes are ``action``.
-        output: the name of the output; None takes the first, and for ``gaussian`` the first two, mean and log standard
-            deviation, where there are several. Next hidden states do not count.
-        inputs: which key of a Dict an input of the graph takes, by its name, where names and sizes do not tell.
-        select, clip, scale: as for :func:`adv_wrappers.from_module`.
-        dtype: the same; None takes float64 for a graph that takes float64, or integers of 32 or 64 bits.
-        max_bytes: how long the files may be together; None is 256 MiB.
-
-    Raises:
-        VictimError: where ONNX Runtime is not installed, for a graph that does not take observations of the space, and
-            for what :func:`adv_wrappers.from_module` refuses.
-        CardError: for a file that is missing, too large, or that ONNX Runtime cannot read.
-
-    >>> from_onnx("policy.onnx", env.observation_space, env.action_space, "logits")  # doctest: +SKIP
-    """
-    data = read_bytes(path, check_max_bytes(max_bytes))
-    beside = _files_beside(data, Path(path), max_bytes)
-    outputs = 2 if kind == "gaussian" and output is None else 1
-    net = OnnxNet(data, beside, str(path), _shapes(observation_space), inputs or {}, output, outputs)
-    start = OnnxStart(net.states) if net.states else None
-    if dtype is None:
-        dtype = torch.float64 if any(each.dtype in _WIDE for each in net.observed) else torch.float32
-    function: Any = net
-    if start is not None and kind == "action" and not isinstance(action_space, spaces.Box):
-        function, kind = ChosenActions(net, action_space), "logits"
-    return from_module(
-        function,
-        observation_space,
-        action_space,
-        kind,
-        initial_state=start,
-        select=select,
-        clip=clip,
-        scale=scale,
-        dtype=dtype,
-    )
-
-
-def _shapes(space: spaces.Space[object]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the leaves of a space by their keys."""
-    leaves = dict(space.spaces) if isinstance(space, spaces.Dict) else {_WHOLE: space}
-    for leaf in leaves.values():
-        if not isinstance(leaf, (spaces.Box, *CHOICES)):
-            kinds = "Box, Discrete, MultiDiscrete or MultiBinary observations, or a Dict of these"
-            raise VictimError(f"from_onnx takes {kinds}, got {space}")
-    return {key: leaf.shape or () for key, leaf in leaves.items()}
-
-
 @dataclass(frozen=True)
 class GraphInput:
     """An input of a graph, and what it is given.
@@ -153,7 +71,7 @@ class GraphInput:
     name: str
     sizes: Sizes
     type: str
-    key: str = _WHOLE
+    key: str = WHOLE
     shape: tuple[int, ...] = ()
     axis: int | None = None
     next: str = ""
@@ -162,6 +80,14 @@ class GraphInput:
     def of(cls, one: GraphTensor) -> GraphInput:
         """As ONNX Runtime describes it."""
         return cls(one.name, tuple(one.shape), one.type)
+
+    @property
+    def one_row(self) -> tuple[int, ...]:
+        """The sizes in the graph for one row."""
+        sizes = list(self.shape)
+        if self.axis is not None:
+            sizes.insert(self.axis, 1)
+        return tuple(sizes)
 
     @property
     def dtype(self) -> Any:
@@ -190,8 +116,11 @@ class OnnxStart:
 
     states: tuple[GraphInput, ...]
 
-    def __call__(self, rows: int) -> dict[str, Array]:
-        return {each.name: np.zeros((rows, *each.shape), each.dtype if each.next else np.int64) for each in self.states}
+    def __call__(self, rows: int) -> dict[str, Tensor]:
+        return {
+            each.name: torch.from_numpy(np.zeros((rows, *each.shape), each.dtype if each.next else np.int64))
+            for each in self.states
+        }
 
 
 class OnnxNet(nn.Module):
@@ -230,7 +159,7 @@ class OnnxNet(nn.Module):
         for name, content in sorted(beside.items()):
             digest.update(name.encode() + hashlib.sha256(content).digest())
         self.register_buffer("file_sha256", torch.tensor(list(digest.digest()), dtype=torch.uint8))
-        self.session = _session(data, beside, path)
+        self.session = open_session(data, beside, path)
         given = [GraphInput.of(one) for one in self.session.get_inputs()]
         returned = [GraphInput.of(one) for one in self.session.get_outputs()]
         names = [one.name for one in returned]
@@ -250,11 +179,7 @@ class OnnxNet(nn.Module):
 
     def forward(self, obs: Any, state: Mapping[str, Any] | None = None) -> Any:
         """The outputs ``[B, K]`` for observations ``[B, *S]``, as arrays; with a state also the next one."""
-        parts = obs if isinstance(obs, Mapping) else {_WHOLE: obs}
-        feeds = [_array(parts[each.key], each) for each in self.observed]
-        for each in self.states:
-            value = np.asarray((state or {})[each.name])
-            feeds.append(_array(value == 0 if each.name.lower() in _FIRST else value, each))
+        feeds = self.feeds(obs, state)
         count = len(feeds[0])
         size = self.rows if isinstance(self.rows, int) else max(count, 1)
         pieces = [self._run([x[first : first + size] for x in feeds], size) for first in range(0, count, size)]
@@ -266,14 +191,28 @@ class OnnxNet(nn.Module):
         new = {each.name: next(later) if each.next else np.asarray(state[each.name]) + 1 for each in self.states}
         return out, new
 
+    def feeds(self, obs: Any, state: Mapping[str, Any] | None = None) -> list[Array]:
+        """Rows ``[B, *S]`` for every input of the graph, first the observed ones, then the states."""
+        parts = obs if isinstance(obs, Mapping) else {WHOLE: obs}
+        found = [_array(parts[each.key], each) for each in self.observed]
+        for each in self.states:
+            value = np.asarray((state or {})[each.name])
+            found.append(_array(value == 0 if each.name.lower() in FIRST else value, each))
+        return found
+
+    def named(self, feeds: Sequence[Array]) -> dict[str, Array]:
+        """The same by the names of the inputs, with the rows where the graph has them."""
+        ports = [*self.observed, *self.states]
+        return {
+            port.name: x[0] if port.axis is None else np.ascontiguousarray(np.moveaxis(x, 0, port.axis))
+            for port, x in zip(ports, feeds, strict=True)
+        }
+
     def _run(self, feeds: Sequence[Array], size: int) -> list[Array]:
         """Outputs and next states of at most ``size`` rows: the last one fills up a batch of a fixed size."""
-        rows, ports = len(feeds[0]), [*self.observed, *self.states]
+        rows = len(feeds[0])
         padded = [np.concatenate([x, np.repeat(x[-1:], size - rows, 0)]) if rows < size else x for x in feeds]
-        named = {
-            port.name: x[0] if port.axis is None else np.ascontiguousarray(np.moveaxis(x, 0, port.axis))
-            for port, x in zip(ports, padded, strict=True)
-        }
+        named = self.named(padded)
         later = [each for each in self.states if each.next]
         answers = [
             np.asarray(each) for each in self.session.run([*self.outputs, *(each.next for each in later)], named)
@@ -314,12 +253,12 @@ def _observed(
     later = {_stem(one.name) for one in returned}
     left = [one for one in given if one.name not in found]
     # an input that has an output of its name is a hidden state, if another one fits
-    for one in sorted(left, key=lambda each: _stem(each.name) in later or each.name.lower() in _STEP + _FIRST):
+    for one in sorted(left, key=lambda each: _stem(each.name) in later or each.name.lower() in _STEP + FIRST):
         taken = {part.key for part in found.values()}
         fitting = [
             part for key, shape in shapes.items() if key not in taken and (part := one.of_observation(key, shape))
         ]
-        if len(fitting) == 1 and (_WHOLE not in shapes or not found):
+        if len(fitting) == 1 and (WHOLE not in shapes or not found):
             found[one.name] = fitting[0]
     if not found:
         raise VictimError(
@@ -329,8 +268,8 @@ def _observed(
 
 
 def _said(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    if _WHOLE in shapes:
-        return f"one input of shape {('B', *shapes[_WHOLE])} or {shapes[_WHOLE]}"
+    if WHOLE in shapes:
+        return f"one input of shape {('B', *shapes[WHOLE])} or {shapes[WHOLE]}"
     return f"inputs of {', '.join(f'{key} {list(shape)}' for key, shape in shapes.items())}, with or without rows"
 
 
@@ -352,7 +291,7 @@ def _states(
     path: str,
 ) -> tuple[GraphInput, ...]:
     """The inputs that are hidden states, each with the output that has the next one, and those that count steps."""
-    named = [one for one in rest if one.name.lower() not in _STEP + _FIRST]
+    named = [one for one in rest if one.name.lower() not in _STEP + FIRST]
     # where names do not tell, the first outputs are the policy's
     own = {output} if output else {one.name for one in returned[:outputs]}
     found = dict[str, GraphInput]()
@@ -403,7 +342,7 @@ def _placed(one: GraphInput, seen: GraphInput, path: str) -> GraphInput:
     return replace(one, shape=shape, axis=axis)
 
 
-def _files_beside(data: bytes, path: Path, max_bytes: int | None) -> dict[str, bytes]:
+def files_beside(data: bytes, path: Path, max_bytes: int | None) -> dict[str, bytes]:
     """The files that a graph keeps weights in, by the names that it has for them: such as are beside it."""
     found, left = dict[str, bytes](), (check_max_bytes(max_bytes) or MAX_BYTES) - len(data)
     for match in _LOCATION.finditer(data):
@@ -427,7 +366,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return (first, at + 1) if first < 128 or at + 1 >= len(data) else (first - 128 + 128 * data[at + 1], at + 2)
 
 
-def _session(data: bytes, beside: Mapping[str, bytes], path: str) -> InferenceSession:
+def open_session(data: bytes, beside: Mapping[str, bytes], path: str) -> InferenceSession:
     """An inference session on one thread of the host, which sees no files but copies of those beside the graph."""
     try:
         import onnxruntime

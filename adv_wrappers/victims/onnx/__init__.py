@@ -1,0 +1,1 @@
+"""Victims from ONNX files: as modules of torch, or run by ONNX Runtime."""
