@@ -148,7 +148,6 @@ def register_all() -> None:
 SUITE_NAMES = ("standard", "action", "daylight", "certified", "everything")  # of adv_wrappers.studies.SUITES
 Method = Literal["interval", "crown", "full-crown", "refined", "bisect"]  # of bounds, from the fastest to the tightest
 By = Literal["return", "loss"]  # what the best of several draws is chosen by
-BY: tuple[By, ...] = get_args(By)
 CurvesBy = Literal["threat", "victim", "env", "seed"]  # of adv_wrappers.evaluation.curves
 CURVES_BY: tuple[CurvesBy, ...] = get_args(CurvesBy)
 FORMS = ("direction", "target")  # of PA-AD's actions
@@ -158,7 +157,6 @@ Observe = Literal["state", "state+action", "state+action+spent"]  # what an adve
 OBSERVE: tuple[Observe, ...] = get_args(Observe)
 Robust = Literal["radial", "sa", "wocar", "car", "smoothed"]  # robust losses; wocar of PPO and A2C, car of DQN
 Rewards = Literal["normalized", "clipped", "raw"]  # what an agent learns from
-REWARDS: tuple[Rewards, ...] = get_args(Rewards)
 MOST_HIDDEN = 500  # layers of a learned model of an environment
 BEAM_WIDTH = 32  # states that a beam search keeps of every episode
 Select = Literal["mode", "sample"]  # what a victim plays of its distribution

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import re
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ sys.path.insert(0, str(HERE.parent))
 import adv_wrappers  # noqa: E402
 from adv_wrappers.cli import main as cli  # noqa: E402
 from adv_wrappers.threats.presets import presets  # noqa: E402
+from adv_wrappers.utils.limits import expected_arguments, expected_fields  # noqa: E402
 
 GENERATED = HERE / "_generated"
 
@@ -171,6 +173,20 @@ def describe_fields(app: Any, what: str, name: str, obj: Any, options: Any, line
         lines += [f":ivar {field}: {text}" for text in texts]
 
 
+def describe_limits(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Say of arguments what their annotations say: the range of a number."""
+    if dataclasses.is_dataclass(obj) and isinstance(obj, type):
+        known = expected_fields(obj)
+    else:
+        function = obj.__init__ if isinstance(obj, type) else obj
+        known = expected_arguments(function) if inspect.isfunction(function) else {}
+    for place, line in enumerate(lines):
+        argument = re.match(r":param (\w+)[\w, ]*: ", line)
+        parts = known[argument[1]].parts if argument is not None and argument[1] in known else ()
+        if ranges := [str(part) for part in parts if part.limits is not None]:
+            lines[place] = line.replace(": ", f": ({' or '.join(ranges)}) ", 1)
+
+
 def check_titles(app: Any, env: Any) -> None:
     """Two pages of one title cannot be told apart in a search or in the sidebar."""
     titles = Counter(title.astext() for title in env.titles.values())
@@ -184,5 +200,6 @@ def setup(app: Any) -> None:
     app.connect("builder-inited", generate)
     app.connect("source-read", cite_source)
     app.connect("autodoc-process-docstring", describe_fields)
+    app.connect("autodoc-process-docstring", describe_limits)
     app.connect("autodoc-process-docstring", cite_docstring)
     app.connect("env-check-consistency", check_titles)

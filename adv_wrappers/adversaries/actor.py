@@ -8,7 +8,7 @@ differ in their actors and in nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.utils.checks import check_choice
 
 ActorSpace = spaces.Box | spaces.Discrete
 
@@ -132,9 +131,7 @@ class ActionActor(Actor):
         return "action"
 
 
-def check_form(form: Any) -> None:
-    """Raise :class:`ValueRangeError` unless this is ``direction``, ``target``, or None for an actor's default."""
-    check_choice("form", form, ("direction", "target", None))
+ActorForm = Literal["direction", "target"]  # what an action names
 
 
 def check_bounded(name: str, space: Space) -> None:

@@ -40,7 +40,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from gymnasium import spaces
@@ -49,19 +49,19 @@ from torch import Tensor
 from adv_wrappers.adversaries.actor import (
     ActionActor,
     Actor,
+    ActorForm,
     ActorSpace,
     check_bounded,
-    check_form,
     scale_to_range,
     unit_box,
 )
-from adv_wrappers.attacks.gradient_attack import check_restarts, check_steps, pgd
+from adv_wrappers.attacks.gradient_attack import Keep, StepLength, Steps, pgd
 from adv_wrappers.attacks.objectives import Margin
 from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_choice, check_number
+from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import need_gradient
 
@@ -159,7 +159,7 @@ class TowardPolicy:
         return torch.cat([move, 1 - (2 * (log_std - goal_log_std)).exp()], -1)
 
 
-VARIANTS = ("linear-first", "literal", "released")
+Variant = Literal["linear-first", "literal", "released"]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class PAAD(Actor):
             measured (``docs/results/pa_ad.md``), unless the range of actions has no bounds.
         steps, step: of the actor's ascent, the length a fraction of the budget's radius; one step of 1 is the paper's
             FGSM, 30 steps of 0.1 its attack on robust agents.
-        weight: of the cosine (lambda), at least 0.
+        weight: of the cosine (lambda).
         stretch: how far the targets of continuous actions go, in half-ranges of the action space.
         variance: the adversary's action sets log standard deviations as well (continuous actions, ``target``).
         variant: see the head of this file.
@@ -186,33 +186,28 @@ class PAAD(Actor):
 
     Raises:
         VictimError: for a victim with several discrete actions at once, and for one without a gradient.
-        ValueRangeError: for arguments out of range, and ``target`` in a range of actions without bounds.
+        ValueRangeError: for ``target`` in a range of actions without bounds.
     """
 
     name: ClassVar[str] = "pa-ad"
     victim: Any = None
-    form: str | None = None
-    steps: int = 5
-    step: float = 0.4
-    weight: float = 1.0
+    form: ActorForm | None = None
+    steps: Steps = 5
+    step: StepLength = 0.4
+    weight: Annotated[float, Limits(0, 1e9)] = 1.0
     variance: bool = False
-    stretch: float = 3.0
-    variant: str = "linear-first"
-    restarts: int | None = None
-    keep: str | None = None
+    stretch: Annotated[float, Limits(1e-6, 1e9)] = 3.0
+    variant: Variant = "linear-first"
+    restarts: Steps | None = None
+    keep: Keep | None = None
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
-        check_restarts(1 if self.restarts is None else self.restarts, "last" if self.keep is None else self.keep)
+        super().__post_init__()
         if self.variant == "released" and (self.restarts not in (None, 1) or self.keep not in (None, "last")):
             raise ValueRangeError(
                 "the released code takes one ascent and its last point: restarts and keep are not its"
             )
         expect_victim(self.name, self.victim)
-        check_form(self.form)
-        check_choice("variant", self.variant, VARIANTS)
-        for word, value, least in (("weight", self.weight, 0.0), ("stretch", self.stretch, 1e-6)):
-            check_number(word, value, least, 1e9)
         if self.victim is None:
             return
         need_gradient(self.name, self.victim)
@@ -229,7 +224,7 @@ class PAAD(Actor):
         """``direction`` or ``target``: the given form, or the default for this victim."""
         space = self.victim.action_space
         boundless = isinstance(space, spaces.Box) and not space.is_bounded()  # then no target lies within a range
-        known = self.victim.kind == "logits" or (self.victim.kind != "q" and self.variant != VARIANTS[0])
+        known = self.victim.kind == "logits" or (self.victim.kind != "q" and self.variant != "linear-first")
         return self.form or ("direction" if known or boundless else "target")
 
     @property
@@ -262,7 +257,7 @@ class PAAD(Actor):
     def ascents(self) -> tuple[int, str]:
         """Number of ascents, and which point of each counts."""
         space, seen = self.victim.action_space, self.victim.observation_space.shape
-        ours = self.variant == VARIANTS[0] and isinstance(space, spaces.Discrete) and self.resolved_form == "target"
+        ours = self.variant == "linear-first" and isinstance(space, spaces.Discrete) and self.resolved_form == "target"
         restarts, keep = (3, "best") if ours and seen is not None and len(seen) == 1 else (1, "last")
         return self.restarts or restarts, self.keep or keep
 
@@ -347,11 +342,11 @@ class ActionPAAD(ActionActor):
 
     name: ClassVar[str] = "pa-ad-action"
     victim: Any = None
-    form: str | None = None
+    form: ActorForm | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         expect_victim(self.name, self.victim)
-        check_form(self.form)
         if self.victim is None:
             return
         space = self.victim.action_space

@@ -30,7 +30,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.registration import spec_of
 from adv_wrappers.errors import OrderError, SpaceError, ThreatError, VictimError
 from adv_wrappers.threats.presets import as_threat
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.limits import EnvCount, checked
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 from adv_wrappers.wrappers.wrap import wrap
@@ -201,9 +201,10 @@ def atari(
     return wrap(env, *outside)  # type: ignore[no-any-return]
 
 
+@checked
 def atari_vec(
     id: str,
-    num_envs: int,
+    num_envs: EnvCount,  # with none ALE would crash
     *,
     raw: Threats = (),
     frame: Threats = (),
@@ -238,7 +239,6 @@ def atari_vec(
     >>> atari_vec("PongNoFrameskip-v4", 2, stack="rotation:degrees=3,newest=true").observation_space.shape
     (2, 4, 84, 84)
     """
-    check_integer("num_envs", num_envs, 1)  # ALE would crash
     victim = None if victim is None else load_victim(victim)
     inside: dict[str, Any] = {name: _threats_at(name, item, victim) for name, item in (("raw", raw), ("frame", frame))}
     outside = _threats_at("stack", stack, victim)

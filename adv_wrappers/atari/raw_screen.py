@@ -27,7 +27,7 @@ from gymnasium.vector.utils import batch_space
 from adv_wrappers.atari.games import Action, AtariGame, AtariWrapper, Frame, Options
 from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.wrappers.layer import AnyVectorEnv
 
 Shrink = Callable[[Array], Array]
@@ -52,7 +52,7 @@ class RawFrames(AtariWrapper, RecordConstructorArgs):
 
     def __init__(self, env: AtariGame, noop_max: int = 30, frame_skip: int = 4) -> None:
         for name, value, least in (("noop_max", noop_max, 0), ("frame_skip", frame_skip, 1)):
-            check_integer(name, value, least)
+            integer(name, value, least)
         self._ale: Any = getattr(getattr(env, "unwrapped", None), "ale", None)
         if self._ale is None or getattr(env.unwrapped, "_frameskip", 1) != 1:
             raise SpaceError(f"expected a game of the Arcade Learning Environment made with frameskip=1, got {env}")
@@ -223,7 +223,7 @@ def shrinking_of(wrappers: Iterable[object], space: Space) -> tuple[Space, Shrin
 
 
 def _check(space: Space, size: int, frames: int | None) -> None:
-    check_integer("size", size, 1)
+    integer("size", size, 1)
     shape = space.shape or ()
     if space.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3 or shape[0] != (frames or shape[0]):
         raise SpaceError(

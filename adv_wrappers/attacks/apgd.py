@@ -17,23 +17,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, check_weights, divergence_of
+from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, StepLength, Steps
+from adv_wrappers.attacks.objectives import CrossEntropy, LogitRatio, Margin, Weights, divergence_of
 from adv_wrappers.attacks.restarts import TrackedGradient
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.gradients import Gradient, Loss
 
-LOSSES = ("cross-entropy", "margin", "dlr", "divergence")
+ApgdLoss = Literal["cross-entropy", "margin", "dlr", "divergence"]
 
 
 @dataclass(frozen=True)
@@ -54,18 +53,16 @@ class APGD(GradientAttack):
 
     name: ClassVar[str] = "apgd"
     capturable: ClassVar[bool] = True
-    loss: str | None = None
-    steps: int = 20
-    step: float = 2.0
-    weights: str | None = None
-    restarts: int = field(default=5, kw_only=True)
-    keep: str = field(default="best", kw_only=True)
+    loss: ApgdLoss | None = None
+    steps: Steps = 20
+    step: StepLength = 2.0
+    weights: Weights | None = None
+    restarts: Steps = field(default=5, kw_only=True)
+    keep: Keep = field(default="best", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_victim(self.name, self.victim)
-        check_weights(self.weights)
-        check_choice("loss", self.loss, (*LOSSES, None))
         if self.keep != "best" or self.schedule != "constant":
             raise ValueRangeError("apgd keeps the best point and adapts its step: leave keep and schedule as they are")
         if self.victim is None:

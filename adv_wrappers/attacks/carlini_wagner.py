@@ -11,12 +11,12 @@ point of the smallest lead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import MOST_STEPS, check_steps
+from adv_wrappers.attacks.gradient_attack import StepLength, Steps
 from adv_wrappers.attacks.objectives import Margin, need_discrete
 from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.bound_victim import BoundVictim
@@ -24,7 +24,8 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import check_integer, check_number, is_integer
+from adv_wrappers.utils.checks import is_integer
+from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import need_gradient
 
 
@@ -64,17 +65,14 @@ class CarliniWagner(VictimAttack):
     capturable: ClassVar[bool] = True
     within: ClassVar[Budget | None] = Valid()
     target: int | str | None = None
-    steps: int = 50
-    step: float = 0.05
-    searches: int = 5
-    c: float = 1e-3
-    confidence: float = 0.0
+    steps: Steps = 50
+    step: StepLength = 0.05
+    searches: Steps = 5
+    c: Annotated[float, Limits(0, 1e9, above=True)] = 1e-3
+    confidence: Annotated[float, Limits(0, 1e9)] = 0.0
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, self.step)
-        check_integer("searches", self.searches, 1, MOST_STEPS)
-        check_number("c", self.c, 0, 1e9, above=True)
-        check_number("confidence", self.confidence, 0, 1e9)
+        super().__post_init__()
         need_discrete(self.name, self.victim, "use max-diff")
         need_gradient(self.name, self.victim)
         if self.target not in (None, "worst") and not (is_integer(self.target) and self.target >= 0):

@@ -15,7 +15,7 @@ import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -29,10 +29,10 @@ from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import CHOICES, Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import BudgetError, SpaceError, VictimError
-from adv_wrappers.utils.checks import check_choice, check_integer
+from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import Loss
 
-LOSSES = ("margin", "cross-entropy", "divergence", "q")
+SearchLoss = Literal["margin", "cross-entropy", "divergence", "q"]
 _MOST_QUERIES = 10**6
 _TOGETHER = 1 << 20  # numbers of observations that the victim is asked about at once
 Rank = tuple[Tensor, Tensor]  # of points: their success and their loss
@@ -61,13 +61,12 @@ class DiscreteSearch(VictimAttack):
     name: ClassVar[str] = "discrete-search"
     within: ClassVar[Budget | None] = L0(1)
     choices: ClassVar[bool] = True
-    loss: str | None = None
-    queries: int = 1000
+    loss: SearchLoss | None = None
+    queries: Annotated[int, Limits(1, _MOST_QUERIES)] = 1000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         expect_victim(self.name, self.victim)
-        check_integer("queries", self.queries, 1, _MOST_QUERIES)
-        check_choice("loss", self.loss, (*LOSSES, None))
         if self.loss in ("margin", "cross-entropy"):
             need_discrete(self.name, self.victim, "use loss='divergence'")
         if self.loss == "q" and self.victim is not None and self.victim.kind != "q":

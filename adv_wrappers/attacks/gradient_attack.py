@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -21,12 +21,14 @@ from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import check_choice, check_integer, check_number
+from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss, need_gradient
 from adv_wrappers.victims.victim import Victim
 
-MOST_STEPS = 10**6
+Steps = Annotated[int, Limits(1, 10**6)]
+StepLength = Annotated[float, Limits(0, 1e9, above=True)]  # a fraction of the budget's radius
+Keep = Literal["last", "best"]  # of the iterates of an ascent
+LengthSchedule = Literal["constant", "linear"]  # of its steps
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ class GradientAttack(VictimAttack):
         @property
         def step(self) -> float | None: ...
 
-    restarts: int = field(default=1, kw_only=True)
-    keep: str = field(default="last", kw_only=True)
-    schedule: str = field(default="constant", kw_only=True)
+    restarts: Steps = field(default=1, kw_only=True)
+    keep: Keep = field(default="last", kw_only=True)
+    schedule: LengthSchedule = field(default="constant", kw_only=True)
 
     _objective_may_wait: ClassVar[bool] = False  # whether nothing overridden asks for it, or takes gradients, elsewhere
 
@@ -62,13 +64,8 @@ class GradientAttack(VictimAttack):
         cls._objective_may_wait = fixed and issubclass(owner["starts_at_truth"], owner["run_once"])
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, 1.0 if self.step is None else self.step)
-        for each in fields(self):
-            if isinstance(each.default, bool) and not isinstance(value := getattr(self, each.name), bool):
-                raise ValueRangeError(f"{each.name} must be true or false, got {value!r:.80}")
+        super().__post_init__()
         need_gradient(getattr(self, "name", "this attack"), self.victim)
-        check_restarts(self.restarts, self.keep)
-        check_choice("schedule", self.schedule, ("constant", "linear"))
 
     @property
     def network_passes(self) -> int:
@@ -279,15 +276,3 @@ def _mark_nonfinite(y: Tensor, gradient: Tensor, own: bool) -> Tensor:
     The sign of NaN is zero: the attack would stay where it is and the victim seem robust. ``own`` allows to write to y.
     """
     return y.add_(gradient, alpha=0) if own else torch.add(y, gradient, alpha=0)
-
-
-def check_restarts(restarts: int, keep: str) -> None:
-    """Raise :class:`ValueRangeError` for less than one ascent, and other words than ``"last"`` and ``"best"``."""
-    check_integer("restarts", restarts, 1, MOST_STEPS)
-    check_choice("keep", keep, ("last", "best"))
-
-
-def check_steps(steps: int, step: float) -> None:
-    """Raise :class:`ValueRangeError` for less than one step, and a length that is not positive and finite."""
-    check_integer("steps", steps, 1, MOST_STEPS)
-    check_number("step, a fraction of the budget's radius,", step, 0, 1e9, above=True)

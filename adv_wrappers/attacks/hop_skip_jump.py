@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from adv_wrappers.core.arrays import flat_rows
 from adv_wrappers.core.budgets import L2, Linf
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import VictimAttack
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.victim import Victim
 
 _BISECTIONS, _HALVINGS, _LEAST_PROBES = 6, 3, 4  # of a round; a change that is 64 times as short counts as none
@@ -54,11 +54,11 @@ class HopSkipJump(VictimAttack):
 
     name: ClassVar[str] = "hop-skip-jump"
     capturable: ClassVar[bool] = True
-    queries: int = 500
+    queries: Annotated[int, Limits(3 + _BISECTIONS + _LEAST_PROBES + _HALVINGS, MOST_QUERIES)] = 500
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         need_discrete(self.name, self.victim, "use square")
-        check_integer("queries", self.queries, 3 + _BISECTIONS + _LEAST_PROBES + _HALVINGS, MOST_QUERIES)
 
     @property
     def network_passes(self) -> int:

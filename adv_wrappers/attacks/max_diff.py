@@ -18,16 +18,16 @@ best and the worst action lie more than 10 apart, both are divided until they do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack, langevin
-from adv_wrappers.attacks.objectives import check_temperature, check_weights, divergence_of
+from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps, langevin
+from adv_wrappers.attacks.objectives import Temperature, Weights, divergence_of
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.gradients import Gradient, Loss
 
 
@@ -55,19 +55,15 @@ class MaxDiff(GradientAttack):
 
     name: ClassVar[str] = "max-diff"
     capturable: ClassVar[bool] = True
-    steps: int = 10
-    step: float | None = None
-    noise: float | None = None
-    weights: str | None = None
-    temperature: float | None = None
+    steps: Steps = 10
+    step: StepLength | None = None
+    noise: Annotated[float, Limits(0, 1e9)] | None = None
+    weights: Weights | None = None
+    temperature: Temperature | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_victim(self.name, self.victim)
-        check_weights(self.weights)
-        check_temperature(self.temperature)
-        if self.noise is not None:
-            check_number("noise", self.noise, 0, 1e9)
 
     def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:
         released = 1.0 if self.victim.kind == "gaussian" else 1e-5

@@ -7,15 +7,14 @@ policy likes least. Both are offered: Q where the victim has it, the policy else
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.objectives import classifier, need_discrete
+from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
+from adv_wrappers.attacks.objectives import Classifier, classifier, need_discrete
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -36,15 +35,13 @@ class MaxWorst(GradientAttack):
 
     name: ClassVar[str] = "max-worst"
     capturable: ClassVar[bool] = True
-    by: str | None = None
-    steps: int = 10
-    step: float | None = None
-    loss: str | None = None
+    by: Literal["q", "policy"] | None = None
+    steps: Steps = 10
+    step: StepLength | None = None
+    loss: Classifier | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        classifier(self.loss, "")
-        check_choice("by", self.by, ("q", "policy", None))
         need_discrete(self.name, self.victim, "use min-q or max-diff")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError("max-worst by='q' needs Q-values, and this victim has none: use by='policy'")

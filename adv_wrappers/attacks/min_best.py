@@ -17,8 +17,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.objectives import CrossEntropy, Margin, classifier, leave_best, need_discrete
+from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
+from adv_wrappers.attacks.objectives import Classifier, CrossEntropy, Margin, leave_best, need_discrete
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.victims.gradients import Loss
@@ -48,14 +48,13 @@ class MinBest(GradientAttack):
         ),
     }
     capturable: ClassVar[bool] = True
-    steps: int = 1
-    step: float = 1.0
+    steps: Steps = 1
+    step: StepLength = 1.0
     random_start: bool = False
-    loss: str | None = None
+    loss: Classifier | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        classifier(self.loss, "")
         need_discrete(self.name, self.victim, "use max-diff")
 
     def objective_of(self, params: Tensor) -> Loss:

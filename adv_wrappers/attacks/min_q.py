@@ -10,16 +10,21 @@ minimise ``Q(s, mode of pi(s~))`` through the victim's critic. Published default
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack
-from adv_wrappers.attacks.objectives import CriticOfMode, ExpectedQ, MarginOfQ, check_temperature, temperature_of
+from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
+from adv_wrappers.attacks.objectives import (
+    CriticOfMode,
+    ExpectedQ,
+    MarginOfQ,
+    Temperature,
+    temperature_of,
+)
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -44,17 +49,15 @@ class MinQ(GradientAttack):
 
     name: ClassVar[str] = "min-q"
     capturable: ClassVar[bool] = True
-    steps: int = 10
-    step: float | None = None
+    steps: Steps = 10
+    step: StepLength | None = None
     random_start: bool = False
-    loss: str | None = None
-    temperature: float | None = None
+    loss: Literal["expected", "margin"] | None = None
+    temperature: Temperature | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_victim(self.name, self.victim)
-        check_temperature(self.temperature)
-        check_choice("loss", self.loss, ("expected", "margin", None))
         if self.victim is not None and not self.victim.has_q:
             instead = "min-best or max-diff" if self.victim.discrete else "max-diff, or robust-sarsa with a critic"
             value = ", or min-value" if self.victim.has_value else ""

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import VictimError
@@ -46,8 +46,8 @@ class MinValue(GradientAttack):
     """
 
     name: ClassVar[str] = "min-value"
-    steps: int = 10
-    step: float | None = None
+    steps: Steps = 10
+    step: StepLength | None = None
     random_start: bool = False
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from gymnasium import spaces
@@ -31,8 +31,9 @@ from adv_wrappers.core.simulator_protocol import SimulatorLike
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ThreatError, VictimError
-from adv_wrappers.utils.checks import check_choice, check_integer, check_number
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import Limits, Positive
 from adv_wrappers.victims.saved_networks import Dynamics, load_dynamics
 from adv_wrappers.victims.victim import Victim
 
@@ -426,7 +427,7 @@ MOST_PLANNED_STEPS = 10_000
 SIMULATOR = "simulator"  # instead of a model
 GRADIENT_PLANNERS = ("adam", "lqr")
 SAMPLING_PLANNERS = {"cem": cem, "mppi": mppi}
-PLANNERS = (*GRADIENT_PLANNERS, *SAMPLING_PLANNERS)
+Planner = Literal["adam", "lqr", "cem", "mppi"]
 
 
 @dataclass(frozen=True)
@@ -460,24 +461,18 @@ class Planned(SimulatingPerturbation, VictimAttack):
 
     dynamics: Any = None
     target: TargetLike | None = None
-    steps: int = 10
-    apply: int = 1
-    iterations: int = field(default=30, kw_only=True)
-    lr: float = field(default=0.25, kw_only=True)
-    restarts: int = field(default=1, kw_only=True)
-    every: int = field(default=1, kw_only=True)
-    planner: str | None = field(default=None, kw_only=True)
-    samples: int = field(default=64, kw_only=True)
+    steps: Annotated[int, Limits(1, MOST_PLANNED_STEPS)] = 10
+    apply: Positive = 1
+    iterations: Annotated[int, Limits(0, MOST_PLANNED_STEPS)] = field(default=30, kw_only=True)
+    lr: Annotated[float, Limits(0, 1e3, above=True)] = field(default=0.25, kw_only=True)
+    restarts: Annotated[int, Limits(1, MOST_PLANNED_STEPS)] = field(default=1, kw_only=True)
+    every: Annotated[int, Limits(1, MOST_PLANNED_STEPS)] = field(default=1, kw_only=True)
+    planner: Planner | None = field(default=None, kw_only=True)
+    samples: Annotated[int, Limits(2, MOST_PLANNED_STEPS)] = field(default=64, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_integer("steps", self.steps, 1, MOST_PLANNED_STEPS)
-        check_integer("apply, which is at most steps,", self.apply, 1, self.steps)
-        check_integer("iterations", self.iterations, 0, MOST_PLANNED_STEPS)
-        check_integer("restarts", self.restarts, 1, MOST_PLANNED_STEPS)
-        check_integer("every", self.every, 1, MOST_PLANNED_STEPS)
-        check_integer("samples", self.samples, 2, MOST_PLANNED_STEPS)
-        check_choice("planner", self.planner, (*PLANNERS, None))
-        check_number("lr", self.lr, 0, 1e3, above=True)
+        super().__post_init__()
+        integer("apply, which is at most steps,", self.apply, 1, self.steps)
         expect_victim(self.name, self.victim)
         if self.dynamics is None:
             raise ThreatError(

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack, momentum
-from adv_wrappers.attacks.objectives import classifier, leave_best, need_discrete
+from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps, momentum
+from adv_wrappers.attacks.objectives import Classifier, leave_best, need_discrete
 from adv_wrappers.core.context import Context
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.limits import Share
 from adv_wrappers.victims.gradients import Gradient, Loss
 
 
@@ -36,16 +36,14 @@ class Momentum(GradientAttack):
 
     name: ClassVar[str] = "momentum"
     capturable: ClassVar[bool] = True
-    steps: int = 10
-    step: float | None = None
-    decay: float = 0.5
+    steps: Steps = 10
+    step: StepLength | None = None
+    decay: Share = 0.5
     nesterov: bool = False
-    loss: str | None = None
+    loss: Classifier | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        classifier(self.loss, "")
-        check_number("decay", self.decay, 0, 1)
         need_discrete(self.name, self.victim, "use max-diff")
 
     def run_once(self, context: Context, gradient: Gradient, start: Tensor | None) -> Tensor:

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.gradient_attack import GradientAttack, Keep, LengthSchedule, StepLength, Steps
 from adv_wrappers.attacks.objectives import LeadOver, Margin, MarginOfQ, need_discrete
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.perturbation import Variants
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.checks import check_choice, check_integer
+from adv_wrappers.utils.limits import Positive
 from adv_wrappers.victims.gradients import Loss
 
 
@@ -48,18 +48,16 @@ class MultiTargeted(GradientAttack):
     name: ClassVar[str] = "multi-targeted"
     variants: ClassVar[Variants] = {"min-played-q": ({"by": "q"}, "Best is what plays the action of the lowest Q.")}
     capturable: ClassVar[bool] = True
-    by: str = "margin"
-    steps: int = 5
-    step: float = 0.5
-    targets: int = 9
-    restarts: int = field(default=8, kw_only=True)
-    keep: str = field(default="best", kw_only=True)
-    schedule: str = field(default="linear", kw_only=True)
+    by: Literal["margin", "q"] = "margin"
+    steps: Steps = 5
+    step: StepLength = 0.5
+    targets: Positive = 9
+    restarts: Steps = field(default=8, kw_only=True)
+    keep: Keep = field(default="best", kw_only=True)
+    schedule: LengthSchedule = field(default="linear", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("by", self.by, ("margin", "q"))
-        check_integer("targets", self.targets, 1)
         need_discrete(self.name, self.victim, "use max-diff")
         if self.by == "q" and self.victim is not None and not self.victim.has_q:
             raise VictimError(f"{self.name} by='q' needs Q-values, and this victim has none: use by='margin'")

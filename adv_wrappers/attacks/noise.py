@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import check_choice
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,7 @@ class Noise(BoundedPerturbation):
     capturable: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
     choices: ClassVar[bool] = True
-    kind: str = "uniform"
-
-    def __post_init__(self) -> None:
-        check_choice("kind of noise", self.kind, ("uniform", "sign", "gaussian"))
+    kind: Literal["uniform", "sign", "gaussian"] = "uniform"
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)

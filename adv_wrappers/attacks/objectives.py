@@ -11,7 +11,7 @@ point compares that before the objective, which may go on rising where no action
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_choice, check_number
+from adv_wrappers.utils.limits import Limits
 from adv_wrappers.victims.distributions import softmax
 from adv_wrappers.victims.gradients import Loss, output_gradient
 from adv_wrappers.victims.victim import Victim
@@ -281,13 +281,17 @@ class FirstObjective:
         return self._slope(params)
 
 
-def classifier(loss: str | None, kind: str) -> type[CrossEntropy] | type[Margin]:
+Classifier = Literal["cross-entropy", "margin"]
+Weights = Literal["one", "std"]
+Temperature = Annotated[float, Limits(1e-9, 1e9)]  # that float32 can divide by
+
+
+def classifier(loss: Classifier | None, kind: str) -> type[CrossEntropy] | type[Margin]:
     """The class that ``"cross-entropy"`` or ``"margin"`` names; None takes the margin for Q-values (large gaps)."""
-    check_choice("loss", loss, ("cross-entropy", "margin", None))
     return Margin if loss == "margin" or (loss is None and kind == "q") else CrossEntropy
 
 
-def leave_best(loss: str | None, victim: Victim, params: Tensor) -> CrossEntropy | Margin:
+def leave_best(loss: Classifier | None, victim: Victim, params: Tensor) -> CrossEntropy | Margin:
     """The objective of MinBest: the action that is best by ``params`` ``[B, A]`` becomes unlikely."""
     return classifier(loss, victim.kind)(params.argmax(-1))
 
@@ -306,14 +310,8 @@ def temperature_of(given: float | None, victim: Victim, params: Tensor) -> Tenso
     return ((params.amax(-1) - params.amin(-1)) / _WIDEST).clamp(min=1.0)
 
 
-def check_temperature(temperature: object) -> None:
-    """Raise :class:`ValueRangeError` unless this is None or a number that float32 can divide by, 1e-9 to 1e9."""
-    if temperature is not None:
-        check_number("temperature", temperature, 1e-9, 1e9)
-
-
 def divergence_of(
-    victim: Victim, params: Tensor, weights: str | None = None, temperature: float | None = None
+    victim: Victim, params: Tensor, weights: Weights | None = None, temperature: float | None = None
 ) -> Divergence | SquaredDistance:
     """MaxDiff's objective at the true parameters ``[B, K]``; see :class:`adv_wrappers.attacks.max_diff.MaxDiff`."""
     if victim.kind == "gaussian":
@@ -322,11 +320,6 @@ def divergence_of(
         return Divergence(victim, params, averaged=True)
     discrete = victim.discrete
     return Divergence(victim, params, temperature=temperature_of(temperature, victim, params) if discrete else None)
-
-
-def check_weights(weights: object) -> None:
-    """Raise :class:`ValueRangeError` unless this is ``"one"``, ``"std"`` or None."""
-    check_choice("weights", weights, ("one", "std", None))
 
 
 def need_discrete(attack: str, victim: Victim | None, instead: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.attacks.gradient_attack import GradientAttack, StepLength, Steps
 from adv_wrappers.attacks.objectives import CriticOfMode
 from adv_wrappers.core.bound_victim import BoundVictim
 from adv_wrappers.core.threat import expect_victim
@@ -44,8 +44,8 @@ class RobustSarsa(GradientAttack):
     name: ClassVar[str] = "robust-sarsa"
     capturable: ClassVar[bool] = True
     critic: Any = None
-    steps: int = 10
-    step: float | None = None
+    steps: Steps = 10
+    step: StepLength | None = None
     random_start: bool = False
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from adv_wrappers.core.perturbation import VictimAttack
 from adv_wrappers.core.spaces import layout_of
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.errors import SpaceError
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.limits import Limits, PositiveShare
 from adv_wrappers.victims.gradients import Loss
 
 _HALVED = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 queries: where the share is halved
@@ -54,14 +54,12 @@ class Square(VictimAttack):
 
     name: ClassVar[str] = "square"
     capturable: ClassVar[bool] = True
-    queries: int = 500
-    share: float | None = None
+    queries: Annotated[int, Limits(2, MOST_QUERIES)] = 500
+    share: PositiveShare | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         expect_victim(self.name, self.victim)
-        check_integer("queries", self.queries, 2, MOST_QUERIES)
-        if self.share is not None:
-            check_number("share", self.share, 0, 1, above=True)
 
     @property
     def network_passes(self) -> int:

@@ -12,7 +12,7 @@ taken at what the environment beneath this layer returns, and is 0 where the epi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from gymnasium import spaces
@@ -24,8 +24,8 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, SimulatingPerturbation, VictimAttack
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.core.threat import expect_victim
-from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_choice, check_integer, check_number
+from adv_wrappers.errors import VictimError
+from adv_wrappers.utils.limits import Positive, Share
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,14 @@ class WorstAction(ActionPerturbation, SimulatingPerturbation, VictimAttack):
     """
 
     name: ClassVar[str] = "worst-action"
-    by: str | None = None
-    steps: int = 10
-    gamma: float = 0.99
+    by: Literal["q", "policy", "successor"] | None = None
+    steps: Positive = 10
+    gamma: Share = 0.99
     other: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         expect_victim(self.name, self.victim)
-        check_choice("by", self.by, ("q", "policy", "successor", None))
-        check_integer("steps", self.steps, 1)
-        check_number("gamma", self.gamma, 0, 1)
-        if not isinstance(self.other, bool):
-            raise ValueRangeError(f"other must be true or false, got {self.other!r}")
         own = f"worst-action by={self.by!r}"
         if self.by == "successor" and self.victim is not None:
             if not isinstance(self.victim.action_space, spaces.Discrete):

@@ -24,7 +24,7 @@ from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.operations.activations import CurveStep, ReLU
 from adv_wrappers.networks.operations.operation import AffineStep
 from adv_wrappers.networks.operations.relaxation import BoundStep, BoxStep, Choice, RowsByValue
-from adv_wrappers.utils.checks import check_choice, check_integer
+from adv_wrappers.utils.checks import check_choice, integer
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Lower bounds by splitting on the neurons that may be on or off: beta-CROWN (Wang et al. 2021).
@@ -139,7 +139,7 @@ def split_neurons(
     check_box(low, high)
     check_spec(spec, low)
     for name, value in (("most_cases", most_cases), ("steps", steps), ("at_once", at_once)):
-        check_integer(name, value, 1)
+        integer(name, value, 1)
     with torch.inference_mode(False), torch.no_grad():
         low, high, spec = low.clone(), high.clone(), spec.clone()
         network = RelaxedNetwork(nodes_in(module, low), low, high, None if intermediate == "interval" else 0)
@@ -356,7 +356,7 @@ def decide(
     """
     check_box(low, high)
     for name, value in (("most_boxes", most_boxes), ("at_once", at_once)):
-        check_integer(name, value, 1)
+        integer(name, value, 1)
     check_choice("split", split, get_args(Split))
     decided = _decide if split == "inputs" else _decide_by_neurons
     with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode have no gradient

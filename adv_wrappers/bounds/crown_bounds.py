@@ -54,7 +54,7 @@ from adv_wrappers.networks.operations.relaxation import (
     signed,
     with_opposite,
 )
-from adv_wrappers.utils.checks import check_choice, check_integer
+from adv_wrappers.utils.checks import check_choice, integer
 
 Intermediate = Literal["interval", "crown"]
 MOST_AT_ONCE = 2**20  # coefficients of the rows that are propagated together, so that they stay in a cache
@@ -104,7 +104,7 @@ def crown(
     check_choice("intermediate", intermediate, get_args(Intermediate))
     hidden = refine if refine_hidden is None else refine_hidden
     for name, value in (("refine", refine), ("refine_hidden", hidden)):
-        check_integer(name, value, 0)
+        integer(name, value, 0)
     if not isinstance(low, Tensor) or not isinstance(high, Tensor):
         raise ValueRangeError(f"a box has two float tensors as ends, got {type(low).__name__}")
     check_box(low, high)

@@ -42,8 +42,8 @@ from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.networks.graph import GraphNetwork, Node
-from adv_wrappers.utils.checks import check_number, integer
 from adv_wrappers.utils.deadline import Deadline, OutOfTime, TimedBatches
+from adv_wrappers.utils.limits import NotNegative, Positive, checked
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_module, load_victim
@@ -150,6 +150,7 @@ class StateBoxSearch:
         AdvWrappersError: one of its kinds, as :func:`certify_all_starts`.
     """
 
+    @checked
     @full_precision()
     def __init__(
         self,
@@ -160,7 +161,7 @@ class StateBoxSearch:
         scale: Scale = None,
         within: Budget | None = None,
         method: Method = "crown",
-        most_at_once: int = 100_000,
+        most_at_once: Positive = 100_000,
     ) -> None:
         budget = needed_budget("a certificate", eps, scale, within, zero=True)
         victim = load_victim(victim)
@@ -174,7 +175,7 @@ class StateBoxSearch:
         stepwise = method in _FROM_CROWN and self.box_actions.count > 0
         self._methods = _FROM_CROWN[: _FROM_CROWN.index(method) + 1] if stepwise else (method,)
         self.box_actions.method = self._methods[0]
-        self._most = integer("most_at_once", most_at_once, 1)
+        self._most = most_at_once
         self.slopes = self._slopes()
 
     def _slopes(self) -> Floats:
@@ -189,9 +190,14 @@ class StateBoxSearch:
         found: Floats = moved.mean(0) / _SLOPE_RADIUS
         return found
 
+    @checked
     @full_precision()
     def run(
-        self, start_low: Floats, start_high: Floats, budget_s: float | None = None, max_boxes: int | None = None
+        self,
+        start_low: Floats,
+        start_high: Floats,
+        budget_s: NotNegative | None = None,
+        max_boxes: Positive | None = None,
     ) -> StateBoxCertificate:
         """The certified return of all episodes from the states between ``start_low`` and ``start_high``.
 
@@ -211,14 +217,12 @@ class StateBoxSearch:
             or (low > high).any()
         ):
             raise ValueRangeError(f"expected two states {shape} with low <= high, got {start_low!r} and {start_high!r}")
-        if budget_s is not None:
-            check_number("budget_s", budget_s, 0)
-        elif max_boxes is None:
+        if budget_s is None and max_boxes is None:
             max_boxes = _BOXES
         deadline = Deadline(budget_s)
         # without a limit: the first step of the first round is always followed
         self.box_actions.method, self.box_actions.batches = self._methods[0], TimedBatches(Deadline(None), _ROWS)
-        left = None if max_boxes is None else integer("max_boxes", max_boxes, 1)
+        left = max_boxes
         first = min(_FIRST, _OF_SECONDS * (budget_s or math.inf), _OF_BOXES * (max_boxes or math.inf), self._most)
         few = RoundSettings(self._methods[0], max(int(first), 1), None)
         gained = RoundSettings(few.method, self._most, _OF_MANY) if (low < high).any() else few

@@ -35,13 +35,21 @@ from adv_wrappers.core.budgets import Budget, Linf, Valid
 from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
-from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
-from adv_wrappers.utils.checks import check_choice, check_number, integer
 from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.limits import (
+    AboveZero,
+    EnvCount,
+    EpisodeCount,
+    Finite,
+    LongCount,
+    Positive,
+    Seed,
+    checked,
+)
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -179,25 +187,26 @@ def _json(value: object) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@checked
 @full_precision()
 def certify(
     victim: Victim | str,
     env: AnyEnvironment,
     eps: float | None = None,
-    episodes: int = 10,
-    seed: int = 0,
+    episodes: EpisodeCount = 10,
+    seed: Seed = 0,
     method: Method = "crown",
-    budget_s: float | None = None,
+    budget_s: AboveZero | None = None,
     *,
     scale: Scale = None,
     within: Budget | None = None,
-    least_reward: float | None = None,
-    least_return: float | None = None,
+    least_reward: Finite | None = None,
+    least_return: Finite | None = None,
     order: SearchOrder | None = None,
-    max_sequences: int | None = 5000,
-    max_nodes: int | None = None,
-    max_boxes: int | None = None,
-    num_envs: int | None = None,
+    max_sequences: Positive | None = 5000,
+    max_nodes: LongCount | None = None,
+    max_boxes: Positive | None = None,
+    num_envs: EnvCount | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     quantize: bool = True,
@@ -218,7 +227,7 @@ def certify(
         eps: the radius of :class:`adv_wrappers.Linf` around every observation, in its units or in those of ``scale``.
         episodes, seed: as for :func:`adv_wrappers.evaluate`, with the same seeds for the episodes.
         method: how the outputs of the network are bounded, from the fastest to the tightest.
-        budget_s: seconds for an episode, above 0, for all but the attacks; None is no limit, but that of counts. Then
+        budget_s: seconds for an episode, for all but the attacks; None is no limit, but that of counts. Then
             the clean path, ACR and GWC are whole, and the searches end by their counts, with the same figures on every
             machine, however busy. All that a call with seconds does together takes at most ``episodes`` times as many,
             but for one step: of the clean path or GWC, of all episodes side by side, or of a search. The clean path
@@ -265,9 +274,8 @@ def certify(
     >>> found.clean_returns, found.finished_searches, bool((found.lower_returns <= found.clean_returns).all())
     (array([500., 500.]), array([False, False]), True)
     """
-    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
     budget = needed_budget("a certificate", eps, scale, within, zero=True)
-    limits = SearchLimits.checked(order, max_sequences, max_nodes, max_boxes, budget_s)
+    limits = SearchLimits.of(order, max_sequences, max_nodes, max_boxes, budget_s)
     seeds, searched = draw_seeds(seed, episodes), limits.nodes != 0
     whole = Deadline(None if limits.seconds is None else limits.seconds * episodes)
     victim = load_victim(victim)
@@ -275,7 +283,7 @@ def certify(
     with closing(DeterministicEpisodes(victim, environment)) as played, one_thread():
         space = played.env.observation_space
         possible = PossibleActions(played.victim, space, budget, method, quantize)
-        rows = (8 if _are_images(played) else 32) if num_envs is None else integer("num_envs", num_envs, 1)
+        rows = num_envs or (8 if _are_images(played) else 32)
         least = LeastReturn.create(played.env, environment.name, least_reward, least_return) if searched else None
         possible.at(played.batch([played.env.reset(seed=seeds[0])[0]]))  # which finds what has no bounds
         if searched:
@@ -344,7 +352,7 @@ class SearchLimits:
     seconds: float | None
 
     @classmethod
-    def checked(
+    def of(
         cls,
         order: SearchOrder | None,
         max_sequences: int | None,
@@ -352,29 +360,12 @@ class SearchLimits:
         max_boxes: int | None,
         budget_s: float | None,
     ) -> SearchLimits:
-        """Limits as :func:`certify` takes them.
-
-        Raises:
-            ValueRangeError: for numbers out of range, and an unknown order.
-        """
-        check_budget_s(budget_s)
+        """Limits as :func:`certify` takes them."""
         if max_nodes is None:
             max_nodes = _NODES if budget_s is None else _NODES_IN_TIME
-        nodes = integer("max_nodes", max_nodes, 0, 2**63 - 1)
         if max_boxes is None:
-            max_boxes = max(10 * nodes, 1)
-        boxes = integer("max_boxes", max_boxes, 1)
-        sequences = None if max_sequences is None else integer("max_sequences", max_sequences, 1)
-        check_choice("order", order, ("depth-first", "best-first", None))
-        return cls(order, sequences, nodes, boxes, budget_s)
-
-
-def check_budget_s(budget_s: float | None) -> None:
-    """Raise :class:`ValueRangeError` unless this is None or seconds above 0."""
-    if budget_s == 0:
-        raise ValueRangeError("budget_s must be above 0, since all takes time: max_nodes=0 searches nothing")
-    if budget_s is not None:
-        check_number("budget_s", budget_s, 0, above=True)
+            max_boxes = max(10 * max_nodes, 1)
+        return cls(order, max_sequences, max_nodes, max_boxes, budget_s)
 
 
 def _state_boxes(played: DeterministicEpisodes, budget: Budget, method: Method) -> StateBoxSearch | None:

@@ -41,7 +41,7 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -56,12 +56,23 @@ from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Array, Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import SpaceError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress
 from adv_wrappers.evaluation.return_range import LeastReturn
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes
-from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.deadline import Deadline
+from adv_wrappers.utils.limits import (
+    AboveZero,
+    EpisodeCount,
+    Finite,
+    Limits,
+    LongCount,
+    NotNegative,
+    OpenShare,
+    Positive,
+    Seed,
+    checked,
+)
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.smoothed import Smoothed
@@ -112,22 +123,23 @@ class LocalSmoothingCertificate:
         return f"<LocalSmoothingCertificate of {self.victim} on {self.env}, lower return by eps {{{about}}}>"
 
 
+@checked
 def certify_smoothed_actions(
     victim: Smoothed | str,
     env: AnyEnvironment,
-    eps: Sequence[float],
-    episodes: int = 10,
-    seed: int = 0,
+    eps: Sequence[NotNegative],
+    episodes: EpisodeCount = 10,
+    seed: Seed = 0,
     *,
-    samples: int = 1000,
-    confidence: float = 0.95,
+    samples: Annotated[int, Limits(2)] = 1000,
+    confidence: OpenShare = 0.95,
     exact: bool = False,
-    max_states: int | None = None,
-    max_nodes: int | None = 2000,
-    budget_s: float | None = None,
+    max_states: Positive | None = None,
+    max_nodes: LongCount | None = 2000,
+    budget_s: AboveZero | None = None,
     order: SearchOrder | None = None,
-    least_reward: float | None = None,
-    least_return: float | None = None,
+    least_reward: Finite | None = None,
+    least_return: Finite | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     progress: EvaluationProgress | None = None,
@@ -168,17 +180,12 @@ def certify_smoothed_actions(
     >>> bool(found.lower[0] >= found.lower[1] > 5)
     True
     """
-    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
-    lengths = sorted(number("eps", one, 0) for one in eps)
+    lengths = sorted(eps)
     if not lengths:
         raise ValueRangeError("expected at least one eps")
-    samples = integer("samples", samples, 2)
     if max_states is None and max_nodes is None:
         raise ValueRangeError("a union bound needs a number of states: give max_nodes, or max_states")
-    if not 0 < number("confidence", confidence) < 1:
-        raise ValueRangeError(f"confidence must be above 0 and below 1, got {confidence!r}")
-    limits = SearchLimits.checked(order, 5000, max_nodes, None, budget_s)
-    states = None if max_states is None else integer("max_states", max_states, 1)
+    limits = SearchLimits.of(order, 5000, max_nodes, None, budget_s)
     agent, seeds = _smoothed(load_victim(victim)), draw_seeds(seed, episodes)
     environment = Environment.of(env, agent, env_kwargs, make)
     with closing(DeterministicEpisodes(agent.victim, environment)) as played, one_thread():
@@ -187,9 +194,9 @@ def certify_smoothed_actions(
         least = LeastReturn.create(played.env, environment.name, least_reward, least_return)
         failure = 1 - confidence if exact else (1 - confidence) / 2
         error = 0.0 if exact else _error(agent, failure, played.limit, episodes)
-        if states is None:  # a search asks for no more: each of them is stepped from with every action
-            states = len(lengths) * episodes * ((limits.nodes or 0) // agent.width + 1)
-        scores = ScoreBounds(agent, samples, seed, failure, states)
+        if max_states is None:  # a search asks for no more: each of them is stepped from with every action
+            max_states = len(lengths) * episodes * ((limits.nodes or 0) // agent.width + 1)
+        scores = ScoreBounds(agent, samples, seed, failure, max_states)
         played.check_deterministic(seeds[0])
         found = np.empty((len(lengths), episodes), CertifiedEpisode)
         for i, own in enumerate(seeds):
@@ -211,7 +218,7 @@ def certify_smoothed_actions(
         lower_returns=lower,
         finished_searches=lower == lowest_found,
         states=scores.states,
-        max_states=states,
+        max_states=max_states,
         confidence=confidence,
         samples=samples,
         sigma=agent.sigma,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from adv_wrappers.certification.certificate import certify, check_budget_s, cut_text
+from adv_wrappers.certification.certificate import certify, cut_text
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.threat import ThreatModel
@@ -33,7 +33,7 @@ from adv_wrappers.evaluation.applicable_attacks import (
     why_no_beam,
     why_untrained_excluded,
 )
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.evaluate import EvaluationProgress, evaluate
 from adv_wrappers.evaluation.report import number_text as number_text
 from adv_wrappers.evaluation.row_key import versions
@@ -42,8 +42,18 @@ from adv_wrappers.registry import BEAM_WIDTH
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.threats.presets import parse_threat, threat
-from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.limits import (
+    AboveZero,
+    EnvCount,
+    EpisodeCount,
+    Finite,
+    LongCount,
+    NotNegative,
+    Positive,
+    Seed,
+    checked,
+)
 from adv_wrappers.utils.precision import full_precision
 from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.victims import Victim, load_victim
@@ -281,25 +291,26 @@ class _Runner:
         return {name: row.returns for name, row in zip(("none", *threats), report.threats, strict=True)}
 
 
+@checked
 @holding
 @full_precision()  # of attacks too: they are played by the agent that is certified
 def certified_ranges(
     victim: Victim | str,
     env: AnyEnvironment,
-    eps: Sequence[float],
-    episodes: int = 10,
-    seed: int = 0,
+    eps: Sequence[NotNegative],
+    episodes: EpisodeCount = 10,
+    seed: Seed = 0,
     method: Method = "crown",
-    budget_s: float | None = None,
+    budget_s: AboveZero | None = None,
     *,
     scale: Scale = None,
     attacks: Sequence[str | ThreatModel] | None = None,
-    least_reward: float | None = None,
-    least_return: float | None = None,
-    max_nodes: int | None = None,
-    max_boxes: int | None = None,
-    width: int = BEAM_WIDTH,
-    num_envs: int | None = None,
+    least_reward: Finite | None = None,
+    least_return: Finite | None = None,
+    max_nodes: LongCount | None = None,
+    max_boxes: Positive | None = None,
+    width: Positive = BEAM_WIDTH,
+    num_envs: EnvCount | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     quantize: bool = True,
@@ -336,12 +347,9 @@ def certified_ranges(
     >>> bool((one.lower_returns <= one.upper_returns).all())
     True
     """
-    radii = [number("eps", value, 0) for value in eps]
+    radii = [*eps]
     if not radii or len(set(radii)) < len(radii):
-        raise ValueRangeError(f"eps must be different radii, at least one, got {list(eps)!r:.80}")
-    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
-    width = integer("width", width, 1)
-    check_budget_s(budget_s)
+        raise ValueRangeError(f"eps must be different radii, at least one, got {radii!r:.80}")
     if attacks is not None and (isinstance(attacks, str) or not attacks):
         raise ThreatError(f"attacks must be a list of names or texts, at least one, got {attacks!r:.80}")
     victim = load_victim(victim)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.core.types import Floats
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.networks.layers import Clip
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.limits import Limits, checked
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.action_bounds import params_network
@@ -39,7 +40,6 @@ from adv_wrappers.victims.distributions import unscale
 from adv_wrappers.victims.module import ModuleVictim
 from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel, load_dynamics
 
-MOST_STEPS = 50
 _ROWS = 16  # starts whose bounds are computed at once
 
 
@@ -73,6 +73,7 @@ class ReachedSets:
         return after
 
 
+@checked
 def reached_sets(
     victim: Victim | str,
     model: Dynamics | str,
@@ -81,7 +82,7 @@ def reached_sets(
     *,
     scale: Scale = None,
     within: Budget | None = None,
-    steps: int = 5,
+    steps: Annotated[int, Limits(1, 50)] = 5,
     error: ArrayLike | None = None,
 ) -> ReachedSets:
     """Bound the states of the next steps, whatever is done to the observations of an agent.
@@ -114,7 +115,6 @@ def reached_sets(
     budget = needed_budget("a set of reached states", eps, scale, within, zero=True)
     if not isinstance(budget, Linf):
         raise BudgetError(f"a set of reached states needs Linf(eps) as the budget of every step, got {budget!r}")
-    check_integer("steps", steps, 1, MOST_STEPS)
     victim, model = load_victim(victim), load_dynamics(model)
     if victim.select != "mode" or not isinstance(victim.action_space, spaces.Box):
         raise VictimError(

@@ -59,7 +59,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -75,6 +75,20 @@ from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.statistics import finite_returns
 from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import (
+    AboveZero,
+    EnvCount,
+    EpisodeCount,
+    Expected,
+    Finite,
+    Limits,
+    NotNegative,
+    OpenShare,
+    Positive,
+    Seed,
+    check_fields,
+    checked,
+)
 from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.smoothed import Smoothed, checked_q_range
@@ -86,15 +100,16 @@ _MOST = 1 << 22  # numbers in the observations that a network is asked for at on
 _STREAM = 1 << 45  # of the noise that radii are measured with
 
 
+@checked
 def certify_smoothed(
     victim: Smoothed | str,
     env: AnyEnvironment,
-    episodes: int = 1000,
-    seed: int = 0,
+    episodes: EpisodeCount = 1000,
+    seed: Seed = 0,
     *,
-    least: float | None = None,
-    confidence: float = 0.95,
-    num_envs: int | None = None,
+    least: Finite | None = None,
+    confidence: OpenShare = 0.95,
+    num_envs: EnvCount | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     progress: EvaluationProgress | None = None,
@@ -127,11 +142,9 @@ def certify_smoothed(
                 f"the least return of {environment} is not known: give least=, since a bound on an expectation "
                 f"must assume it wherever nothing else is certified"
             )
-    number("least", least)
-    _check_probability("confidence", confidence)
     report = evaluate(victim, environment, (), episodes, seed, num_envs, progress=progress)
     return SmoothedCertificate(
-        report.threats[0].returns, victim.sigma, float(least), victim.vote, confidence, seed, victim.ref
+        report.threats[0].returns, victim.sigma, least, victim.vote, confidence, seed, victim.ref
     )
 
 
@@ -151,7 +164,7 @@ class SmoothedCertificate:
         victim: its reference, or None.
 
     Raises:
-        ValueRangeError: for returns that are not finite or below ``least``, and numbers out of range.
+        ValueRangeError: for returns that are not finite or below ``least``.
 
     >>> from adv_wrappers.certification.smoothing import SmoothedCertificate
     >>> found = SmoothedCertificate([1.0] * 90 + [0.0] * 10, sigma=1.0, least=0.0)
@@ -164,19 +177,16 @@ class SmoothedCertificate:
     """
 
     returns: Sequence[float]
-    sigma: float
-    least: float
-    vote: int = 1
-    confidence: float = 0.95
+    sigma: AboveZero
+    least: Finite
+    vote: Positive = 1
+    confidence: OpenShare = 0.95
     seed: int | None = None
     victim: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         returns = finite_returns(self.returns)
-        number("sigma", self.sigma, 0, above=True)
-        number("least", self.least)
-        integer("vote", self.vote, 1)
-        _check_probability("confidence", self.confidence)
         if returns.min() < self.least:
             raise ValueRangeError(f"a return of {returns.min():g} is below least={self.least:g}")
         set_fields(self, returns=tuple(returns.tolist()))
@@ -227,7 +237,7 @@ class SmoothedCertificate:
             eps: length of the attack over the whole episode, at least 0.
             share: of episodes that may be below, above 0 and below 1; 0.5 is the median.
         """
-        _check_probability("share", share)
+        Expected(OpenShare).check("share", share)
         reached = _NORMAL.cdf(_NORMAL.inv_cdf(1 - share) + self._length(eps))
         ordered, count = np.sort(np.asarray(self.returns)), len(self.returns)
         # the i-th smallest is a bound where least_probability shows that it is reached often enough
@@ -309,7 +319,7 @@ def least_probability(successes: int, trials: int, level: float) -> float:
     """
     trials = integer("trials", trials, 1)
     successes = integer("successes", successes, 0, trials)
-    _check_probability("level", level)
+    Expected(OpenShare).check("level", level)
     return _least_probability(successes, trials, float(level))
 
 
@@ -341,19 +351,21 @@ class ActionRadii:
     actions: Integers
     radii: Floats
 
-    def certified(self, radius: float) -> float:
+    @checked
+    def certified(self, radius: NotNegative) -> float:
         """The share of the observations whose action is certified at a radius."""
-        return float((self.radii > number("radius", radius, 0)).mean())
+        return float((self.radii > radius).mean())
 
 
+@checked
 def action_radius(
     victim: Smoothed | str,
     observations: Any,
-    samples: int = 1000,
-    seed: int = 0,
+    samples: Annotated[int, Limits(2)] = 1000,
+    seed: Seed = 0,
     *,
     q_range: tuple[float, float] | None = None,
-    confidence: float = 0.95,
+    confidence: OpenShare = 0.95,
 ) -> ActionRadii:
     """The radius within which the action of a smoothed agent stays the same, at every observation by itself.
 
@@ -381,8 +393,6 @@ def action_radius(
     victim = _smoothed(load_victim(victim))
     if not victim.discrete or victim.width != getattr(victim.action_space, "n", 0):
         raise VictimError(f"radii are of one discrete action, this victim acts in {victim.action_space}")
-    samples, seed = integer("samples", samples, 2), integer("seed", seed, 0)
-    _check_probability("confidence", confidence)
     seen = to_victim(observations, victim.dtype, victim.device, True, space=victim.observation_space)
     level = (1 - confidence) / (2 * victim.width)  # a lower and an upper bound for every action
     if q_range is None:
@@ -470,8 +480,3 @@ def _smoothed(victim: Victim) -> Smoothed:
     if not isinstance(victim, Smoothed):
         raise VictimError(f"smoothing certifies a victim with noise, Smoothed(victim, sigma), got {victim!r}")
     return victim
-
-
-def _check_probability(name: str, value: float) -> None:
-    if not 0 < number(name, value) < 1:
-        raise ValueRangeError(f"{name} must be above 0 and below 1, got {value!r}")

@@ -12,7 +12,11 @@ from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 
 
-@command("certify", "adv_wrappers.certification.ranges.certified_ranges", eps={"type": float, "multiple": True})
+@command(
+    "certify",
+    "adv_wrappers.certification.ranges.certified_ranges",
+    eps={"type": float, "multiple": True},
+)
 @table_options
 def certify_(env: str, eps: tuple[float, ...], out: Path | None, **given: Any) -> None:
     """Bound from below what attacks within a budget leave a victim in ENV, and attack the same episodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -70,7 +70,7 @@ def _run(
     lowest_reward: float | None,
     steps: int,
     out: Path,
-    by: str | None,
+    by: Literal["q", "policy", "successor"] | None,
     transfer: tuple[str, ...],
     **given: Any,
 ) -> None:

@@ -7,21 +7,24 @@ of the function is not imported, which would import torch, and ``--help`` would 
 
 from __future__ import annotations
 
+import ast
+import builtins
 import contextlib
 import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 import click
 
 from adv_wrappers import registry
 from adv_wrappers.cli.main import by_option, main
 from adv_wrappers.cli.options import ENV, SPELLED
-from adv_wrappers.utils.parsing import split_outside_quotes
+from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.utils import limits
+from adv_wrappers.utils.limits import Expected, Part
 
 _ROOT = Path(__file__).parents[1]
 _LOAD_VICTIM = "adv_wrappers.victims.references.load_victim:trust,select,stats"  # of every command with a victim
@@ -30,27 +33,53 @@ _NONE_IS = r"[;,] None (?:takes|is) "  # how a docstring says what the default i
 
 
 class _Names(dict[str, Any]):
-    """The names that a definition may use, of which those that are not known are None."""
+    """The names that an annotation or a default may use, of which those that are not known are None."""
 
-    def __missing__(self, name: str) -> None:
-        return None
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, None)
+
+
+_NAMES = _Names({**vars(registry), **vars(limits), "Path": Path})
 
 
 @functools.cache
-def definition(path: str) -> Callable[..., object]:
-    """A function, or data class, by its module and name, to ask about and not to call: its module is not imported."""
+def _read(module: str) -> ast.Module:
+    """A module as it is written; it is not imported."""
+    return ast.parse((_ROOT.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+
+
+def _definition(path: str) -> ast.FunctionDef | ast.ClassDef:
+    """A function or class by its module and name."""
     module, _, name = path.rpartition(".")
     if module == _ROOT.name:
-        public = re.search(rf"from (\S+) import .*\b{name}\b", (_ROOT / "public.py").read_text(encoding="utf-8"))
-        assert public is not None, path
-        module = public[1]
-    source = (_ROOT.parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-    found = re.search(rf"^(?:def|class) {name}\b.*?(?=^[^\s)]|\Z)", source, re.DOTALL | re.MULTILINE)
-    assert found is not None, path
-    names = _Names(vars(registry))
-    exec(f"from __future__ import annotations\n{found[0]}", {}, names)
-    made: Callable[..., object] = names[name]
-    return dataclass(made) if isinstance(made, type) else made
+        imports = (each for each in ast.walk(_read("adv_wrappers.public")) if isinstance(each, ast.ImportFrom))
+        module = next(str(each.module) for each in imports if name in [alias.name for alias in each.names])
+    return next(each for each in _defined(_read(module)) if each.name == name)
+
+
+def _defined(inside: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    return (each for each in inside.body if isinstance(each, (ast.FunctionDef, ast.ClassDef)))
+
+
+def _arguments(path: str) -> Iterator[tuple[str, ast.expr | None, ast.expr | None]]:
+    """The arguments of a function, class or data class: their names, annotations and defaults."""
+    found = _definition(path)
+    if isinstance(found, ast.ClassDef):
+        made = next((each for each in _defined(found) if each.name == "__init__"), None)
+        if made is None:
+            fields = (each for each in found.body if isinstance(each, ast.AnnAssign))
+            yield from ((ast.unparse(each.target), each.annotation, each.value) for each in fields)
+            return
+        found = made
+    given = found.args  # type: ignore[union-attr]
+    defaults = [*[None] * (len(given.args) - len(given.defaults)), *given.defaults, *given.kw_defaults]
+    for one, default in zip([*given.args, *given.kwonlyargs], defaults, strict=True):
+        if one.arg != "self":
+            yield one.arg, one.annotation, default
+
+
+def _value(node: ast.expr) -> Any:
+    return eval(compile(ast.Expression(node), "", "eval"), {}, _NAMES)
 
 
 def arguments_of(function: str) -> dict[str, dict[str, Any]]:
@@ -61,32 +90,75 @@ def arguments_of(function: str) -> dict[str, dict[str, Any]]:
     """
     path, _, names = function.partition(":")
     return {
-        name: {"type": _type(one.annotation), "default": one.default, "help": _text(path, name)}
-        for name, one in inspect.signature(definition(path)).parameters.items()
-        if one.kind is not one.VAR_KEYWORD and (not names or name in names.split(","))
+        name: {
+            "type": _type(annotation),
+            "default": inspect.Parameter.empty if default is None else _value(default),
+            "help": _text(path, name),
+        }
+        for name, annotation, default in _arguments(path)
+        if not names or name in names.split(",")
     }
 
 
-def _type(annotation: str) -> Any:
-    kinds = [*_kinds(annotation)]
-    if words := [kind for kind in kinds if isinstance(kind, str)]:
+class _Number(click.ParamType):  # type: ignore[type-arg]  # older releases of click have no argument
+    """A number of an annotation, refused in the words of the library."""
+
+    def __init__(self, part: Part, **ends: Any) -> None:
+        super().__init__(**ends)
+        self.part, self._any = part, click.INT if part.kind is int else click.FLOAT
+        self.name = self._any.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, if it is within its limits."""
+        number = self._any.convert(value, param, ctx)
+        if not self.part.takes(number):
+            raise ValueRangeError(f"{'it' if param is None else param.name} must be {self.part}, got {value}")
+        return number
+
+
+class _IntRange(_Number, click.IntRange):
+    """One with an end, which the help shows."""
+
+
+class _FloatRange(_Number, click.FloatRange):
+    """The same."""
+
+
+def _type(annotation: ast.expr | None) -> Any:
+    """What an option takes: one of the words of a ``Literal``, a path, or a text, number or flag with its limits."""
+    parts = {part.kind: part for part in _parts(annotation)}
+    if words := [word for word in parts[Literal].words if isinstance(word, str)] if Literal in parts else []:
         return click.Choice(words)
-    if Path in kinds:
+    if Path in parts:
         return click.Path(path_type=Path)
-    return next((kind for kind in (str, float, bool, int) if kind in kinds), None)
+    kind = next((kind for kind in (str, float, bool, int) if kind in parts), None)
+    if kind is None or (ends := parts[kind].limits) is None:
+        return kind
+    low, high = _near(ends.minimum), _near(ends.maximum)
+    if low is high is None:
+        return _Number(parts[kind])
+    made = _IntRange if kind is int else _FloatRange
+    return made(parts[kind], min=low, max=high, min_open=ends.above, max_open=ends.below)
 
 
-def _kinds(annotation: str) -> Iterator[Any]:
-    """Those types of a union that are known here, the words of a ``Literal`` one by one."""
-    for part in split_outside_quotes(annotation, " | "):
-        with contextlib.suppress(NameError):
-            kind = eval(part, {**vars(registry), "Literal": Literal, "Path": Path})
-            yield from get_args(kind) if get_origin(kind) is Literal else [kind]
+def _near(end: float | None) -> float | None:
+    """An end of a range as a help shows it, where it is near enough to concern anybody."""
+    return None if end is None or abs(end) >= 10**6 else int(end) if end == int(end) else end
+
+
+def _parts(annotation: ast.expr | None) -> Iterator[Part]:
+    """Those parts of a union that are known here."""
+    if isinstance(annotation, ast.BinOp):
+        yield from _parts(annotation.left)
+        yield from _parts(annotation.right)
+    elif annotation is not None:
+        with contextlib.suppress(TypeError, AttributeError):  # of names that are not known
+            yield from Expected(_value(annotation)).parts
 
 
 def _text(path: str, name: str) -> str:
     """What a docstring says of an argument, where it says ``as for`` another function what that one's says."""
-    documentation = inspect.getdoc(definition(path)) or ""
+    documentation = ast.get_docstring(_definition(path)) or ""
     found = re.search(rf"^ +(?:\w+, )*{name}(?:, \w+)*: (.*(?:\n {{8}}.*)*)", documentation, re.MULTILINE)
     text = "" if found is None else " ".join(found[1].split())
     other = re.match(r"as for :func:`([\w.]+)`", text)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -40,8 +40,9 @@ from adv_wrappers.core.arrays import (
 from adv_wrappers.core.types import Array, Flags, Space, VictimLike
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import Expected, Limits, check_fields
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a layer keeps of its last step, for budgets in which a step depends on the one before.
@@ -135,6 +136,9 @@ class Budget(Value):
     bounded: ClassVar[bool] = True  # whether the set is bounded even where the space is not
     # whether boxes, projections and draws are computed on arrays as on tensors, with the same bits; not inherited
     arrays: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, BudgetError)
 
     @property
     def elementwise(self) -> bool:
@@ -258,12 +262,8 @@ class Valid(Budget):
         return math.isfinite(np.vdot(y, y)) and inside.tobytes() == y.tobytes()
 
 
-_LARGEST = 1e38  # attacks compute in float32
-
-
-def _size(name: str, value: object) -> float:
-    """``value`` as a float; :class:`BudgetError` unless it is a number of at least 0 that float32 holds."""
-    return number(name, value, 0, _LARGEST, error=BudgetError)
+Radius = Annotated[float, Limits(0, 1e38)]  # attacks compute in float32
+_SCALE = Expected(Radius)
 
 
 def below_one_level(eps: float) -> BudgetError:
@@ -291,10 +291,7 @@ class L2(Budget):
     """
 
     name: ClassVar[str] = "l2"
-    eps: float
-
-    def __post_init__(self) -> None:
-        set_fields(self, eps=_size("eps", self.eps))
+    eps: Radius
 
     @property
     def is_zero(self) -> bool:
@@ -370,11 +367,11 @@ class Linf(Budget):
 
     name: ClassVar[str] = "linf"
     arrays: ClassVar[bool] = True
-    eps: float
+    eps: Radius
     scale: Scale = None
 
     def __post_init__(self) -> None:
-        set_fields(self, eps=_size("eps", self.eps))
+        super().__post_init__()
         scale = self.scale
         if isinstance(scale, (str, bytes)):
             if scale != "victim":
@@ -384,9 +381,9 @@ class Linf(Budget):
                 flat = np.asarray(scale, dtype=np.float64).reshape(-1).tolist()
             except (TypeError, ValueError, OverflowError, RuntimeError) as error:
                 raise BudgetError(f"scale must be one number a feature, got {scale!r}") from error
-            set_fields(self, scale=tuple(_size("scale", s) for s in flat))
+            set_fields(self, scale=tuple(_SCALE.check("scale", s, BudgetError) for s in flat))
         elif scale is not None:
-            set_fields(self, scale=_size("scale", scale))
+            set_fields(self, scale=_SCALE.check("scale", scale, BudgetError))
 
     def resolve(self, victim: VictimLike | None) -> Linf:
         """Replace ``scale="victim"`` by the victim's own standard deviations."""
@@ -542,6 +539,7 @@ class FewFeatures(Budget):
 
     def __post_init__(self) -> None:
         set_fields(self, k=integer("k", self.k, 0, 2**63 - 1, floats=True, error=BudgetError))
+        super().__post_init__()
 
     @property
     def is_zero(self) -> bool:

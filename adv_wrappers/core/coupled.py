@@ -17,7 +17,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Budget, LastStep, Linf, TensorBox, nearest_part
 from adv_wrappers.core.types import Array, VictimLike
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.limits import NotNegative
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Coupled(Budget):
 
     name: ClassVar[str] = "coupled"
     within: Linf
-    change: float
+    change: NotNegative
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.within, Linf):
             raise BudgetError(f"Coupled needs an Linf, as in Coupled(Linf(0.1), change=0.02), got {self.within!r:.80}")
-        check_number("change", self.change, 0, error=BudgetError)
 
     @property
     def steps(self) -> Linf:

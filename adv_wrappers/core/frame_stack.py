@@ -17,7 +17,7 @@ from adv_wrappers.core.coupled import Coupled
 from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.types import Array, Flags, VictimLike
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.limits import Integer
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,13 @@ class Newest(Budget):
 
     name: ClassVar[str] = "newest"
     within: Budget
-    axis: int | None = None
-    size: int = 1
+    axis: Integer | None = None
+    size: Integer = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.within, Budget) or isinstance(self.within, (Newest, Coupled, Plausible)):
             raise BudgetError(f"Newest needs the budget of a frame, such as Newest(Linf(1)), got {self.within!r}")
-        for name, value in (("axis", 0 if self.axis is None else self.axis), ("size", self.size)):
-            check_integer(name, value, error=BudgetError)
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]

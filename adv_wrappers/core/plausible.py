@@ -21,7 +21,7 @@ from torch import Tensor
 from adv_wrappers.core.budgets import Budget, LastStep, Linf, TensorBox, nearest_part
 from adv_wrappers.core.types import Array, Space, VictimLike
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.limits import NotNegative
 
 
 class Predicts(Protocol):
@@ -61,14 +61,14 @@ class Plausible(Budget):
     name: ClassVar[str] = "plausible"
     within: Linf
     model: Any
-    distance: float
+    distance: NotNegative
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.within, Linf):
             raise BudgetError(f"Plausible needs an Linf, as in Plausible(Linf(0.1), model, 3), got {self.within!r:.80}")
         if not hasattr(self.model, "error_std"):
             raise BudgetError(f"Plausible needs a model of the dynamics, of train_dynamics, got {self.model!r:.80}")
-        check_number("distance", self.distance, 0, error=BudgetError)
 
     @property
     def is_zero(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from adv_wrappers.core.value import Value
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.checks import number
+from adv_wrappers.utils.limits import Finite, Limits, PositiveShare, Share
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,19 @@ class LinearSchedule(Value):
     """
 
     name: ClassVar[str] = "linear-schedule"
-    first: float
-    last: float
-    begin: float = 0.0
+    first: Finite
+    last: Finite
+    begin: Share = 0.0
     end: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("first", "last"):
-            check_number(name, getattr(self, name))
-        check_number("begin", self.begin, 0, 1)
-        check_number("end", self.end, self.begin, 1)
+        super().__post_init__()
+        number("end", self.end, self.begin, 1)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The number before and after."""
+        return self.first, self.last
 
     def part(self, done: float) -> float:
         """How far the number has come from ``first`` to ``last``, when ``done`` of the training is done."""
@@ -62,13 +66,8 @@ class SmoothSchedule(LinearSchedule):
     """
 
     name: ClassVar[str] = "smooth-schedule"
-    bend: float = 0.25
-    exponent: float = 4.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("bend", self.bend, 0, 1, above=True)
-        check_number("exponent", self.exponent, 1)
+    bend: PositiveShare = 0.25
+    exponent: Annotated[float, Limits(1)] = 4.0
 
     def part(self, done: float) -> float:
         x, slow = super().part(done), float(self.bend ** (self.exponent - 1))
@@ -80,22 +79,10 @@ class SmoothSchedule(LinearSchedule):
 
 
 Number = float | LinearSchedule
+ScheduledShare = Annotated[Number, Limits(0, 1)]
+ScheduledWeight = Annotated[Number, Limits(0)]
 
 
 def at(number: Number, done: float) -> float:
     """The value of a number or schedule when ``done`` of the training is done."""
     return number(done) if isinstance(number, LinearSchedule) else float(number)
-
-
-def check_share(name: str, number: object) -> None:
-    """Raise :class:`ValueRangeError` unless a number, or both ends of a schedule, are in [0, 1]."""
-    ends = (number.first, number.last) if isinstance(number, LinearSchedule) else (number,)
-    for end in ends:
-        check_number(name, end, 0, 1)
-
-
-def check_weight(name: str, number: object) -> None:
-    """Raise :class:`ValueRangeError` unless a number, or both ends of a schedule, are at least 0."""
-    ends = (number.first, number.last) if isinstance(number, LinearSchedule) else (number,)
-    for end in ends:
-        check_number(name, end, 0)

@@ -12,7 +12,7 @@ And(a=Bernoulli(p=0.1, stream=None), b=Not(a=AtMost(n=7)))
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -22,7 +22,8 @@ from adv_wrappers.core.perturbation import Step, When
 from adv_wrappers.core.threat import expect_victim
 from adv_wrappers.core.types import Flags
 from adv_wrappers.errors import ThreatError, VictimError
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.limits import Limits, LongCount, Share
 
 
 class Timing(When):
@@ -180,10 +181,7 @@ class Every(Timing):
     """Attack at t = 0, k, 2k, ..."""
 
     name: ClassVar[str] = "every"
-    k: int
-
-    def __post_init__(self) -> None:
-        check_integer("k", self.k, 1, _LARGEST)
+    k: Annotated[int, Limits(1, _LARGEST)]
 
     def decide(self, step: Step, path: int = 0) -> Flags:
         return step.t % self.k == 0
@@ -194,12 +192,12 @@ class Window(Timing):
     """Attack while a <= t < b."""
 
     name: ClassVar[str] = "window"
-    a: int
+    a: LongCount
     b: int
 
     def __post_init__(self) -> None:
-        check_integer("a", self.a, 0, _LARGEST)
-        check_integer("b", self.b, self.a, _LARGEST)
+        super().__post_init__()
+        integer("b", self.b, self.a, _LARGEST)
 
     def decide(self, step: Step, path: int = 0) -> Flags:
         return (self.a <= step.t) & (step.t < self.b)
@@ -214,13 +212,8 @@ class Bernoulli(Timing):
     """
 
     name: ClassVar[str] = "bernoulli"
-    p: float
-    stream: int | None = None
-
-    def __post_init__(self) -> None:
-        check_number("p, a probability,", self.p, 0, 1)
-        if self.stream is not None:
-            check_integer("stream", self.stream, 0, _LARGEST)
+    p: Share
+    stream: LongCount | None = None
 
     def decide(self, step: Step, path: int = 0) -> Flags:
         return step.chance(path, self.stream) < self.p
@@ -231,10 +224,7 @@ class AtMost(Timing):
     """Attack while fewer than n attacks were spent in this episode."""
 
     name: ClassVar[str] = "atmost"
-    n: int
-
-    def __post_init__(self) -> None:
-        check_integer("n", self.n, 0, _LARGEST)
+    n: LongCount
 
     def decide(self, step: Step, path: int = 0) -> Flags:
         return step.spent < self.n
@@ -253,12 +243,12 @@ class Strategic(Timing):
 
     name: ClassVar[str] = "strategic"
     blind: ClassVar[bool] = False
-    beta: float
+    beta: Share
     victim: Any = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         expect_victim(self.name, self.victim)
-        check_number("beta, a gap of probabilities,", self.beta, 0, 1)
 
     def look(self, x: Tensor, context: Context, step: Step, path: int = 0) -> Flags:
         if self.victim is None:

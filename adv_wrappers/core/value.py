@@ -15,6 +15,7 @@ import numpy as np
 from adv_wrappers.errors import ThreatError, VictimError
 from adv_wrappers.registry import load_entry_points
 from adv_wrappers.utils.checks import check_names
+from adv_wrappers.utils.limits import check_fields
 
 T = TypeVar("T")
 Victims = Mapping[str, Any] | Callable[[str], Any]  # by reference or by hash
@@ -35,6 +36,10 @@ class Value:
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ThreatError(f"the name {name!r} is taken by {known.__module__}.{known.__qualname__}")
         Value.kinds[name] = cls
+
+    def __post_init__(self) -> None:
+        """Check the fields by their annotations. Rules that join several follow in subclasses."""
+        check_fields(self)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form: ``type`` and every field that differs from its default. Victims appear as reference and hash."""

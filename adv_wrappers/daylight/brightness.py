@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import cv2
 import numpy as np
@@ -24,7 +24,7 @@ from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.utils.checks import check_choice, number
 
-_RULES = ("clip", "abs")
+Rule = Literal["clip", "abs"]
 _MOST = 1e30  # far from where float32 ends
 
 
@@ -72,7 +72,7 @@ def _vectorised(alpha: float, beta: float, rule: str) -> tuple[int, int | None] 
     return int(negative[0]) - 1, cv2.THRESH_BINARY_INV
 
 
-def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limits: Limits | None = None) -> Tensor:
+def brightness(x: Tensor, alpha: float, beta: float, *, rule: Rule = "clip", limits: Limits | None = None) -> Tensor:
     """``x * alpha + beta``, clipped to what the images can hold.
 
     Args:
@@ -92,7 +92,7 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: str = "clip", limi
     tensor([[[  0,   5, 255]]], dtype=torch.uint8)
     """
     alpha, beta = number("alpha", alpha, -_MOST, _MOST), number("beta", beta, -_MOST, _MOST)
-    check_choice("rule", rule, _RULES)
+    check_choice("rule", rule, get_args(Rule))
     check_images(x)
     low, high = limits_of(x, limits)
     if x.dtype != torch.uint8:
@@ -138,11 +138,7 @@ class Brightness(Transform):
     arrays: ClassVar[bool] = True
     alpha: Range = 1.0
     beta: Range = 40.0
-    rule: str = "clip"
-
-    def __post_init__(self) -> None:
-        check_choice("rule", self.rule, _RULES)
-        super().__post_init__()
+    rule: Rule = "clip"
 
     def validate(self, **parameter: object) -> None:
         for name, value in parameter.items():

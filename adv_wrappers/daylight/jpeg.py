@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import cv2
 import torch
@@ -138,7 +138,12 @@ def through_dct(planes: Tensor, quality: int, chroma: bool = False) -> Tensor:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-SUBSAMPLINGS = {"4:2:0": (2, 2), "4:2:2": (1, 2), "4:4:4": (1, 1)}  # rows and columns of one colour difference
+Subsampling = Literal["4:2:0", "4:2:2", "4:4:4"]
+SUBSAMPLINGS: dict[str, tuple[int, int]] = {
+    "4:2:0": (2, 2),
+    "4:2:2": (1, 2),
+    "4:4:4": (1, 1),
+}  # rows and columns of one colour difference
 
 # Values in memory at once: on the host few enough to stay in its caches.
 _AT_ONCE = {"cpu": 1 << 17}
@@ -232,7 +237,7 @@ def _spread(planes: Tensor, factors: tuple[int, int]) -> Tensor:
     return spread.add_(_alternating(even, odd, spread.shape[-1], planes.device)).floor_()
 
 
-_ORDERS = ("RGB", "BGR")
+Order = Literal["RGB", "BGR"]
 _FACTORS = {
     "4:2:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
     "4:2:2": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
@@ -244,8 +249,8 @@ def jpeg(
     x: Tensor,
     quality: int = 30,
     *,
-    subsampling: str = "4:2:0",
-    order: str = "RGB",
+    subsampling: Subsampling = "4:2:0",
+    order: Order = "RGB",
     layout: str | None = None,
     limits: Limits | None = None,
 ) -> Tensor:
@@ -274,7 +279,7 @@ def jpeg(
     """
     quality = integer("quality", quality, 1, 100, floats=True)
     check_choice("subsampling", subsampling, SUBSAMPLINGS)
-    check_choice("order", order, _ORDERS)
+    check_choice("order", order, get_args(Order))
     x, layout, single = batched(x, layout)
     low, high = limits_of(x, limits)
     levels = x
@@ -337,13 +342,8 @@ class JPEG(Transform):
     stride: ClassVar[float] = 1
     arrays: ClassVar[bool] = True
     quality: WholeRange = 30
-    subsampling: str = "4:2:0"
-    order: str = "RGB"
-
-    def __post_init__(self) -> None:
-        check_choice("subsampling", self.subsampling, SUBSAMPLINGS)
-        check_choice("order", self.order, _ORDERS)
-        super().__post_init__()
+    subsampling: Subsampling = "4:2:0"
+    order: Order = "RGB"
 
     def validate(self, **parameter: object) -> None:
         integer("quality", parameter["quality"], 1, 100, floats=True)

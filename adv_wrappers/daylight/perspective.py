@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,7 +28,16 @@ from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of, split
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.transform import Parameters, Range, Transform
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, perspective_map, warp, warp_of
+from adv_wrappers.daylight.warp import (
+    BORDERS,
+    INTERPOLATIONS,
+    Border,
+    Interpolation,
+    Map,
+    perspective_map,
+    warp,
+    warp_of,
+)
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import check_choice, number
 from adv_wrappers.utils.frozen import set_fields
@@ -228,15 +237,12 @@ class Perspective(Transform):
     ranged: ClassVar[tuple[str, ...]] = ("distance",)
     arrays: ClassVar[bool] = True
     distance: Range = 1.0
-    pattern: str = "top"
+    pattern: Literal["top", "bottom", "left", "right", "random"] = "top"
     corners: Corners | None = None
-    border: str = "replicate"
-    interpolation: str = "bilinear"
+    border: Border = "replicate"
+    interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
-        check_choice("border", self.border, BORDERS)
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        check_choice("pattern", self.pattern, (*PATTERNS, "random"))
         if self.corners is not None:
             set_fields(self, corners=check_corners(self.corners))
         super().__post_init__()

@@ -19,7 +19,18 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of, split
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.transform import Range, Transform
-from adv_wrappers.daylight.warp import BORDERS, INTERPOLATIONS, Map, Matrix, affine_map, inverted, warp, warp_of
+from adv_wrappers.daylight.warp import (
+    BORDERS,
+    INTERPOLATIONS,
+    Border,
+    Interpolation,
+    Map,
+    Matrix,
+    affine_map,
+    inverted,
+    warp,
+    warp_of,
+)
 from adv_wrappers.utils.checks import check_choice, number
 
 
@@ -101,13 +112,8 @@ class Rotation(Transform):
     ranged: ClassVar[tuple[str, ...]] = ("degrees",)
     arrays: ClassVar[bool] = True
     degrees: Range = 3.0
-    border: str = "replicate"
-    interpolation: str = "bilinear"
-
-    def __post_init__(self) -> None:
-        check_choice("border", self.border, BORDERS)
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        super().__post_init__()
+    border: Border = "replicate"
+    interpolation: Interpolation = "bilinear"
 
     def validate(self, **parameter: object) -> None:
         number("degrees", parameter["degrees"], -1e9, 1e9)

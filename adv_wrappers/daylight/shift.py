@@ -20,7 +20,7 @@ from adv_wrappers.core.types import Array
 from adv_wrappers.daylight.images import Limits, batched, limits_of, on_host, split
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.daylight.transform import Transform, WholeRange
-from adv_wrappers.daylight.warp import BORDERS, border_index
+from adv_wrappers.daylight.warp import BORDERS, Border, border_index
 from adv_wrappers.utils.checks import check_choice, integer
 
 _FAR = 32767  # of OpenCV's maps
@@ -186,11 +186,7 @@ class Shift(Transform):
     arrays: ClassVar[bool] = True
     dx: WholeRange = 1
     dy: WholeRange = 0
-    border: str = "replicate"
-
-    def __post_init__(self) -> None:
-        check_choice("border", self.border, BORDERS)
-        super().__post_init__()
+    border: Border = "replicate"
 
     def validate(self, **parameter: object) -> None:
         for name, value in parameter.items():

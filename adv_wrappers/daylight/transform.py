@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, batched, limits_of
 from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.frozen import set_fields
 
 Range = float | tuple[float, float]
@@ -51,10 +50,10 @@ class Transform(NativePerturbation):
     stride: ClassVar[float] = 0.0  # drawn values lie this far apart, from the low end on; 0 for any number
 
     layout: str | None = field(default=None, kw_only=True)
-    per: str = field(default="episode", kw_only=True)
+    per: Literal["episode", "step"] = field(default="episode", kw_only=True)
 
     def __post_init__(self) -> None:
-        check_choice("per", self.per, ("episode", "step"))
+        super().__post_init__()
         if not isinstance(self.layout, (str, type(None))):
             raise ValueRangeError(f"layout is a word such as 'HWC', or None, got {self.layout!r:.80}")
         for name in self.ranged:

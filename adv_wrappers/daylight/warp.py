@@ -10,7 +10,7 @@ the host a map, computed once, is handed to it. Elsewhere the same four neighbou
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import cv2
 import numpy as np
@@ -22,8 +22,10 @@ from adv_wrappers.accel import triton_kernels
 from adv_wrappers.daylight.images import on_host, split
 from adv_wrappers.daylight.opencv import HostImages, each
 
-BORDERS = ("replicate", "zero", "reflect", "wrap")
-INTERPOLATIONS = ("bilinear", "nearest")
+Border = Literal["replicate", "zero", "reflect", "wrap"]
+Interpolation = Literal["bilinear", "nearest"]
+BORDERS: tuple[Border, ...] = get_args(Border)
+INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 _FLAGS = {
     "replicate": cv2.BORDER_REPLICATE, "zero": cv2.BORDER_CONSTANT, "reflect": cv2.BORDER_REFLECT_101,
     "wrap": cv2.BORDER_WRAP,

@@ -27,7 +27,8 @@ from adv_wrappers.core.clock import Seeds, row_seeds
 from adv_wrappers.core.types import Array, Floats, Info, Rows
 from adv_wrappers.environments.simulator import EnvironmentBeneath
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.limits import EnvCount, checked
 
 PREFIX = "dm_control/"  # of the ids
 CONTROL_OBSERVATIONS = "control_observations"  # the key in a step's info
@@ -82,7 +83,7 @@ class ActionRepeat(gym.Wrapper[FlatVector, FlatVector, FlatVector, FlatVector], 
     """
 
     def __init__(self, env: gym.Env[FlatVector, FlatVector], count: int) -> None:
-        check_integer("the number of control steps that an action is held for", count, 1)
+        integer("the number of control steps that an action is held for", count, 1)
         RecordConstructorArgs.__init__(self, count=count)
         gym.Wrapper.__init__(self, env)
         self.count = count
@@ -316,8 +317,8 @@ class DmcVectorEnv(VectorEnv[FlatVector, FlatVector, Array]):
 
     metadata: Info = {"autoreset_mode": AutoresetMode.DISABLED, "render_modes": []}  # noqa: RUF012
 
-    def __init__(self, id: str, num_envs: int = 1, action_repeat: int = 1) -> None:
-        check_integer("num_envs", num_envs, 1)
+    @checked
+    def __init__(self, id: str, num_envs: EnvCount = 1, action_repeat: int = 1) -> None:
         self._env = dmc(id, action_repeat)
         control = self._env.unwrapped._env  # type: ignore[attr-defined]  # Shimmy's name for dm_control's environment
         formulas = formulas_of(id, control)

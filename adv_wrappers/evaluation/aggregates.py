@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ from adv_wrappers.evaluation.return_range import described_lowest_return
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
-from adv_wrappers.utils.checks import check_choice, check_integer, check_number, finite_float
+from adv_wrappers.utils.checks import finite_float
+from adv_wrappers.utils.limits import Limits, Seed, checked
 
 Scores = Mapping[str, NDArray[np.float64]]  # by environment, those of its runs
 Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -266,6 +267,7 @@ class Aggregates(Tabular):
         return [*(f"{env}: {one}" for env, one in self.ranges.items()), *self.notes]
 
 
+@checked
 def aggregate(
     source: RowSource,
     by: str | Sequence[str] | Callable[[StoredRow], str] = "threat",
@@ -273,9 +275,9 @@ def aggregate(
     where: Mapping[str, object] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     runs: Literal["victim", "seed"] | None = None,
-    level: float = 0.95,
-    repetitions: int = 10_000,
-    seed: int = 0,
+    level: Annotated[float, Limits(0.01, 0.999)] = 0.95,
+    repetitions: Annotated[int, Limits(100, 1_000_000)] = 10_000,
+    seed: Seed = 0,
 ) -> Aggregates:
     """Interquartile means with intervals, performance profiles and probabilities of improvement, from many rows.
 
@@ -300,10 +302,6 @@ def aggregate(
             of several threats fall into one run of one group.
         StoreError: for a file that is damaged, no store, or of another release.
     """
-    check_number("level", level, 0.01, 0.999)
-    check_integer("repetitions", repetitions, 100, 1_000_000)
-    check_integer("seed", seed, 0)
-    check_choice("runs", runs, ("victim", "seed", None))
     rows = read_rows(source)
     chosen = [row for row in rows if all(_is_one_of(row, name, wanted) for name, wanted in (where or {}).items())]
     if not chosen:

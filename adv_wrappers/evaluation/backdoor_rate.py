@@ -12,10 +12,10 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.threats.presets import as_threat
-from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.limits import EpisodeCount, Seed, checked
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
@@ -51,13 +51,14 @@ class BackdoorRate:
         return "\n".join(lines)
 
 
+@checked
 def backdoor_rate(
     victim: Victim | str,
     env: AnyEnvironment,
     trigger: ThreatModel | Perturbation | str | Info,
     target: int,
-    episodes: int = 10,
-    seed: int = 0,
+    episodes: EpisodeCount = 10,
+    seed: Seed = 0,
     *,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
@@ -84,7 +85,7 @@ def backdoor_rate(
         raise ThreatError(f"a trigger is a threat to observations, got {threat}")
     if not agent.discrete or not agent.action_space.contains(np.int64(target)):
         raise ValueRangeError(f"target must be an action of {agent.action_space}, got {target!r:.80}")
-    seeds = draw_seeds(integer("seed", seed, 0), integer("episodes", episodes, 1, MOST_EPISODES))
+    seeds = draw_seeds(seed, episodes)
     found = []
     for shown in ((), (threat,)):
         returns, played, steps = list[float](), 0, 0

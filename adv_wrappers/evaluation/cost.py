@@ -158,7 +158,7 @@ def warn_of_long_attacks(stacks: Iterable[ThreatStack], victim: Victim, rows: in
             f"{stack.name} computes a network {count:,} times at every step that it attacks{took} (pgd: 30 times): "
             "fewer restarts, steps or queries are quicker",
             UserWarning,
-            stacklevel=4,
+            stacklevel=6,
         )
 
 

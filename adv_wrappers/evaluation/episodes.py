@@ -12,16 +12,12 @@ from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.run_monitor import Distance
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.registry import BY
-from adv_wrappers.utils.checks import check_choice, integer
+from adv_wrappers.registry import By
+from adv_wrappers.utils.limits import BestOf, EnvCount, EpisodeCount, Seed, check_fields
 from adv_wrappers.victims.victim import Victim
 
-MOST_EPISODES = 10**6
-MOST_ENVS = 2**16  # side by side: each is a simulator in memory
-MOST_DRAWS = 10**6
 MOST_BLOCKS = 16  # of a run: more than the cores that one run is worth, and few enough that rows are rarely idle
 SEED_OFFSET = 7919  # added to the seed of a training: nobody evaluates on the episodes that chose the checkpoint
-BestOf = int | Mapping[str, int]
 Distances = Sequence[str | Distance] | str | Distance | None
 
 
@@ -40,8 +36,8 @@ class Episodes:
     """How an evaluation is played: which episodes, how many at once, how often each, and what is measured.
 
     Args:
-        count: the number of episodes of every run, at most a million.
-        seed: seeds all randomness; at least 0.
+        count: the number of episodes of every run.
+        seed: seeds all randomness.
         num_envs: the number of environments that are stepped at once; None takes 32, or 8 for images.
         best_of: draws of every episode, of which the best counts: a number, or a dictionary by the text of a threat.
         by: what the best is chosen by, ``"return"`` or ``"loss"``, which needs ``measure``.
@@ -50,7 +46,7 @@ class Episodes:
         quantize: whether integer observations stay integers.
 
     Raises:
-        ValueRangeError: for numbers out of their range, and for ``by`` that names nothing that is measured.
+        ValueRangeError: for ``by`` that names nothing that is measured.
 
     >>> import adv_wrappers as adv
     >>> how = adv.Episodes(2, seed=7, num_envs=1)
@@ -59,26 +55,17 @@ class Episodes:
     (7, 1)
     """
 
-    count: int = 10
-    seed: int = 0
-    num_envs: int | None = None
+    count: EpisodeCount = 10
+    seed: Seed = 0
+    num_envs: EnvCount | None = None
     best_of: BestOf = 1
-    by: str = "return"
+    by: By = "return"
     measure: Measure = None
     distances: Distances = None
     quantize: bool = True
 
     def __post_init__(self) -> None:
-        integer("episodes", self.count, 1, MOST_EPISODES)
-        integer("seed", self.seed, 0)
-        if self.num_envs is not None:
-            integer("num_envs", self.num_envs, 1, MOST_ENVS)
-        if isinstance(self.best_of, Mapping):
-            for name, count in self.best_of.items():
-                integer(f"best_of of {name}", count, 1, MOST_DRAWS)
-        else:
-            integer("best_of", self.best_of, 1, MOST_DRAWS)
-        check_choice("by", self.by, BY)
+        check_fields(self)
         if self.by == "loss" and (self.measure is None or self.measure is False):
             raise ValueRangeError("by='loss' needs the loss of states: give measure=")
 
@@ -103,7 +90,7 @@ class Episodes:
     @property
     def seeds(self) -> list[int]:
         """The seed of every episode."""
-        return draw_seeds(int(self.seed), int(self.count))
+        return draw_seeds(self.seed, self.count)
 
     def fitted(self, victim: Victim) -> Episodes:
         """The same for an agent, with the number of environments that the largest block of any run needs."""

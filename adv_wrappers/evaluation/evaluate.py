@@ -17,13 +17,14 @@ from adv_wrappers.evaluation.episodes import Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
 from adv_wrappers.evaluation.player import Block, BlockResult, PlayerSetup
-from adv_wrappers.evaluation.report import Report, check_minimum
+from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
 from adv_wrappers.registry import By
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import BestOf, EnvCount, EpisodeCount, Minimum, Seed, Workers, checked
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
@@ -32,28 +33,29 @@ from adv_wrappers.victims.victim import Victim, device_of
 EvaluationProgress = Callable[[str, int, int], None]
 
 
+@checked
 @holding
 def evaluate(
     victim: Victim | str,
     env: AnyEnvironment,
     threats: Any = (),
-    episodes: int | Episodes = 10,
-    seed: int = 0,
-    num_envs: int | None = None,
+    episodes: EpisodeCount | Episodes = 10,
+    seed: Seed = 0,
+    num_envs: EnvCount | None = None,
     device: torch.device | str | None = None,
     *,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
-    minimum: float | str | None = None,
+    minimum: Minimum | None = None,
     distances: Distances = None,
     progress: EvaluationProgress | None = None,
     out: str | Path | None = None,
     quantize: bool = True,
     resume: bool = False,
     measure: Measure = None,
-    best_of: int | Mapping[str, int] = 1,
+    best_of: BestOf = 1,
     by: By = "return",
-    workers: int = 1,
+    workers: Workers = 1,
 ) -> Report:
     """Evaluate an agent without an attack and under each threat, on the same episodes.
 
@@ -70,9 +72,9 @@ def evaluate(
             :class:`ThreatModel`, a perturbation with a budget or a dictionary; or, for a stack, a list of these,
             innermost first, or one text with `` + `` between them. One without a victim is aimed at ``victim``; one
             with a victim of its own is a transfer attack, and its row says so.
-        episodes: episodes of every run, at most a million. Or an :class:`adv_wrappers.Episodes`, which has its own
+        episodes: episodes of every run. Or an :class:`adv_wrappers.Episodes`, which has its own
             ``seed``, ``num_envs``, ``best_of``, ``by``, ``measure``, ``distances`` and ``quantize``.
-        seed: seeds all randomness; at least 0.
+        seed: seeds all randomness.
         num_envs: environments that are stepped at once; None takes 32, or 8 for images. There are never more than
             ``episodes`` (and their draws). Tasks of the DeepMind Control Suite that
             :class:`~adv_wrappers.environments.dmc.DmcVectorEnv` knows step MuJoCo directly.
@@ -128,8 +130,7 @@ def evaluate(
     >>> [row.threat for row in report.threats]
     ['none', 'max-diff:eps=0.1']
     """
-    check_minimum(minimum)
-    workers = check_workers(workers)
+    check_workers(workers)
     if resume and out is None:
         raise ValueRangeError("resume=True goes on with the rows of a folder: give out=")
     how = Episodes.of(

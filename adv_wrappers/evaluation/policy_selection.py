@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,8 +45,20 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks
-from adv_wrappers.utils.checks import check_number, integer, number
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import (
+    AboveZero,
+    EnvCount,
+    EpisodeCount,
+    Expected,
+    Finite,
+    Limits,
+    Positive,
+    Seed,
+    Workers,
+    checked,
+)
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim
 
@@ -158,23 +171,21 @@ class Exp3IX:
     True
     """
 
+    @checked
     def __init__(
         self,
-        policies: int,
-        rounds: int,
+        policies: Annotated[int, Limits(2)],
+        rounds: Positive,
         return_range: tuple[float, float],
-        learning_rate: float | None = None,
-        seed: int = 0,
+        learning_rate: AboveZero | None = None,
+        seed: Seed = 0,
     ) -> None:
-        count = integer("policies", policies, 2)
-        rounds = integer("rounds", rounds, 1)
         self._low, self._high = _checked_range(return_range)
         if learning_rate is None:
-            learning_rate = math.sqrt(2 * math.log(count) / (count * rounds))
-        check_number("learning_rate", learning_rate, 0.0, above=True)
-        self.learning_rate = float(learning_rate)
-        self.estimated_losses: Floats = np.zeros(count)
-        self._random = np.random.default_rng(integer("seed", seed, 0))
+            learning_rate = math.sqrt(2 * math.log(policies) / (policies * rounds))
+        self.learning_rate = learning_rate
+        self.estimated_losses: Floats = np.zeros(policies)
+        self._random = np.random.default_rng(seed)
 
     @property
     def probabilities(self) -> Floats:
@@ -187,7 +198,8 @@ class Exp3IX:
         """The policy of the next episode, drawn by :attr:`probabilities`."""
         return int(self._random.choice(len(self.estimated_losses), p=self.probabilities))
 
-    def update(self, chosen: int, episode_return: float) -> None:
+    @checked
+    def update(self, chosen: int, episode_return: Finite) -> None:
         """Learn from an episode, before the next policy is chosen.
 
         Args:
@@ -198,7 +210,7 @@ class Exp3IX:
             ValueRangeError: for a policy that there is not, and a return that is not finite.
         """
         chosen = integer("chosen", chosen, 0, len(self.estimated_losses) - 1)
-        earned = (number("episode_return", episode_return) - self._low) / (self._high - self._low)
+        earned = (episode_return - self._low) / (self._high - self._low)
         loss = 1 - min(max(earned, 0.0), 1.0)
         self.estimated_losses[chosen] += loss / (self.probabilities[chosen] + self.learning_rate / 2)
 
@@ -283,20 +295,21 @@ def select_online(
     return OnlineSelection(table, chosen, probabilities)
 
 
+@checked
 @holding
 def evaluate_adaptive(
     victims: Sequence[Victim | str],
     env: AnyEnvironment,
     threats: object = (),
-    rounds: int | Episodes = 400,
-    seed: int = 0,
+    rounds: EpisodeCount | Episodes = 400,
+    seed: Seed = 0,
     *,
     return_range: tuple[float, float],
     threat_of_round: Sequence[int] | Integers | None = None,
     learning_rate: float | None = None,
-    num_envs: int | None = None,
+    num_envs: EnvCount | None = None,
     out: str | Path | None = None,
-    workers: int = 1,
+    workers: Workers = 1,
 ) -> OnlineSelection:
     """Evaluate an agent that has several policies, and chooses one before every episode by the returns so far.
 
@@ -332,7 +345,8 @@ def evaluate_adaptive(
     if isinstance(victims, (str, Victim)) or len(victims) < 2:
         raise ValueRangeError(f"victims must be a list of at least two, got {victims!r:.80}")
     how = Episodes.of(rounds, seed=seed, num_envs=num_envs)
-    workers, count = check_workers(workers), how.count
+    check_workers(workers)
+    count = how.count
     Exp3IX(len(victims), count, return_range, learning_rate, how.seed)  # raises for numbers out of their range
     agents = [load_victim(victim) for victim in victims]
     with closing(Player()) as player:
@@ -364,14 +378,7 @@ def evaluate_adaptive(
 
 
 def _checked_range(return_range: tuple[float, float]) -> tuple[float, float]:
-    try:
-        low, high = (number("return_range", end) for end in return_range)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, ValueRangeError):
-            raise
-        raise ValueRangeError(
-            f"return_range must be two numbers, the lowest return and the highest, got {return_range!r:.80}"
-        ) from error
+    low, high = Expected(tuple[Finite, Finite]).check("return_range", return_range)
     if not (low < high and math.isfinite(high - low)):
         raise ValueRangeError(f"return_range must go from a return to a higher one, got {return_range!r:.80}")
     return low, high

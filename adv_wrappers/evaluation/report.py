@@ -16,14 +16,13 @@ from adv_wrappers.environments.environment import environment_text
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import footnotes, marked
-from adv_wrappers.evaluation.threat_stacks import WORST
 from adv_wrappers.rendering.plots import plot_returns
 from adv_wrappers.rendering.text_table import Tabular, TextTable, plain
 from adv_wrappers.threats.text import unique
-from adv_wrappers.utils.checks import check_integer, finite_float
 from adv_wrappers.utils.files import probe, write
+from adv_wrappers.utils.limits import Count, Positive, checked
 from adv_wrappers.utils.reading import decoding, read_result, value_of
-from adv_wrappers.utils.schema import Count, Positive, json_schema
+from adv_wrappers.utils.schema import json_schema
 from adv_wrappers.victims.victim import Victim
 
 # headers of the table, from what matters most; sampled distances matter less
@@ -38,13 +37,6 @@ LONG_COLUMNS = (
 SCALARS = (
     "mean_return", "low", "high", "std", "regret", "impact", "attacked_fraction", "action_change", "mean_length", "loss"
 )  # fmt: skip
-
-
-def check_minimum(minimum: object) -> None:
-    """Raise :class:`ValueRangeError` unless this is None, a finite return or ``"worst-action"``."""
-    plain = minimum.item() if isinstance(minimum, (np.integer, np.floating)) else minimum
-    if not (minimum is None or (isinstance(minimum, str) and minimum == WORST) or finite_float(plain) is not None):
-        raise ValueRangeError(f"minimum must be a finite return, {WORST!r} or None, got {minimum!r}")
 
 
 def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float | None) -> dict[str, Any]:
@@ -238,7 +230,8 @@ class Report(Tabular):
         notes, every = tuple(self.footnotes()), (*columns, *sampled, "ms/step")
         return TextTable(title, every, tuple(rows), notes, self.warnings, by_importance=BY_IMPORTANCE)
 
-    def to_tensorboard(self, folder: str | Path, step: int = 0) -> None:
+    @checked
+    def to_tensorboard(self, folder: str | Path, step: Count = 0) -> None:
         """Write scalars of every threat for TensorBoard: ``mean_return/pgd:eps=0.1``, ``regret/...``, and the table.
 
         Reports of several checkpoints of one training, each with its step, become curves.
@@ -252,7 +245,6 @@ class Report(Tabular):
             ValueRangeError: for a step below 0.
             OutputError: for a folder that cannot be written to.
         """
-        check_integer("step", step, 0)
         try:
             module = importlib.import_module("torch.utils.tensorboard")
         except ImportError as error:

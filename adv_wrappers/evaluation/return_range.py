@@ -32,7 +32,6 @@ from adv_wrappers.environments.environment import Environment, named_code
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.searches.search_tree import step_limit
 from adv_wrappers.evaluation.statistics import KnownRange
-from adv_wrappers.utils.checks import number
 from adv_wrappers.wrappers.layer import AnyEnv, EnvLayer, wrappers_of
 
 _ROUNDING = 1e-12  # of a sum of at most some thousand rewards in float64, relatively
@@ -84,8 +83,8 @@ class LeastReturn:
             ValueRangeError: where neither is known, and for a negative reward without a limit of steps.
         """
         known = cls.of(env)
-        reward = known.reward if least_reward is None else number("least_reward", least_reward)
-        whole = known.whole if least_return is None else number("least_return", least_return)
+        reward = known.reward if least_reward is None else least_reward
+        whole = known.whole if least_return is None else least_return
         if reward is None and whole is None:
             raise ValueRangeError(
                 f"a lower bound on the return needs the least reward of a step of {name}, which is not known: give "

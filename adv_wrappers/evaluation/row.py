@@ -20,9 +20,9 @@ from adv_wrappers.evaluation.threat_stacks import ThreatStack, json_form
 from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.checks import is_number
+from adv_wrappers.utils.limits import Count, NotNegative, Positive, Share
 from adv_wrappers.utils.parsing import parse_value, split_arguments
 from adv_wrappers.utils.reading import value_of
-from adv_wrappers.utils.schema import Count, NotNegative, Positive, Share
 
 
 class EnvironmentNotes(TypedDict, total=False):

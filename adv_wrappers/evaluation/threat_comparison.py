@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
@@ -24,7 +24,7 @@ from adv_wrappers.rendering.contact_sheet import ThreatComparison
 from adv_wrappers.rendering.pixels import FrameReader
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import caption, name_and_arguments
-from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.limits import Limits, LongCount, checked
 from adv_wrappers.utils.parsing import split_stack
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.victims.policy_runner import PolicyRunner
@@ -56,13 +56,14 @@ class ConstantEnv(gym.Env[Array, Any]):
         return self.observation.copy(), 0.0, True, False, {}
 
 
+@checked
 def compare_threats(
     source: str | AnyEnv | Array,
     threats: Sequence[Any] | None = None,
     victim: Victim | str | None = None,
     *,
-    step: int = 100,
-    seed: int = 0,
+    step: Annotated[int, Limits(0, 10**9)] = 100,
+    seed: LongCount = 0,
     raw: bool = False,
     layout: str | None = None,
     env_kwargs: EnvKwargs | None = None,
@@ -91,7 +92,6 @@ def compare_threats(
         AdvWrappersError: one of its kinds, for a threat that does not fit.
     """
     agent = load_victim(victim) if isinstance(victim, str) else victim
-    step, seed = integer("step", step, 0, 10**9), integer("seed", seed, 0, 2**63 - 1)
     name = "an observation"
     under: tuple[str, ...] = ()
     space: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,8 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, BoundedPerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import check_choice
+
+NoiseKind = Literal["uniform", "bernoulli", "gaussian"]
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,12 @@ class ActionNoise(ActionPerturbation, BoundedPerturbation):
             full radius), or ``gaussian`` (standard deviation one radius, drawn back into the budget).
 
     Raises:
-        ValueRangeError: for an unknown kind, and for ``bernoulli`` and ``gaussian`` on discrete actions.
+        ValueRangeError: for ``bernoulli`` and ``gaussian`` on discrete actions.
     """
 
     name: ClassVar[str] = "action-noise"
     arrays: ClassVar[bool] = True
-    kind: str = "uniform"
-
-    def __post_init__(self) -> None:
-        check_choice("kind of action noise", self.kind, ("uniform", "bernoulli", "gaussian"))
+    kind: NoiseKind = "uniform"
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,8 +11,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import ActionPerturbation, NativePerturbation
-from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.limits import Limits, PositiveShare
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a perturbation remembers of a row: the value of its last attacked step, and whether there was one.
@@ -44,7 +43,7 @@ def remember_value(memory: dict[str, Tensor], value: Tensor) -> None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-MOST_STEPS = 1000  # of a delay: what is under way is kept
+DelaySteps = Annotated[int, Limits(1, 1000)]  # what is under way is kept
 
 
 def _nothing_under_way(x: Tensor, count: int) -> dict[str, Tensor]:
@@ -71,17 +70,11 @@ class ObservationDelay(NativePerturbation):
     """The agent is shown the observation of so many steps before; until there is one, that of the reset.
 
     Args:
-        steps: the delay, 1 to 1000.
-
-    Raises:
-        ValueRangeError: for any other number.
+        steps: the delay.
     """
 
     name: ClassVar[str] = "observation-delay"
-    steps: int = 1
-
-    def __post_init__(self) -> None:
-        check_integer("steps", self.steps, 1, MOST_STEPS)
+    steps: DelaySteps = 1
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The observations under way."""
@@ -97,17 +90,11 @@ class ObservationJitter(NativePerturbation):
     """Every observation is delayed by 0 to ``most`` steps, drawn evenly; the newest that has arrived is shown.
 
     Args:
-        most: the longest delay, 1 to 1000; that of the reset has none.
-
-    Raises:
-        ValueRangeError: for any other number.
+        most: the longest delay; that of the reset has none.
     """
 
     name: ClassVar[str] = "observation-jitter"
-    most: int = 3
-
-    def __post_init__(self) -> None:
-        check_integer("most", self.most, 1, MOST_STEPS)
+    most: DelaySteps = 3
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The observations under way, and how long each takes."""
@@ -131,19 +118,11 @@ class ObservationLoss(NativePerturbation):
     """Whole observations are lost with probability ``rate``; the agent is shown the last that arrived.
 
     Args:
-        rate: the probability, in (0, 1]; that of the reset always arrives.
-
-    Raises:
-        ValueRangeError: for any other rate.
+        rate: the probability; that of the reset always arrives.
     """
 
     name: ClassVar[str] = "observation-loss"
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_number("rate", self.rate, 0, 1)
-        if self.rate == 0:
-            raise ValueRangeError("rate must be above 0, got 0: nothing would ever be lost")
+    rate: PositiveShare = 0.1
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The last observation that arrived, and whether one has."""
@@ -166,9 +145,6 @@ class ObservationLoss(NativePerturbation):
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-MOST_DELAY = 1000  # steps
-
-
 def _idle(x: Tensor, context: Context) -> Tensor:
     """What actuators do without an action, ``[*S]``."""
     low, high = context.space
@@ -180,17 +156,11 @@ class ActionDelay(ActionPerturbation, NativePerturbation):
     """The environment receives the action of so many steps before; until there is one, its actuators are idle.
 
     Args:
-        steps: the delay, 1 to 1000.
-
-    Raises:
-        ValueRangeError: for any other number.
+        steps: the delay.
     """
 
     name: ClassVar[str] = "action-delay"
-    steps: int = 1
-
-    def __post_init__(self) -> None:
-        check_integer("steps", self.steps, 1, MOST_DELAY)
+    steps: DelaySteps = 1
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The actions under way, oldest first, and how many there are."""
@@ -213,19 +183,11 @@ class ActionLoss(ActionPerturbation, NativePerturbation):
     """Actions are lost with probability ``rate``; the actuators go on with the last that arrived.
 
     Args:
-        rate: the probability, in (0, 1].
-
-    Raises:
-        ValueRangeError: for any other rate.
+        rate: the probability.
     """
 
     name: ClassVar[str] = "action-loss"
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_number("rate", self.rate, 0, 1)
-        if self.rate == 0:
-            raise ValueRangeError("rate must be above 0, got 0: nothing would ever be lost")
+    rate: PositiveShare = 0.1
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The last action that arrived, and whether one has."""

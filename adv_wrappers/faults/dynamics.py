@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,8 +15,10 @@ from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation, DynamicsPerturbation
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import SpaceError, ValueRangeError
-from adv_wrappers.utils.checks import check_choice, check_integer, finite_float
+from adv_wrappers.faults.actuators import NoiseKind
+from adv_wrappers.utils.checks import finite_float
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import Seed
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Physical parameters at random: drawn for a run, for every episode, or for every step.
@@ -24,9 +26,6 @@ from adv_wrappers.utils.frozen import set_fields
 # The sources of Robust-Gymnasium (Gu et al. 2025, ICLR) on the robot and its environment are these, uniform or
 # Gaussian, per episode or per step. Here a draw never leaves its budget.
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-KINDS, EVERY = ("uniform", "bernoulli", "gaussian"), ("run", "episode", "step")
 
 
 @dataclass(frozen=True)
@@ -39,22 +38,13 @@ class DynamicsNoise(DynamicsPerturbation, BoundedPerturbation):
         every: how long a draw holds: ``run`` (all episodes have the same one), ``episode`` or ``step``.
         seed: seeds the draw that holds for a run, of which two layers need different ones; the others follow the reset
             seed.
-
-    Raises:
-        ValueRangeError: for an unknown kind or duration, and a seed that is none.
     """
 
     name: ClassVar[str] = "dynamics-noise"
     arrays: ClassVar[bool] = True
-    kind: str = "uniform"
-    every: str = "episode"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_choice("kind of dynamics noise", self.kind, KINDS)
-        if self.every not in EVERY:
-            raise ValueRangeError(f"dynamics noise is drawn every {', '.join(EVERY)}, got {self.every!r}")
-        check_integer("seed", self.seed, 0)
+    kind: NoiseKind = "uniform"
+    every: Literal["run", "episode", "step"] = "episode"
+    seed: Seed = 0
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         if self.every == "step":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,14 +12,13 @@ from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbation, RewardPerturbation
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.utils.checks import check_choice, check_integer, check_number
+from adv_wrappers.faults.actuators import NoiseKind
+from adv_wrappers.faults.delays import DelaySteps
+from adv_wrappers.utils.limits import Limits
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Noise on rewards, within a budget around the true one.
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-KINDS = ("uniform", "bernoulli", "gaussian")
 
 
 @dataclass(frozen=True)
@@ -29,17 +28,11 @@ class RewardNoise(RewardPerturbation, BoundedPerturbation):
     Args:
         kind: ``uniform`` over the budget, ``bernoulli`` (plus or minus the full radius), or ``gaussian`` (standard
             deviation one radius, drawn back into the budget).
-
-    Raises:
-        ValueRangeError: for an unknown kind.
     """
 
     name: ClassVar[str] = "reward-noise"
     arrays: ClassVar[bool] = True
-    kind: str = "uniform"
-
-    def __post_init__(self) -> None:
-        check_choice("kind of reward noise", self.kind, KINDS)
+    kind: NoiseKind = "uniform"
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         return context.noise(self.kind)
@@ -48,9 +41,6 @@ class RewardNoise(RewardPerturbation, BoundedPerturbation):
 # ----------------------------------------------------------------------------------------------------------------------
 # What a channel or a careless designer does to rewards: another sign, an end of the scale, a late arrival.
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-MOST_DELAY = 1000  # steps
 
 
 @dataclass(frozen=True)
@@ -64,6 +54,9 @@ class RewardFlip(RewardPerturbation, NativePerturbation):
         return -x
 
 
+End = Annotated[float, Limits(-1e12, 1e12)]
+
+
 @dataclass(frozen=True)
 class RewardClip(RewardPerturbation, NativePerturbation):
     """The reward is clipped to a range.
@@ -72,18 +65,17 @@ class RewardClip(RewardPerturbation, NativePerturbation):
         low, high: ends of the range.
 
     Raises:
-        ValueRangeError: for ends that are no finite numbers, or the wrong way round.
+        ValueRangeError: for ends that are the wrong way round.
     """
 
     name: ClassVar[str] = "reward-clip"
-    low: float = -1.0
-    high: float = 1.0
+    low: End = -1.0
+    high: End = 1.0
 
     def __post_init__(self) -> None:
-        check_number("low", self.low, -1e12, 1e12)
-        check_number("high", self.high, -1e12, 1e12)
+        super().__post_init__()
         if self.low > self.high:
-            raise ValueRangeError(f"low must be at most high, got low={self.low}, high={self.high}")
+            raise ValueRangeError(f"low must be at most high, got low={self.low:g}, high={self.high:g}")
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         return x.clamp(self.low, self.high)
@@ -96,18 +88,12 @@ class RewardDelay(RewardPerturbation, NativePerturbation):
     What is remembered are the steps that are attacked, so this is meant for every step (the timing ``always``).
 
     Args:
-        steps: the delay, 1 to 1000.
-
-    Raises:
-        ValueRangeError: for any other number.
+        steps: the delay.
     """
 
     name: ClassVar[str] = "reward-delay"
     within: ClassVar[Budget | None] = Valid()
-    steps: int = 1
-
-    def __post_init__(self) -> None:
-        check_integer("steps", self.steps, 1, MOST_DELAY)
+    steps: DelaySteps = 1
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
         """The rewards under way, oldest first, 0 before there were any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from adv_wrappers.core.perturbation import BoundedPerturbation, NativePerturbati
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.faults.delays import last_value, no_last_value, remember_value
-from adv_wrappers.utils.checks import check_choice, check_integer, check_number, is_number
+from adv_wrappers.utils.checks import is_number
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import Finite, Positive, PositiveShare
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which numbers of an observation a faulty sensor gives: all of them, or those at some indices.
@@ -90,16 +91,10 @@ class SensorDrift(BoundedPerturbation):
 
     Args:
         steps: of the episode, after which the whole radius is reached.
-
-    Raises:
-        ValueRangeError: for less than one step.
     """
 
     name: ClassVar[str] = "sensor-drift"
-    steps: int = 500
-
-    def __post_init__(self) -> None:
-        check_integer("steps", self.steps, 1)
+    steps: Positive = 500
 
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         done = torch.as_tensor(context.t, device=x.device).expand(len(x)).to(context.dtype) / self.steps
@@ -138,22 +133,17 @@ class Saturation(NativePerturbation):
         features: the indices of the features; None for all.
 
     Raises:
-        ValueRangeError: without an end, and for ends that are not finite or not in this order.
+        ValueRangeError: without an end, and for ends that are not in this order.
         SpaceError: at wrapping, for features that the observation lacks, and ends for as many as it has not.
     """
 
     name: ClassVar[str] = "saturation"
-    low: float | tuple[float, ...] | None = -1.0
-    high: float | tuple[float, ...] | None = 1.0
+    low: Finite | tuple[Finite, ...] | None = -1.0
+    high: Finite | tuple[Finite, ...] | None = 1.0
     features: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            end = getattr(self, name)
-            if isinstance(end, (list, tuple)):
-                set_fields(self, **{name: tuple(end)})
-            for number in [] if end is None else end if isinstance(end, (list, tuple)) else [end]:
-                check_number(name, number)
+        super().__post_init__()
         ends = [np.asarray(end) for end in (self.low, self.high) if end is not None]
         if not ends or (len(ends) == 2 and not (np.ndim(ends[0] < ends[1]) <= 1 and (ends[0] < ends[1]).all())):
             raise ValueRangeError(f"saturation needs low, high, or both with low < high, got {self.low}, {self.high}")
@@ -230,30 +220,24 @@ class SensorDropout(NativePerturbation):
     """At every step each sensor is lost with probability ``rate``, and something else is read in its place.
 
     Args:
-        rate: the probability, in (0, 1].
+        rate: the probability.
         fill: what is read in place of what is lost: ``last``, what this sensor read at the last attacked step; or a
             number, or one for every feature (such as the mean of each), drawn into the space.
         features: the indices of the features; None for all.
 
     Raises:
-        ValueRangeError: for a rate out of its range, a fill that is none of these, and what are no indices.
+        ValueRangeError: for what are no indices.
         SpaceError: at wrapping, for features that the observation lacks, and a fill for as many as it has not.
     """
 
     name: ClassVar[str] = "sensor-dropout"
-    rate: float = 0.1
-    fill: str | float | tuple[float, ...] = 0.0
+    rate: PositiveShare = 0.1
+    fill: Literal["last"] | Finite | tuple[Finite, ...] = 0.0
     features: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_number("rate", self.rate, 0, 1)
-        if self.rate == 0:
-            raise ValueRangeError("rate must be above 0, got 0: nothing would ever be lost")
-        fill = tuple(self.fill) if isinstance(self.fill, (list, tuple)) else self.fill
-        numbers = fill if isinstance(fill, tuple) else (fill,)
-        if fill != "last" and not (numbers and all(is_number(one) for one in numbers)):
-            raise ValueRangeError(f"fill must be 'last', a number or one for every feature, got {self.fill!r:.80}")
-        set_fields(self, fill=fill, features=as_features(self.features))
+        super().__post_init__()
+        set_fields(self, features=as_features(self.features))
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)
@@ -340,22 +324,15 @@ class Occlusion(NativePerturbation):
         layout: which axis is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
 
     Raises:
-        ValueRangeError: for a size below one pixel, a value that is no number, and another ``per``.
         SpaceError: at wrapping, for observations that are no pictures, or smaller than the rectangle.
     """
 
     name: ClassVar[str] = "occlusion"
-    height: int = 8
-    width: int = 8
-    value: float = 0.0
-    per: str = "episode"
+    height: Positive = 8
+    width: Positive = 8
+    value: Finite = 0.0
+    per: Literal["episode", "step"] = "episode"
     layout: str | None = None
-
-    def __post_init__(self) -> None:
-        check_integer("height", self.height, 1)
-        check_integer("width", self.width, 1)
-        check_number("value", self.value)
-        check_choice("per", self.per, ("episode", "step"))
 
     def _sides(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The axes of height and width in an observation of this shape."""

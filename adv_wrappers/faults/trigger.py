@@ -18,8 +18,8 @@ from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.errors import SpaceError
 from adv_wrappers.faults.sensors import as_features, check_features, only
-from adv_wrappers.utils.checks import check_integer, check_number
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import Finite, Positive
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,19 @@ class Trigger(NativePerturbation):
         layout: of pictures, which axis is what (see :func:`adv_wrappers.core.spaces.layout_of`); None infers it.
 
     Raises:
-        ValueRangeError: for a value that is no number, and a patch below one pixel.
+        ValueRangeError: for what are no indices.
         SpaceError: at wrapping, for features that the observation lacks, and a patch of what is no picture, or too
             small a one.
     """
 
     name: ClassVar[str] = "trigger"
-    value: float = 1.0
+    value: Finite = 1.0
     features: tuple[int, ...] | None = None
-    patch: int = 3
+    patch: Positive = 3
     layout: str | None = None
 
     def __post_init__(self) -> None:
-        check_number("value", self.value)
-        check_integer("patch", self.patch, 1)
+        super().__post_init__()
         set_fields(self, features=as_features(self.features))
 
     def check(self, field: Field, within: Budget) -> None:

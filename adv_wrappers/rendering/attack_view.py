@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsFloat
+from typing import Annotated, Any, Literal, SupportsFloat
 
 import cv2
 import gymnasium as gym
@@ -42,7 +42,7 @@ from adv_wrappers.rendering.pixels import (
 )
 from adv_wrappers.threats.text import caption
 from adv_wrappers.utils import trees
-from adv_wrappers.utils.checks import check_choice, check_number, integer
+from adv_wrappers.utils.limits import Limits, checked
 from adv_wrappers.wrappers.action_recorder import INSIDE, ActionRecorder, VectorActionRecorder, record_actions
 from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
 
@@ -199,6 +199,11 @@ ResetOptions = dict[str, object] | None
 Caption = tuple[str | None, str]  # the colour of its dot, and the text
 
 
+Frames = Literal["newest", "all"]
+Side = Annotated[int, Limits(1, 4096)]  # pixels
+Gain = Annotated[float, Limits(0, 1e9, above=True)]
+
+
 class RowRenderer:
     """Draws one row of a stack of wrappers.
 
@@ -209,25 +214,22 @@ class RowRenderer:
         frames, size, gain, layout: as for :class:`AttackView`.
 
     Raises:
-        ValueRangeError: for arguments out of range.
         SpaceError: for a layout that does not fit the space.
     """
 
+    @checked
     def __init__(
         self,
         env: AnyEnv | AnyVectorEnv,
         wrappers: Sequence[Layer],
         space: Space,
-        frames: str,
-        size: int,
-        gain: float | None,
+        frames: Frames,
+        size: Side,
+        gain: Gain | None,
         layout: str | None,
     ) -> None:
-        check_choice("frames", frames, ("newest", "all"))
-        if gain is not None:
-            check_number("gain", gain, 0, 1e9, above=True)
         self._wrappers, self._all_frames, self._gain = wrappers, frames == "all", gain
-        self._size = integer("size", size, 1, 4096)
+        self._size = size
         self._on_observations = [wrapper for wrapper in wrappers if wrapper.on == "observation"]
         innermost = self._on_observations[0] if self._on_observations else None
         inner: Space = space if innermost is None else innermost.engine.observation_space
@@ -383,9 +385,9 @@ class VectorAttackView(VectorWrapper):
     def __init__(
         self,
         env: AnyVectorEnv,
-        frames: str = "newest",
-        size: int = 336,
-        gain: float | None = None,
+        frames: Frames = "newest",
+        size: Side = 336,
+        gain: Gain | None = None,
         layout: str | None = None,
     ) -> None:
         VectorWrapper.__init__(self, env)
@@ -482,9 +484,9 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(
         self,
         env: AnyEnv,
-        frames: str = "newest",
-        size: int = 336,
-        gain: float | None = None,
+        frames: Frames = "newest",
+        size: Side = 336,
+        gain: Gain | None = None,
         layout: str | None = None,
     ) -> None:
         if not isinstance(env, gym.Env):

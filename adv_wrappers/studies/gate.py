@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
@@ -26,14 +27,24 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import NotRobust, ValueRangeError
 from adv_wrappers.evaluation.claim import RobustnessClaim
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
+from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, as_threat_stack
 from adv_wrappers.studies import AttackSetting, entries_that_apply
-from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.utils.limits import (
+    MOST_EPISODES,
+    AboveZero,
+    EnvCount,
+    Expected,
+    Finite,
+    Limits,
+    OpenShare,
+    Seed,
+    checked,
+)
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 
@@ -87,23 +98,24 @@ class Robust:
         return min(self.attacks, key=lambda attack: attack.mean)
 
 
+@checked
 def assert_robust(
     victim: Victim | str,
     env: AnyEnvironment,
     suite: str = "standard",
     eps: float | None = None,
     *,
-    min_return: float,
-    confidence: float = 0.95,
-    budget_s: float | None = None,
+    min_return: Finite,
+    confidence: Annotated[float, Limits(0.5, 1.0, above=True, below=True)] = 0.95,
+    budget_s: AboveZero | None = None,
     scale: object = None,
     within: Budget | None = None,
     attacks: str | Sequence[object] | None = None,
-    seed: int = 0,
-    num_envs: int | None = None,
-    most_episodes: int = 1280,
-    return_range: tuple[float | None, float | None] | None = None,
-    rare: float = 0.05,
+    seed: Seed = 0,
+    num_envs: EnvCount | None = None,
+    most_episodes: Annotated[int, Limits(LEAST_EPISODES, MOST_EPISODES)] = 1280,
+    return_range: tuple[Finite | None, Finite | None] | None = None,
+    rare: OpenShare = 0.05,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
 ) -> Robust:
@@ -142,15 +154,7 @@ def assert_robust(
     """
     __tracebackhide__ = True  # pytest shows the line of the test, and not the source of this function
     began = time.perf_counter()
-    check_number("min_return", min_return)
-    check_number("confidence", confidence, 0.5, 1.0, above=True)
-    if confidence == 1:
-        raise ValueRangeError("confidence must be below 1: no number of episodes gives certainty")
     budget_s = _budget(budget_s)
-    integer("most_episodes", most_episodes, LEAST_EPISODES, MOST_EPISODES)
-    check_number("rare", rare, 0.0, 1.0, above=True)
-    if rare == 1:
-        raise ValueRangeError("rare must be below 1, the share of all episodes")
     attacks = [attacks] if isinstance(attacks, str) else attacks
     agent, (lowest, highest) = load_victim(victim), _return_range(return_range)
     environment = Environment.of(env, agent, env_kwargs, make)
@@ -158,8 +162,8 @@ def assert_robust(
         lowest = lowest_return(environment)
     stacks, left_out = _attacks(agent, environment, suite, eps, scale, within, attacks)
     names = [stack.name for stack in stacks]
-    test = _SequentialTest(names, float(min_return), confidence, most_episodes, rare, lowest, highest)
-    root = np.random.SeedSequence(integer("seed", seed, 0))
+    test = _SequentialTest(names, min_return, confidence, most_episodes, rare, lowest, highest)
+    root = np.random.SeedSequence(seed)
     where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
     batch, warned = _FIRST, False
     while True:
@@ -176,7 +180,7 @@ def assert_robust(
                 started = time.perf_counter()
                 row = evaluator.play([place])[place]
                 for sentence in () if warned else row.environment_notes.values():
-                    warnings.warn(sentence, stacklevel=2)
+                    warnings.warn(sentence, stacklevel=3)
                 warned = True
                 test.add(i, row.returns, evaluator.seeds, time.perf_counter() - started)
                 if test.below(i):
@@ -272,20 +276,14 @@ def _budget(given: float | None) -> float | None:
         budget = float(said) if said else given
     except ValueError as error:
         raise ValueRangeError(f"{BUDGET_VARIABLE} must be a number of seconds, got {said!r}") from error
-    if budget is not None:
-        check_number("budget_s", budget, 0, above=True)
-    return budget
+    seconds: float | None = Expected(AboveZero | None).check("budget_s", budget)
+    return seconds
 
 
 def _return_range(given: tuple[float | None, float | None] | None) -> tuple[float | None, float | None]:
     """The lowest and the highest return that are given, after checking them; None is a range without limits."""
     if given is None:
         return None, None
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise ValueRangeError(f"return_range must be the lowest and the highest return, got {given!r:.80}")
-    for name, edge in zip(("lowest", "highest"), given, strict=True):
-        if edge is not None:
-            check_number(f"the {name} of return_range", edge)
     low, high = given
     if low is not None and high is not None and low >= high:
         raise ValueRangeError(f"return_range must go from the lowest to the highest return, got {low:g} to {high:g}")

@@ -17,23 +17,24 @@ from typing import Any
 
 from adv_wrappers.environments.environment import named_code
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.episodes import MOST_DRAWS, MOST_ENVS, MOST_EPISODES, Episodes
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.registry import By, Select
 from adv_wrappers.threats.presets import as_threat, parse_threat
-from adv_wrappers.training.folder import MOST_SEED, MOST_TRAINING_STEPS
-from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import (
+    DrawCount,
+    EnvCount,
+    EpisodeCount,
+    Seed,
+    TrainingSeed,
+    TrainingSteps,
+    check_fields,
+)
 from adv_wrappers.utils.parsing import split_arguments, split_stack
 from adv_wrappers.utils.reading import decoding, read_bytes, read_json
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
-_COUNTS = (
-    ("episodes", 1, MOST_EPISODES),
-    ("steps", 1, MOST_TRAINING_STEPS),
-    ("training_seed", 0, MOST_SEED),
-    ("num_envs", 1, MOST_ENVS),
-    ("best_of", 1, MOST_DRAWS),
-)
 _LISTS = ("victims", "environments", "threats", "budgets", "timings", "seeds")
 
 
@@ -66,20 +67,21 @@ class Grid:
     timings: tuple[str, ...] = ()
     suite: str | tuple[str, ...] | None = None
     train: bool = False
-    steps: int = 100_000
+    steps: TrainingSteps = 100_000
     training: Mapping[str, Any] = field(default_factory=dict)
-    training_seed: int = 1
-    seeds: tuple[int, ...] = (0,)
-    episodes: int = 10
-    num_envs: int | None = None
+    training_seed: TrainingSeed = 1
+    seeds: tuple[Seed, ...] = (0,)
+    episodes: EpisodeCount = 10
+    num_envs: EnvCount | None = None
     quantize: bool = True
     measure: str | None = None
-    best_of: int = 1
-    by: str = "return"
-    select: str | None = None
+    best_of: DrawCount = 1
+    by: By = "return"
+    select: Select | None = None
     device: str = "cpu"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in _LISTS:
             items = getattr(self, name)
             if isinstance(items, (str, Mapping)) or not isinstance(items, Iterable):
@@ -90,16 +92,8 @@ class Grid:
         for name in ("victims", "budgets", "timings"):
             if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
                 raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
-        set_fields(self, seeds=tuple(integer("seed of a plan", seed, 0) for seed in self.seeds))
-        for name, least, most in _COUNTS:
-            if (value := getattr(self, name)) is not None or name != "num_envs":
-                set_fields(self, **{name: integer(f"{name} of a plan", value, least, most)})
-        for name in ("train", "quantize"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueRangeError(f"{name} of a plan is true or false, got {getattr(self, name)!r:.80}")
-        for name, without in (("measure", True), ("select", True), ("by", False), ("device", False)):
-            value = getattr(self, name)
-            if not (isinstance(value, str) or (without and value is None)):
+        for name, value in (("measure", self.measure or ""), ("device", self.device)):
+            if not isinstance(value, str):
                 raise ValueRangeError(f"{name} of a plan is a text, got {value!r:.80}")
         if not isinstance(self.training, Mapping):
             raise ValueRangeError(f"training of a plan is a table of arguments, got {self.training!r:.80}")

@@ -19,7 +19,7 @@ from adv_wrappers.evaluation.executor import IN_FLIGHT, MOST_TRIES, Played, Tell
 from adv_wrappers.evaluation.store import PlayedCell
 from adv_wrappers.studies.cell_player import CellPlayerSetup
 from adv_wrappers.studies.cells import PlanCell
-from adv_wrappers.utils.checks import check_number, integer
+from adv_wrappers.utils.limits import NotNegative, Positive, checked
 from adv_wrappers.utils.processes import check_workers, pickled
 from adv_wrappers.victims import Victim
 
@@ -60,16 +60,16 @@ class RayActors:
             no room for an actor, and for a victim that cannot be sent to one.
     """
 
+    @checked
     def __init__(
         self,
         address: str = "auto",
-        actors: int | None = None,
-        gpus: float = 0.0,
+        actors: Positive | None = None,
+        gpus: NotNegative = 0.0,
         victims: Mapping[str, Victim] | None = None,
     ) -> None:
-        check_number("gpus", gpus, 0)
-        if actors is not None:
-            actors = check_workers(actors, "actors") if address == "local" else integer("actors", actors, 1)
+        if actors is not None and address == "local":
+            check_workers(actors, "actors")
         for name, victim in (victims or {}).items():
             pickled(f"the victim {name}", victim)
         self._ray = import_ray()

@@ -16,6 +16,7 @@ from adv_wrappers.evaluation.store import PlayedCell, Store
 from adv_wrappers.studies.cell_player import CellExecutor, failed, opened_executor
 from adv_wrappers.studies.cells import Expansion, PlanCell, check_victims, expand
 from adv_wrappers.studies.plan import Plan
+from adv_wrappers.utils.limits import Workers, checked
 from adv_wrappers.utils.pace import progress_lines
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim
@@ -55,10 +56,11 @@ class RunSummary:
         return ", ".join(words)
 
 
+@checked
 def run(
     plan: Plan | Expansion,
     store: Store,
-    workers: int | CellExecutor = 1,
+    workers: Workers | CellExecutor = 1,
     *,
     victims: Mapping[str, Victim] | None = None,
     progress: RunProgress | None = None,
@@ -85,7 +87,7 @@ def run(
     began = time.perf_counter()
     check_victims(victims)
     if not isinstance(workers, Executor):
-        workers = check_workers(workers)
+        check_workers(workers)
     cells = plan if isinstance(plan, Expansion) else expand(plan, victims)
     with contextlib.ExitStack() as opened:
         if progress is None:
@@ -185,7 +187,7 @@ class _Run:
                 name = environment_text((cell.about or {})["env"])
                 if (name, kind) not in self.said:
                     self.said.add((name, kind))
-                    warnings.warn(f"{name}: {sentence}", stacklevel=4)
+                    warnings.warn(f"{name}: {sentence}", stacklevel=5)
         each = self.play_seconds / max(self.played + len(self.failed), 1)
         self.chunk = int(min(max(_CLAIM_SECONDS / max(each, 1e-6), 1), _MOST_CLAIMED))
         self._report()

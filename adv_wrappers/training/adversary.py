@@ -55,7 +55,6 @@ from adv_wrappers.training.director_networks import director_of, policy_kwargs, 
 from adv_wrappers.training.folder import (
     TrainingFolder,
     check_chosen_folder,
-    check_seed,
     describe_settings,
     described_victim,
     later_seed,
@@ -65,8 +64,8 @@ from adv_wrappers.training.hyperparameters import adversary_settings
 from adv_wrappers.training.sb3_vec_env import EpisodicNormalize, Sb3Adapter
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, ScoringSetup, log_point
 from adv_wrappers.training.vector_env import make_vector
-from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.files import holding, write
+from adv_wrappers.utils.limits import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
 from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
@@ -279,19 +278,18 @@ class AdversaryCheckpoints(BaseCallback):
 MOST_NUMBERS = 4096  # of an adversary's action
 
 
-def actors_by_form(actor: Actor | Hybrid, form: object) -> dict[str, Actor]:
+def actors_by_form(actor: Actor | Hybrid, form: Form) -> dict[str, Actor]:
     """The actor in one form, or in each of the two for ``"both"``.
 
     Raises:
         ThreatError: for an actor without forms, or with another form of its own.
-        ValueRangeError: for an unknown form, or one that the victim's actions do not allow.
+        ValueRangeError: for one that the victim's actions do not allow.
     """
-    check_choice("form", form, (*FORMS, BOTH))
     if not hasattr(actor, "form"):
         raise ThreatError(f"form= goes with pa-ad and pa-ad-action, {actor.name} has none")
     if actor.form not in (None, form):
         raise ThreatError(f"form={form!r} is given beside an actor with form={actor.form!r}")
-    chosen = FORMS if form == BOTH else (str(form),)
+    chosen = FORMS if form == BOTH else (form,)
     return {name: replace(actor, form=name) for name in chosen}  # type: ignore[misc, type-var]
 
 
@@ -320,23 +318,24 @@ def _best_score(training: Mapping[str, Any]) -> float:
     return adversary_score(training["checkpoints"][-1])
 
 
+@checked
 @holding
 def train_adversary(
     kind: str | Actor | Hybrid | Mapping[str, object],
     env: AnyEnvironment,
     victim: Victim | str,
     eps: float | None = None,
-    steps: int = 100_000,
+    steps: TrainingSteps = 100_000,
     algorithm: str = "ppo",
-    num_envs: int | None = None,
-    seed: int = 0,
+    num_envs: EnvCount | None = None,
+    seed: TrainingSeed = 0,
     *,
     scale: Any = None,
     within: Budget | None = None,
     when: Any = None,
     form: Form | None = None,
-    checks: int = 10,
-    episodes: int = 30,
+    checks: TrainingSteps = 10,
+    episodes: EpisodeCount = 30,
     out: str | Path | None = None,
     tensorboard: str | Path | None = None,
     progress: AdversaryProgress | None = None,
@@ -347,8 +346,8 @@ def train_adversary(
     reward: Reward | None = None,
     on_episode: OnTrainingEpisode | None = None,
     device: str | torch.device | None = None,
-    workers: int = 1,
-    env_workers: int = 1,
+    workers: Workers = 1,
+    env_workers: Workers = 1,
     **settings: Any,
 ) -> Learned:
     """Train an adversary against a victim: the director of SA-RL, PA-AD or another actor.
@@ -410,10 +409,10 @@ def train_adversary(
             ``env_workers`` :class:`WorkerError` for an environment or a victim that cannot be sent to another process,
             and for a process that dies.
     """
-    processes = check_processes(workers, env_workers)
+    check_processes(workers, env_workers)
     check_algorithm(algorithm)
     training = Training(
-        steps, algorithm, num_envs, checks, episodes, check_seed(seed), settings, device, tensorboard, *processes
+        steps, algorithm, num_envs, checks, episodes, seed, settings, device, tensorboard, workers, env_workers
     )
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
@@ -533,7 +532,7 @@ def train_director(
         checkpoints.init_callback(model)
         if model.num_timesteps - rollout_of(model) >= steps:  # more than the last rollout of a training of steps
             done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"
-            warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"{done}: what is returned is the best of all of them", RuntimeWarning, stacklevel=6)
         try:
             if steps > model.num_timesteps:
                 model.learn(steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)

@@ -69,7 +69,7 @@ from adv_wrappers.errors import (
 )
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.report_warnings import measured_returns
-from adv_wrappers.registry import REWARDS, Rewards, Robust, Select
+from adv_wrappers.registry import Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
 from adv_wrappers.training.algorithms import Training, algorithm_class, made_model
@@ -93,8 +93,6 @@ from adv_wrappers.training.defences.td3 import RobustActorMethod, RobustDDPG, Ro
 from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.folder import (
     TrainingFolder,
-    check_counts,
-    check_seed,
     describe_settings,
     described,
     functions_of,
@@ -122,6 +120,7 @@ from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
 from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.checks import check_choice, either
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import AboveZero, EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
 from adv_wrappers.utils.processes import check_processes, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_sb3, load_victim
@@ -557,15 +556,16 @@ class Hardened:
         )
 
 
+@checked
 @holding
 def train_agent(
     env: AnyEnvironment,
     adversary: str | Any = "auto",
     eps: float | None = None,
-    steps: int = 1_000_000,
+    steps: TrainingSteps = 1_000_000,
     algorithm: str | None = None,
-    num_envs: int = 32,
-    seed: int = 0,
+    num_envs: EnvCount = 32,
+    seed: TrainingSeed = 0,
     *,
     victim: Any = None,
     robust: Robust | Any = None,
@@ -575,11 +575,11 @@ def train_agent(
     scale: Any = None,
     within: Budget | None = None,
     when: Any = None,
-    phase: int = 8192,
-    ratio: float = 1.0,
+    phase: TrainingSteps = 8192,
+    ratio: AboveZero = 1.0,
     sampled: bool = True,
-    checks: int = 10,
-    episodes: int = 20,
+    checks: TrainingSteps = 10,
+    episodes: EpisodeCount = 20,
     out: str | Path | None = None,
     tensorboard: str | Path | None = None,
     progress: AgentProgress | None = None,
@@ -587,8 +587,8 @@ def train_agent(
     make: MakeEnv | None = None,
     settings: Mapping[str, object] | None = None,
     adversary_settings: Mapping[str, object] | None = None,
-    workers: int = 1,
-    env_workers: int = 1,
+    workers: Workers = 1,
+    env_workers: Workers = 1,
     on_steps: Callable[[int], object] | None = None,
 ) -> Hardened:
     """Train an agent, against an adversary or without one.
@@ -655,22 +655,18 @@ def train_agent(
         hardened = train_agent("Hopper-v5", "pa-ad", 0.075, scale="victim", steps=2_000_000, out="hopper")
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
-    processes = check_processes(workers, env_workers, 2)
+    check_processes(workers, env_workers, 2)
     initial, kind = victim_and_algorithm(victim, algorithm)
-    check_counts(num_envs=num_envs)
     given = {} if settings is None else settings
     training = Training(
-        steps, kind.name, num_envs, checks, episodes, check_seed(seed), given, "cpu", tensorboard, *processes
+        steps, kind.name, num_envs, checks, episodes, seed, given, "cpu", tensorboard, workers, env_workers
     )
     own_seed = later_seed(training.seed, ADVERSARY_SEED)
     own_settings = {} if adversary_settings is None else adversary_settings
     opposing = replace(training, algorithm="ppo", seed=own_seed, settings=own_settings)
-    check_choice("select", select, ("mode", "sample"))
-    check_choice("rewards", rewards, REWARDS)
     if observations is not None and initial is not None:
         raise ValueRangeError("observations= is of a new agent: that of victim= keeps its own")
     observations = "normalized" if observations is None else observations
-    check_choice("observations", observations, ("normalized", "raw"))
     schedule = Schedule(training, phase, ratio)
     if adversary == "auto":
         adversary = "pa-ad" if robust is None else None

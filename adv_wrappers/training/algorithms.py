@@ -15,9 +15,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from adv_wrappers.core.value import construct
 from adv_wrappers.errors import AdvWrappersError, ThreatError
 from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
-from adv_wrappers.training.folder import check_counts
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN
-from adv_wrappers.utils.checks import check_integer, check_names, check_number
+from adv_wrappers.utils.checks import check_names, integer, number
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Algorithms of Stable-Baselines3 and sb3-contrib with settings of a user's: what they take, and errors that say so.
@@ -69,9 +68,9 @@ def check_settings(algorithm: str, settings: Mapping[str, Any]) -> None:
         raise ThreatError(f"policy_kwargs are a dictionary, got {settings['policy_kwargs']!r:.80}")
     for name in _SHARES:
         if name in settings:
-            check_number(name, settings[name], 0, 1)
+            number(name, settings[name], 0, 1)
     for name in ("n_steps", "batch_size", "n_epochs"):
-        check_integer(name, settings.get(name, 1), 1, error=ThreatError)
+        integer(name, settings.get(name, 1), 1, error=ThreatError)
 
 
 def made_model(kind: type[Model], arguments: Mapping[str, object], settings: Mapping[str, object]) -> Model:
@@ -108,7 +107,6 @@ class Training:
             that step the environments.
 
     Raises:
-        ValueRangeError: for counts below one, or beyond what any training takes.
         ThreatError: for settings that the algorithm does not take.
     """
 
@@ -125,8 +123,6 @@ class Training:
     env_workers: int = 1
 
     def __post_init__(self) -> None:
-        rows = {} if self.num_envs is None else {"num_envs": self.num_envs}
-        check_counts(steps=self.steps, **rows, checks=self.checks, episodes=self.episodes)
         check_settings(self.algorithm, self.settings)
 
     @property

@@ -31,8 +31,8 @@ from adv_wrappers.evaluation.player import Player
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
-from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.victims import from_sb3
 from adv_wrappers.victims.victim import Select
@@ -86,7 +86,7 @@ class RobustnessCallback(BaseCallback):
         seconds: wall clock of all evaluations.
 
     Raises:
-        ValueRangeError: for numbers out of their range, and for ``save_best`` without ``out``.
+        ValueRangeError: for ``save_best`` without ``out``.
         AdvWrappersError: one of its kinds, when ``learn`` is called and before anything is trained, for an agent that
             is no victim, threats that do not fit it, and an environment that cannot be made.
 
@@ -96,12 +96,13 @@ class RobustnessCallback(BaseCallback):
         PPO("MlpPolicy", "CartPole-v1", tensorboard_log="logs").learn(100_000, callback=callback)
     """
 
+    @checked
     def __init__(
         self,
         threats: Any,
-        every: int = 10_000,
-        episodes: int | Episodes = 10,
-        seed: int = SEED_OFFSET,
+        every: Positive = 10_000,
+        episodes: EpisodeCount | Episodes = 10,
+        seed: Seed = SEED_OFFSET,
         env: AnyEnvironment | None = None,
         *,
         out: str | Path | None = None,
@@ -110,7 +111,7 @@ class RobustnessCallback(BaseCallback):
     ) -> None:
         super().__init__()
         self.threats = list(threats) if isinstance(threats, (list, tuple)) else [threats]
-        self.every = integer("every", every, 1)
+        self.every = every
         if isinstance(episodes, Episodes) and seed != SEED_OFFSET:
             raise ValueRangeError("an Episodes has its own seed: give it to it")
         self.episodes = episodes if isinstance(episodes, Episodes) else Episodes(episodes, seed)

@@ -177,5 +177,5 @@ class AgentCheckpoints:
             "from another: they were chosen by their clean return and what they keep under MaxDiff at "
             f"{shares} of the budget; a smaller eps may leave more to learn from",
             UserWarning,
-            stacklevel=6,
+            stacklevel=7,
         )

@@ -12,10 +12,10 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -32,7 +32,6 @@ from adv_wrappers.core.threat import ThreatModel, fits, needed_budget
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, MakeEnv
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report, interval_text, number_text
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
@@ -41,7 +40,6 @@ from adv_wrappers.evaluation.statistics import footnotes
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.training.folder import (
-    MOST_TRAINING_STEPS,
     TrainingFolder,
     check_chosen_folder,
     described_victim,
@@ -49,8 +47,20 @@ from adv_wrappers.training.folder import (
     warn_of_unknown,
     write_tensors,
 )
-from adv_wrappers.utils.checks import check_choice, check_names, integer, number
+from adv_wrappers.utils.checks import check_names
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import (
+    MOST_TRAINING_STEPS,
+    EnvCount,
+    EpisodeCount,
+    Limits,
+    Positive,
+    Seed,
+    Share,
+    Width,
+    checked,
+    expected_arguments,
+)
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
@@ -519,10 +529,6 @@ def _normaliser(victim: Victim) -> Normalize | None:
 
 
 _NOT_SETTINGS = ("victim", "env", "env_kwargs", "make", "out", "progress")
-_CHOICES = {"robust": ("interval", "sample", None), "box": ("both", "action"), "successor": ("next", "shuffled")}
-_NUMBERS = {"eps": 1e30, "weight": 1e30, "lr": 1e3, "gamma": 1.0, "noise": 1e30}  # and their tops
-_WHOLE = {"steps": (2, MOST_TRAINING_STEPS), "seed": (0, 2**60), "num_envs": (1, MOST_ENVS)}  # the least and the most
-_WIDEST = 2**16  # units of a layer
 
 
 @holding
@@ -530,18 +536,18 @@ def train_one_critic(
     victim: Victim | str,
     env: AnyEnvironment,
     *,
-    steps: int = 61_440,  # 30 rounds
+    steps: Annotated[int, Limits(2, MOST_TRAINING_STEPS)] = 61_440,  # 30 rounds
     robust: Literal["interval", "sample"] | None = "interval",
-    eps: float = 0.02,
-    weight: float = 0.1,
+    eps: Annotated[float, Limits(0.0, 1e30)] = 0.02,
+    weight: Annotated[float, Limits(0.0, 1e30)] = 0.1,
     box: Literal["both", "action"] = "both",
     successor: Literal["next", "shuffled"] = "next",
-    gamma: float = 0.99,
-    lr: float = 3e-4,
-    noise: float = 0.2,
-    hidden: Sequence[int] = (64, 64),
-    seed: int = 0,
-    num_envs: int = 8,
+    gamma: Share = 0.99,
+    lr: Annotated[float, Limits(0.0, 1e3)] = 3e-4,
+    noise: Annotated[float, Limits(0.0, 1e30)] = 0.2,
+    hidden: Sequence[Width] = (64, 64),
+    seed: Annotated[int, Limits(0, 2**60)] = 0,
+    num_envs: EnvCount = 8,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None,
@@ -575,7 +581,7 @@ def train_one_critic(
 
     Raises:
         VictimError: for discrete actions, observations of more dimensions, and an environment that does not fit.
-        ValueRangeError: for arguments out of range, values that are not finite, and a folder of another training; with
+        ValueRangeError: for values that are not finite, and a folder of another training; with
             ``out``, for ``env_kwargs`` that are not JSON.
         CardError: for a folder that holds something else, or files that cannot be read.
 
@@ -667,16 +673,7 @@ def check_setting(setting: Mapping[str, object]) -> dict[str, Any]:
     known = {name: parameter.default for name, parameter in signature.items() if name not in _NOT_SETTINGS}
     check_names("a critic's setting", setting if isinstance(setting, Mapping) else [repr(setting)], known)
     how = {**known, **setting}
-    for name, allowed in _CHOICES.items():
-        check_choice(name, how[name], allowed)
-    for name, top in _NUMBERS.items():
-        how[name] = number(name, how[name], 0, top)
-    for name, (least, most) in _WHOLE.items():
-        how[name] = integer(name, how[name], least, most)
-    if isinstance(how["hidden"], str) or not isinstance(how["hidden"], Iterable):
-        raise ValueRangeError(f"hidden must hold integers of at least 1, got {how['hidden']!r}")
-    how["hidden"] = [integer("a size of hidden", size, 1, _WIDEST) for size in how["hidden"]]
-    return how
+    return how | {name: each.check(name, how[name]) for name, each in expected_arguments(train_one_critic).items()}
 
 
 CriticSetting = Mapping[str, object]
@@ -768,6 +765,7 @@ def setting_text(setting: CriticSetting) -> str:
     return ",".join(f"{key}={value}" for key, value in setting.items()) or "default"
 
 
+@checked
 @holding
 def train_critic(
     victim: Victim | str,
@@ -775,9 +773,9 @@ def train_critic(
     *,
     within: Budget | None = None,
     settings: Sequence[CriticSetting] | None = None,
-    episodes: int = 20,
-    attack_steps: int = 10,
-    seed: int = 0,
+    episodes: EpisodeCount = 20,
+    attack_steps: Positive = 10,
+    seed: Seed = 0,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None,
@@ -829,7 +827,7 @@ def train_critic(
     settings = _default_settings(settings, training)
     check_critic_settings(settings, training)
     if len(settings) == 1:
-        setting = {"seed": integer("seed", seed, 0), **training, **settings[0]}
+        setting = {"seed": seed, **training, **settings[0]}
         return CriticTraining(victim, environment, setting, out).run(progress)
     if out is not None:
         check_scan_folder(out)
@@ -879,6 +877,7 @@ def default_budget(victim: Victim) -> Linf:
     return Linf(EPS, scale="victim")
 
 
+@checked
 @holding
 def scan_critics(
     victim: Victim | str,
@@ -886,9 +885,9 @@ def scan_critics(
     *,
     within: Budget | None = None,
     settings: Sequence[CriticSetting] = SMALL,
-    episodes: int = 20,
-    attack_steps: int = 10,
-    seed: int = 0,
+    episodes: EpisodeCount = 20,
+    attack_steps: Positive = 10,
+    seed: Seed = 0,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None,
@@ -917,8 +916,7 @@ def scan_critics(
     """
     settings = [*settings]
     check_critic_settings(settings, training)
-    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
-    how = RobustSarsa(critic=lambda obs, act: act, steps=integer("attack_steps", attack_steps, 1))
+    how = RobustSarsa(critic=lambda obs, act: act, steps=attack_steps)
     victim = load_victim(victim)
     attack = ThreatModel("observation", how, default_budget(victim) if within is None else within)
     needed_budget("a comparison of critics", None, None, attack.within)

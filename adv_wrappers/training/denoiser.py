@@ -23,7 +23,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -38,17 +38,22 @@ from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card_format import Section
 from adv_wrappers.registry import MOST_HIDDEN
-from adv_wrappers.training.dynamics import HELD_OUT, LEAST_STEPS, MOST_WIDTH, relu_mlp
-from adv_wrappers.training.folder import (
-    MOST_TRAINING_STEPS,
-    TrainingFolder,
-    check_counts,
-    described_victim,
-    warn_of_unknown,
-)
+from adv_wrappers.training.dynamics import HELD_OUT, LEAST_STEPS, relu_mlp
+from adv_wrappers.training.folder import TrainingFolder, described_victim, warn_of_unknown
 from adv_wrappers.training.transitions import Trajectories, collect
-from adv_wrappers.utils.checks import check_choice, check_integer, check_number
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import (
+    EnvCount,
+    Exploration,
+    LearningRate,
+    Limits,
+    Seed,
+    TrainingSteps,
+    Transitions,
+    Width,
+    checked,
+)
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.saved_networks import (
@@ -65,6 +70,7 @@ DenoiserKind = Literal["diffusion", "plain"]
 SMALLEST_LEVEL = 0.1  # of the levels of a diffusion model, in units; the largest is 1
 
 
+@checked
 @holding
 def train_denoiser(
     victim: Victim | str,
@@ -73,17 +79,17 @@ def train_denoiser(
     scale: float | Sequence[float] | str | None = None,
     kind: DenoiserKind = "diffusion",
     *,
-    history: int | None = None,
-    levels: int = 5,
-    unroll: int = 4,
-    transitions: int = 50_000,
-    noise: float = 0.3,
-    hidden: Sequence[int] = (256, 256),
-    updates: int = 10_000,
-    batch: int = 256,
-    lr: float = 1e-3,
-    seed: int = 0,
-    num_envs: int = 8,
+    history: Annotated[int, Limits(0, MOST_HISTORY)] | None = None,
+    levels: Annotated[int, Limits(1, MOST_LEVELS)] = 5,
+    unroll: TrainingSteps = 4,
+    transitions: Transitions = 50_000,
+    noise: Exploration = 0.3,
+    hidden: Sequence[Width] = (256, 256),
+    updates: TrainingSteps = 10_000,
+    batch: TrainingSteps = 256,
+    lr: LearningRate = 1e-3,
+    seed: Seed = 0,
+    num_envs: EnvCount = 8,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None,
@@ -132,18 +138,8 @@ def train_denoiser(
     >>> Purified(load_victim("zoo:cartpole-dqn"), denoiser).recurrent
     True
     """
-    check_choice("kind", kind, get_args(DenoiserKind))
     history = (4 if kind == "diffusion" else 0) if history is None else history
-    check_integer("history", history, 0, MOST_HISTORY)
-    check_integer("levels", levels, 1, MOST_LEVELS)
-    check_integer("transitions", transitions, 100, MOST_TRAINING_STEPS)
-    check_number("noise", noise, 0, 1e3)
-    check_counts(unroll=unroll, updates=updates, batch=batch, num_envs=num_envs)
-    check_integer("seed", seed, 0)
-    check_number("lr", lr, 0, 1e3, above=True)
-    check_integer("the number of hidden layers", len(hidden), 0, MOST_HIDDEN)
-    for width in hidden:
-        check_integer("widths in hidden", width, 1, MOST_WIDTH)
+    integer("the number of hidden layers", len(hidden), 0, MOST_HIDDEN)
     victim = load_victim(victim)
     seen = victim.observation_space
     if victim.recurrent:

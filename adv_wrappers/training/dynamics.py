@@ -31,18 +31,23 @@ from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.evaluation.row_key import revision, versions
 from adv_wrappers.networks.card_format import Section
 from adv_wrappers.registry import MOST_HIDDEN
-from adv_wrappers.training.folder import (
-    MOST_TRAINING_STEPS,
-    TrainingFolder,
-    check_counts,
-    described_victim,
-    read_tensors,
-    warn_of_unknown,
-    write_tensors,
-)
+from adv_wrappers.training.folder import TrainingFolder, described_victim, read_tensors, warn_of_unknown, write_tensors
 from adv_wrappers.training.transitions import Trajectories, collect, recorded_trajectories
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import (
+    EnvCount,
+    Epochs,
+    Exploration,
+    LearningRate,
+    Networks,
+    Seed,
+    Share,
+    TrainingSteps,
+    Transitions,
+    Width,
+    checked,
+)
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
@@ -50,7 +55,6 @@ from adv_wrappers.victims.saved_networks import ERROR_QUANTILES, LEAST_SHARE, Dy
 from adv_wrappers.victims.victim import Victim
 
 HELD_OUT = 0.1  # share of the steps of every row
-MOST_WIDTH = 2**16  # units of a layer
 LEAST_STEPS = 5  # of a row, so that one is held out
 HORIZONS = (1, 5, 10, 20, 50, 100)  # of the errors in the card
 STARTS = 256  # of predictions without correction, on each side
@@ -58,22 +62,23 @@ PLAYED = "trajectories-{}.safetensors"
 PLAYERS = ("victim", "random")
 
 
+@checked
 @holding
 def train_dynamics(
     victim: Victim | str,
     env: AnyEnvironment,
-    transitions: int = 100_000,
+    transitions: Transitions = 100_000,
     *,
     recorded: Iterable[Any] | None = None,
-    noise: float = 0.3,
-    random: float = 0.5,
-    hidden: Sequence[int] = (1000,) * 4,
-    ensemble: int = 1,
-    epochs: int = 20,
-    batch: int = 512,
-    lr: float = 1e-3,
-    seed: int = 0,
-    num_envs: int = 8,
+    noise: Exploration = 0.3,
+    random: Share = 0.5,
+    hidden: Sequence[Width] = (1000,) * 4,
+    ensemble: Networks = 1,
+    epochs: Epochs = 20,
+    batch: TrainingSteps = 512,
+    lr: LearningRate = 1e-3,
+    seed: Seed = 0,
+    num_envs: EnvCount = 8,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None,
@@ -91,7 +96,7 @@ def train_dynamics(
             held out. ``transitions``, ``noise``, ``random`` and ``num_envs`` are of no use then.
         noise: on the actions of half of the victim's episodes, as a fraction of half their range. It is the standard
             deviation of Gaussian noise.
-        random: share of transitions with random actions, 0 to 1, drawn evenly from the action space.
+        random: share of transitions with random actions, drawn evenly from the action space.
         hidden: widths of the layers; none for a linear model, which has no use for the next four arguments.
         ensemble: networks, trained from different weights, whose predictions are averaged.
         epochs: passes over the transitions.
@@ -122,15 +127,7 @@ def train_dynamics(
     >>> len(model.card["errors"]["victim"]["one_step"])
     11
     """
-    check_integer("transitions", transitions, 100, MOST_TRAINING_STEPS)
-    check_number("noise", noise, 0, 1e3)
-    check_number("random", random, 0, 1)
-    check_counts(ensemble=ensemble, epochs=epochs, batch=batch, num_envs=num_envs)
-    check_integer("seed", seed, 0)
-    check_number("lr", lr, 0, 1e3, above=True)
-    check_integer("the number of hidden layers", len(hidden), 0, MOST_HIDDEN)
-    for width in hidden:
-        check_integer("widths in hidden", width, 1, MOST_WIDTH)
+    integer("the number of hidden layers", len(hidden), 0, MOST_HIDDEN)
     victim = load_victim(victim)
     space, seen = victim.action_space, victim.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:

@@ -25,24 +25,12 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import Environment, is_named, text_of_function
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.evaluation.episodes import MOST_ENVS, MOST_EPISODES
 from adv_wrappers.networks.card_format import card_kind, digest
-from adv_wrappers.utils.checks import check_integer, integer
 from adv_wrappers.utils.files import make_folder, rename_file, write
+from adv_wrappers.utils.limits import MOST_SEED
 from adv_wrappers.utils.reading import decoding, read_json
-from adv_wrappers.victims.saved_networks import MOST_NETWORKS
 from adv_wrappers.victims.victim import Victim
 
-MOST_SEED = 2**32 - 2**16
-MOST_TRAINING_STEPS = 10**12
-# of counts that an argument gives; what has no entry is counted in steps
-_MOST = {
-    "num_envs": MOST_ENVS,
-    "episodes": MOST_EPISODES,
-    "check_episodes": MOST_EPISODES,
-    "epochs": 10**6,
-    "ensemble": MOST_NETWORKS,
-}
 SHOWN = 4  # differences that an error names
 _FORMAT = 1  # of state.json
 STATE, TENSORS = "state.json", "state.safetensors"
@@ -60,20 +48,6 @@ _WORDS: dict[TrainingKind, str] = {
     "robustness": "measurement of robustness",
 }
 _PLAIN = (bool, int, float, str, type(None))
-
-
-def check_seed(seed: object) -> int:
-    """A seed; raises :class:`ValueRangeError` unless Stable-Baselines3 can seed NumPy's own generator with it."""
-    return integer("seed", seed, 0, MOST_SEED)
-
-
-def check_counts(**counts: object) -> None:
-    """Raise :class:`ValueRangeError` unless these, by the names of arguments, are integers of Python's own from 1 on.
-
-    Beyond what any training takes they are refused as well: it would overflow, or never begin.
-    """
-    for name, value in counts.items():
-        check_integer(name, value, 1, _MOST.get(name, MOST_TRAINING_STEPS))
 
 
 def later_seed(seed: int, steps: int) -> int:
@@ -145,7 +119,7 @@ def warn_of_unknown(
             "environment that a lambda, a method or a partial makes, from another: give another folder where they have "
             "changed",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

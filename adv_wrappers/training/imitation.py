@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import torch
@@ -37,17 +37,18 @@ from adv_wrappers.evaluation.rollout import EpisodesVectorEnv
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.threat_stacks import as_threat_stack
 from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.training.folder import (
-    MOST_TRAINING_STEPS,
-    STATE,
-    TrainingFolder,
-    check_counts,
-    described,
-    described_victim,
-    warn_of_unknown,
-)
-from adv_wrappers.utils.checks import integer, number
+from adv_wrappers.training.folder import STATE, TrainingFolder, described, described_victim, warn_of_unknown
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import (
+    EpisodeCount,
+    Epochs,
+    Limits,
+    LongCount,
+    NotNegative,
+    TrainingSteps,
+    Width,
+    checked,
+)
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_card, load_victim, save_card
@@ -378,20 +379,21 @@ class Imitation:
     rounds: tuple[Round, ...]
 
 
+@checked
 @holding
 def imitate(
     victim: Victim | str,
     env: AnyEnvironment,
-    queries: int = 20_000,
-    rounds: int = 6,
-    seed: int = 0,
+    queries: TrainingSteps = 20_000,
+    rounds: Annotated[int, Limits(0, 10**6)] = 6,
+    seed: LongCount = 0,
     out: str | Path | None = None,
     *,
     threats: Iterable[object] | str | None = None,
-    noise: float = 0.5,
-    hidden: Sequence[int] = (64, 64),
-    epochs: int = 60,
-    episodes: int = 10,
+    noise: NotNegative = 0.5,
+    hidden: Sequence[Width] = (64, 64),
+    epochs: Epochs = 60,
+    episodes: EpisodeCount = 10,
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -430,7 +432,11 @@ def imitate(
     >>> found.queries, found.victim.kind
     (400, 'logits')
     """
-    how = _checked(queries, rounds, seed, noise, hidden, epochs, episodes)
+    if queries < (least := LEAST_QUERIES * (rounds + 1)):
+        raise ValueRangeError(
+            f"queries must be at least {LEAST_QUERIES} a round, so {least} with rounds={rounds}, got {queries}"
+        )
+    how = ImitationSettings(queries, rounds, seed, noise, hidden, epochs, episodes)
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     observed, acted = environment.spaces_for(victim)
@@ -442,9 +448,6 @@ def imitate(
         return imitation.run(progress)
 
 
-_MOST_SEED = 2**63 - 1  # that torch takes
-
-
 @dataclass(frozen=True)
 class ImitationSettings:
     """The numbers of :func:`imitate`, by the names of its arguments."""
@@ -453,34 +456,9 @@ class ImitationSettings:
     rounds: int
     seed: int
     noise: float
-    hidden: list[int]
+    hidden: Sequence[int]
     epochs: int
     episodes: int
-
-
-def _checked(
-    queries: object, rounds: object, seed: object, noise: object, hidden: object, epochs: object, episodes: object
-) -> ImitationSettings:
-    """The settings with plain numbers; raises :class:`ValueRangeError` for those out of range."""
-    rounds = integer("rounds", rounds, 0, 10**6)
-    if isinstance(hidden, str) or not isinstance(hidden, Iterable):
-        raise ValueRangeError(f"hidden must hold integers of at least 1, got {hidden!r:.80}")
-    queries = integer("queries", queries, None, MOST_TRAINING_STEPS)
-    if queries < (least := LEAST_QUERIES * (rounds + 1)):
-        raise ValueRangeError(
-            f"queries must be at least {LEAST_QUERIES} a round, so {least} with rounds={rounds}, got {queries}"
-        )
-    epochs, episodes = integer("epochs", epochs), integer("episodes", episodes)
-    check_counts(epochs=epochs, episodes=episodes)
-    return ImitationSettings(
-        queries,
-        rounds,
-        integer("seed", seed, 0, _MOST_SEED),
-        number("noise", noise, 0),
-        [integer("a size of hidden", size, 1, 2**20) for size in hidden],
-        epochs,
-        episodes,
-    )
 
 
 def check_imitable(observed: Space, acted: Space, out: object = None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from adv_wrappers.environments.environment import Environment
 from adv_wrappers.registry import Rewards
 from adv_wrappers.training.agent import Hardened, train_agent
+from adv_wrappers.utils.limits import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.single_agent_env import RANDOM, SingleAgentEnv
 
@@ -23,23 +24,23 @@ def train_opponent(
     env: str | Callable[..., Any],
     agent: Any,
     others: Mapping[Any, Victim | str],
-    steps: int = 1_000_000,
+    steps: TrainingSteps = 1_000_000,
     algorithm: str = "ppo",
-    num_envs: int = 32,
-    seed: int = 0,
+    num_envs: EnvCount = 32,
+    seed: TrainingSeed = 0,
     *,
     zero_sum_with: Any,
     env_kwargs: Mapping[str, Any] | None = None,
     start: Any = None,
     rewards: Rewards = "normalized",
-    checks: int = 10,
-    episodes: int = 20,
+    checks: TrainingSteps = 10,
+    episodes: EpisodeCount = 20,
     out: str | Path | None = None,
     tensorboard: str | Path | None = None,
     progress: Callable[[int, float], None] | None = None,
     settings: Mapping[str, object] | None = None,
-    workers: int = 1,
-    env_workers: int = 1,
+    workers: Workers = 1,
+    env_workers: Workers = 1,
 ) -> Hardened:
     """Train a policy for one agent of a PettingZoo environment against fixed policies of all others.
 

@@ -1,8 +1,7 @@
-"""Checks of numbers and choices that users give: every message names what was expected and what came.
+"""Checks of single values by hand, where no annotation says what they may be (:mod:`adv_wrappers.utils.limits`).
 
-:func:`integer` and :func:`number` also take NumPy's numbers and return plain ones. :func:`check_integer` and
-:func:`check_number` are for values that are stored as they were given, and later written as JSON: they take only
-Python's own numbers. True and False are no numbers anywhere.
+Every message names what was expected and what came. NumPy's numbers are taken, and plain ones come back; True and False
+are no numbers anywhere.
 """
 
 from __future__ import annotations
@@ -26,6 +25,11 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def plain_number(value: object) -> object:
+    """A number of NumPy as Python's own; anything else as it is."""
+    return value.item() if isinstance(value, (np.integer, np.floating)) else value
+
+
 def finite_float(value: object) -> float | None:
     """A number of Python's own as a float; None for anything else, infinity and integers that no float can hold."""
     if not is_number(value):
@@ -37,26 +41,6 @@ def finite_float(value: object) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def check_integer(
-    name: str,
-    value: object,
-    low: int | None = None,
-    high: int | None = None,
-    *,
-    error: type[AdvWrappersError] = ValueRangeError,
-) -> None:
-    """Raise unless ``value`` is an integer of Python's own in ``[low, high]``.
-
-    Args:
-        name: the argument's.
-        value: the argument.
-        low, high: limits, both included; None for none.
-        error: class of the error.
-    """
-    if not is_integer(value) or not (low is None or low <= value) or not (high is None or value <= high):
-        raise error(f"{name} must be an integer{_limits(low, high)}, got {value!r:.80}")
-
-
 def integer(
     name: str,
     value: object,
@@ -66,38 +50,20 @@ def integer(
     floats: bool = False,
     error: type[AdvWrappersError] = ValueRangeError,
 ) -> int:
-    """``value``, an integer of Python or NumPy, as an int; raises as :func:`check_integer`.
-
-    Args:
-        floats: whole floats such as 3.0 are taken too, as texts and drawn parameters write them.
-    """
-    plain = value.item() if isinstance(value, (np.integer, np.floating)) else value
-    plain = int(plain) if floats and isinstance(plain, float) and plain.is_integer() else plain
-    check_integer(name, plain, low, high, error=error)
-    return plain  # type: ignore[return-value]  # it has just been checked
-
-
-def check_number(
-    name: str,
-    value: object,
-    low: float = -math.inf,
-    high: float = math.inf,
-    *,
-    above: bool = False,
-    error: type[AdvWrappersError] = ValueRangeError,
-) -> None:
-    """Raise unless ``value`` is a finite number of Python's own in ``[low, high]``.
+    """``value`` as an int; raises unless it is an integer in ``[low, high]``.
 
     Args:
         name: the argument's.
         value: the argument.
-        low, high: limits, both included.
-        above: ``low`` itself is refused.
+        low, high: limits, both included; None for none.
+        floats: whole floats such as 3.0 are taken too, as texts and drawn parameters write them.
         error: class of the error.
     """
-    found = finite_float(value)
-    if found is None or not low <= found <= high or (above and found == low):
-        raise error(f"{name} must be a finite number{_limits(low, high, above)}, got {value!r:.80}")
+    plain = plain_number(value)
+    plain = int(plain) if floats and isinstance(plain, float) and plain.is_integer() else plain
+    if not is_integer(plain) or not (low is None or low <= plain) or not (high is None or plain <= high):
+        raise error(f"{name} must be an integer{limits_in_words(low, high)}, got {value!r:.80}")
+    return plain
 
 
 def number(
@@ -109,10 +75,19 @@ def number(
     above: bool = False,
     error: type[AdvWrappersError] = ValueRangeError,
 ) -> float:
-    """``value``, a number of Python or NumPy, as a float; raises as :func:`check_number`."""
-    plain = value.item() if isinstance(value, (np.integer, np.floating)) else value
-    check_number(name, plain, low, high, above=above, error=error)
-    return float(plain)  # type: ignore[arg-type]  # it has just been checked
+    """``value`` as a float; raises unless it is a finite number in ``[low, high]``.
+
+    Args:
+        name: the argument's.
+        value: the argument.
+        low, high: limits, both included.
+        above: ``low`` itself is refused.
+        error: class of the error.
+    """
+    found = finite_float(plain_number(value))
+    if found is None or not low <= found <= high or (above and found == low):
+        raise error(f"{name} must be a finite number{limits_in_words(low, high, above)}, got {value!r:.80}")
+    return found
 
 
 def check_choice(
@@ -135,7 +110,7 @@ def either(texts: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _limits(low: float | None, high: float | None, above: bool = False) -> str:
+def limits_in_words(low: float | None, high: float | None, above: bool = False, below: bool = False) -> str:
     """Two limits in words; None and infinity are none."""
     ends = (
         None if end is None or math.isinf(end) else f"{end}" if is_integer(end) else f"{end:g}" for end in (low, high)
@@ -144,5 +119,5 @@ def _limits(low: float | None, high: float | None, above: bool = False) -> str:
     if least is None:
         return "" if most is None else f" of at most {most}"
     if above:
-        return f" above {least}" + ("" if most is None else f" and at most {most}")
+        return f" above {least}" + ("" if most is None else f" and {'below' if below else 'at most'} {most}")
     return f" of at least {least}" if most is None else f" from {least} to {most}"

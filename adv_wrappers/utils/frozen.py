@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def set_fields(value: object, **fields: object) -> None:
+def set_fields(value: object, /, **fields: object) -> None:
     """Put fields into a frozen dataclass that is being made, in the place of what it was given.
 
     For ``__post_init__`` alone: a list becomes a tuple, a reference the victim that it names. From then on the value is

@@ -25,12 +25,10 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
-from adv_wrappers.utils.checks import integer
 
 P = ParamSpec("P")
 R = TypeVar("R")
 WORKER_BYTES = 320 << 20  # of a worker with one victim and its environments, beside what processes share
-MOST_WORKERS = 1024
 START_METHOD = "spawn"  # of multiprocessing; "fork" would copy torch's thread pool without its threads
 ON_DEMAND = 61  # workers of a pool that begin one by one, as they are needed; Windows takes no more
 DEAD_WORKER = (
@@ -75,38 +73,33 @@ def _interruptions_wait() -> Iterator[None]:
 _lock = threading.Lock()
 
 
-def check_workers(workers: object, name: str = "workers") -> int:
-    """A number of worker processes.
-
-    Raises:
-        ValueRangeError: for one that is no whole number from 1 to 1024, and for more than memory holds.
-    """
-    count = integer(name, workers, 1, MOST_WORKERS)
+def check_workers(workers: int, name: str = "workers") -> None:
+    """Raise :class:`ValueRangeError` for more worker processes than memory holds."""
     free = _free_bytes()
-    if count > 1 and free is not None and count * WORKER_BYTES > free:
-        needed, most = f"{count * WORKER_BYTES / 2**30:.1f}", max(free // WORKER_BYTES, 1)
+    if workers > 1 and free is not None and workers * WORKER_BYTES > free:
+        needed, most = f"{workers * WORKER_BYTES / 2**30:.1f}", max(free // WORKER_BYTES, 1)
         raise ValueRangeError(
-            f"{name}={count} need about {needed} GiB of memory, {free / 2**30:.1f} GiB are free: at most {most}"
+            f"{name}={workers} need about {needed} GiB of memory, {free / 2**30:.1f} GiB are free: at most {most}"
         )
-    return count
 
 
-def check_processes(workers: object, env_workers: object, vectors: int = 1) -> tuple[int, int]:
-    """The processes of a training that score checkpoints, and those that step environments.
+def check_processes(workers: int, env_workers: int, vectors: int = 1) -> None:
+    """Check the processes of a training that score checkpoints, and those that step environments.
 
     Args:
         workers, env_workers: as for :func:`adv_wrappers.train_adversary`.
         vectors: how many vectors of environments are stepped, each by processes of its own.
 
     Raises:
-        ValueRangeError: for no whole numbers from 1 on, and for more than memory holds or can step at once.
+        ValueRangeError: for more than memory holds, or can step at once.
     """
-    scoring, stepping = check_workers(workers), check_workers(env_workers, "env_workers")
-    if vectors * (stepping - 1) > ON_DEMAND:
-        raise ValueRangeError(f"env_workers={stepping}: at most {ON_DEMAND // vectors + 1} step environments at once")
-    if scoring + stepping > 2:
-        check_workers(scoring + vectors * (stepping - 1), "processes")
-    return scoring, stepping
+    if vectors * (env_workers - 1) > ON_DEMAND:
+        raise ValueRangeError(
+            f"env_workers={env_workers}: at most {ON_DEMAND // vectors + 1} step environments at once"
+        )
+    check_workers(workers)
+    check_workers(env_workers, "env_workers")
+    check_workers(workers + vectors * (env_workers - 1), "processes")
 
 
 def pickled(what: str, value: object) -> bytes:

@@ -22,7 +22,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, ValueRangeError
-from adv_wrappers.utils.checks import check_integer, finite_float
+from adv_wrappers.utils.checks import finite_float, integer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ def decoding(where: object, error: type[AdvWrappersError] = CardError) -> Iterat
 def check_max_bytes(max_bytes: object) -> int | None:
     """``max_bytes`` if it is None or a positive integer; else :class:`CardError`."""
     if max_bytes is not None:
-        check_integer("max_bytes", max_bytes, 1, error=CardError)
+        integer("max_bytes", max_bytes, 1, error=CardError)
     return max_bytes  # type: ignore[return-value]  # it has just been checked
 
 

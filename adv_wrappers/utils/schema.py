@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from adv_wrappers.utils.limits import Limits
 
 JsonSchema = dict[str, Any]
 
 _PLAIN = {str: "string", float: "number", int: "integer", bool: "boolean"}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The range of a number, as an annotation of its type."""
-
-    minimum: float
-    maximum: float | None = None
-
-
-Count = Annotated[int, Limits(0)]
-Positive = Annotated[int, Limits(1)]
-NotNegative = Annotated[float, Limits(0.0)]
-Share = Annotated[float, Limits(0.0, 1.0)]
 
 
 def json_schema(kind: Any) -> JsonSchema:
@@ -40,7 +28,8 @@ def json_schema(kind: Any) -> JsonSchema:
         keywords: JsonSchema = {}
         for one in kind.__metadata__:
             if isinstance(one, Limits):
-                keywords |= {name: limit for name, limit in vars(one).items() if limit is not None}
+                ends = {"minimum": one.minimum, "maximum": one.maximum}
+                keywords |= {name: end for name, end in ends.items() if end is not None}
             else:
                 keywords |= {"description": one} if isinstance(one, str) else one
         return {**keywords, **json_schema(args[0]), **keywords}

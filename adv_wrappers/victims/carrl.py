@@ -17,7 +17,7 @@ Attacks take it like any other victim. Its gradients are those of the lower boun
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.spaces import Field, to_victim
 from adv_wrappers.errors import ValueRangeError, VictimError
-from adv_wrappers.utils.checks import check_choice
+from adv_wrappers.utils.limits import checked
 from adv_wrappers.victims.action_bounds import params_network
 from adv_wrappers.victims.victim import Victim, VictimAround
 
@@ -62,6 +62,7 @@ class LowerBound(VictimAround):
     True
     """
 
+    @checked
     def __init__(self, victim: Victim, within: Linf, method: BoundMethod = "crown") -> None:
         if not isinstance(victim, Victim):
             raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
@@ -69,7 +70,6 @@ class LowerBound(VictimAround):
             raise VictimError(f"lower bounds are of Q-values, this victim has {victim.kind}: {victim!r}")
         if not isinstance(within, Linf):
             raise ValueRangeError(f"within must be an Linf, how far the truth may be from what is seen, got {within!r}")
-        check_choice("method", method, get_args(BoundMethod))
         net = params_network(victim)
         super().__init__(
             victim.observation_space,

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -39,7 +39,7 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.checks import check_choice, integer
+from adv_wrappers.utils.limits import Count, Seed, checked
 from adv_wrappers.victims.saved_networks import Denoiser, Past, action_features, load_denoiser
 from adv_wrappers.victims.victim import Victim, VictimAround
 
@@ -72,21 +72,21 @@ class Purified(VictimAround):
         ValueRangeError: for other arguments out of range.
     """
 
+    @checked
     def __init__(
         self,
         victim: Victim,
         denoiser: Denoiser | str | Path,
         gradient: SeenGradient = "exact",
         *,
-        draws: int = PURIFIER_DRAWS,
-        seed: int = 0,
+        draws: Count = PURIFIER_DRAWS,
+        seed: Seed = 0,
     ) -> None:
         if not isinstance(victim, Victim):
             raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
         if victim.recurrent:
             raise VictimError(f"a denoiser stands before victims without a hidden state, got {victim!r}")
-        check_choice("gradient", gradient, get_args(SeenGradient))
-        self.draws, self.seed = integer("draws", draws, 0), integer("seed", seed, 0)
+        self.draws, self.seed = draws, seed
         if not isinstance(victim.observation_space, spaces.Box) or len(victim.observation_space.shape) != 1:
             raise VictimError(f"a denoiser takes a Box of one dimension, this victim sees {victim.observation_space}")
         self.victim, self.denoiser, self.seen = victim, load_denoiser(denoiser), gradient

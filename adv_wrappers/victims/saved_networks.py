@@ -33,6 +33,7 @@ from adv_wrappers.networks.card_format import (
 )
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.utils.checks import check_choice, integer
+from adv_wrappers.utils.limits import MOST_NETWORKS
 from adv_wrappers.utils.reading import decoding
 from adv_wrappers.victims.card_networks import mlp
 from adv_wrappers.victims.victim import Victim
@@ -402,7 +403,6 @@ def load_denoiser(ref: Denoiser | str | Path) -> Denoiser:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-MOST_NETWORKS = 100
 LEAST_SHARE = 1e-12  # of the variance of changes, the least error: what does not change has none
 ERROR_QUANTILES = (0.9, 0.99, 0.999)  # that a card has
 MeanStd = tuple[Tensor, Tensor]

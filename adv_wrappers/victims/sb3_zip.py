@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
 from adv_wrappers.networks.operations.lookup import OPERATIONS
 from adv_wrappers.networks.operations.operation import Elementwise
-from adv_wrappers.utils.checks import check_number, is_integer
+from adv_wrappers.utils.checks import is_integer, number
 from adv_wrappers.utils.reading import MAX_BYTES, check_zip, decoding, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_networks import MASKED
 
@@ -208,7 +208,7 @@ def _arguments(data: dict[str, Any], weights: dict[str, Tensor], path: Path, alg
             raise _needs_trust(path, f"policy_kwargs[{key!r:.80}] ({value!s:.80})")
     if isinstance(out.get("net_arch"), list) and len(out["net_arch"]) == 1 and isinstance(out["net_arch"][0], dict):
         out["net_arch"] = out["net_arch"][0]  # as SB3 1.x had it
-    check_number("batch_norm_eps", out.get("batch_norm_eps", 1), 0, above=True, error=CardError)
+    number("batch_norm_eps", out.get("batch_norm_eps", 1), 0, above=True, error=CardError)
     if algorithm == "ARS":
         linear = "net_arch" not in out and "action_net.2.weight" not in weights  # ARSLinearPolicy, with its defaults
         out = ({"net_arch": [], "squash_output": False} if linear else {}) | out

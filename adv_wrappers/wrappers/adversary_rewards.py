@@ -11,9 +11,7 @@ import numpy as np
 from adv_wrappers.core.types import Amount, Array, Counter, Flags
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
-from adv_wrappers.utils.checks import check_integer, check_number
-
-MOST_COST, MOST_ATTACKS = 1e12, 10**9  # of a reward, whose squares a training holds in float32; and of an episode
+from adv_wrappers.utils.limits import AttackCount, Cost, Return
 
 
 class Reward(Protocol):
@@ -42,37 +40,30 @@ class PerturbationCost(Value):
     knows at every step what it was good for.
 
     Args:
-        cost: what an attack costs, at least 0, in units of the victim's reward.
+        cost: what an attack costs, in units of the victim's reward.
         budget: the number of attacks of an episode beyond which each costs ``cost * budget`` (algorithm 2); None for
             no such number (algorithm 1).
         terminal: whether the regret is paid at the end, as in the paper.
         r_max: with ``terminal``, the highest return of the victim.
-        beyond: what an attack beyond the budget costs, at least 0; None for ``cost * budget``.
+        beyond: what an attack beyond the budget costs; None for ``cost * budget``.
 
     Raises:
-        ValueRangeError: for a negative cost, and a budget that is no integer of at least 1.
         ThreatError: for ``terminal`` without ``r_max``, and the other way round; for ``beyond`` without a budget.
     """
 
     name: ClassVar[str] = "perturbation-cost"
-    cost: float = 1.0
-    budget: int | None = None
+    cost: Cost = 1.0
+    budget: AttackCount | None = None
     terminal: bool = False
-    r_max: float | None = None
-    beyond: float | None = None
+    r_max: Return | None = None
+    beyond: Cost | None = None
 
     def __post_init__(self) -> None:
-        check_number("cost", self.cost, 0, MOST_COST)
-        if self.beyond is not None:
-            check_number("beyond", self.beyond, 0, MOST_COST)
-            if self.budget is None:
-                raise ThreatError(f"beyond is the cost of attacks beyond a budget: give budget= too, got {self!r}")
-        if self.budget is not None:
-            check_integer("budget", self.budget, 1, MOST_ATTACKS)
+        super().__post_init__()
+        if self.beyond is not None and self.budget is None:
+            raise ThreatError(f"beyond is the cost of attacks beyond a budget: give budget= too, got {self!r}")
         if self.terminal != (self.r_max is not None):
             raise ThreatError(f"terminal= and r_max= go together, got {self.terminal} and {self.r_max}")
-        if self.r_max is not None:
-            check_number("r_max", self.r_max, -MOST_COST, MOST_COST)
 
     def __call__(
         self,

@@ -20,7 +20,7 @@ from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.core.types import Info
 from adv_wrappers.errors import SpaceError, ThreatError, ValueRangeError
 from adv_wrappers.threats.presets import as_threat
-from adv_wrappers.utils.checks import check_number, number
+from adv_wrappers.utils.limits import NotNegative, OpenShare, checked
 from adv_wrappers.wrappers.layer import AnyEnv
 from adv_wrappers.wrappers.perturb_observation import PerturbObservation
 
@@ -51,13 +51,14 @@ class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     >>> obs, info = env.reset(seed=0)
     """
 
+    @checked
     def __init__(
         self,
         env: AnyEnv,
         trigger: ThreatModel | Perturbation | str | Info,
         target: int,
-        share: float = 0.05,
-        reward: float = 1.0,
+        share: OpenShare = 0.05,
+        reward: NotNegative = 1.0,
         strong: bool = False,
     ) -> None:
         if not isinstance(env, gym.Env):
@@ -67,9 +68,6 @@ class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise SpaceError(f"a backdoor has one of several actions as its target, the environment has {actions}")
         if not actions.contains(np.int64(target)):
             raise ValueRangeError(f"target must be an action of {actions}, got {target!r:.80}")
-        check_number("share", share, 0, 1)
-        if not 0 < share < 1:
-            raise ValueRangeError(f"share must lie between 0 and 1, got {share}: the agent learns its task beside it")
         threat = as_threat(trigger)
         if threat.on != "observation" or threat.when is not None:
             raise ThreatError(f"a trigger is a threat to observations without a timing, got {threat}")
@@ -78,7 +76,7 @@ class PlantBackdoor(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         )
         layer: Any = PerturbObservation(env, threat, when=Bernoulli(share))
         gym.Wrapper.__init__(self, layer)
-        self.target, self.bonus, self.strong = int(target), number("reward", reward, 0), bool(strong)
+        self.target, self.bonus, self.strong = int(target), reward, bool(strong)
         self._layer, self._shown = layer, False
 
     @property

@@ -9,11 +9,11 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorWrapper
 
-from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
+from adv_wrappers.core.schedules import LinearSchedule, Number, ScheduledShare, at
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.core.value import decode
-from adv_wrappers.errors import OrderError, SpaceError, ThreatError
-from adv_wrappers.utils.checks import integer, is_number
+from adv_wrappers.errors import OrderError, SpaceError
+from adv_wrappers.utils.limits import Expected, Positive, checked
 from adv_wrappers.wrappers.layer import LAYERS, AnyEnv, AnyVectorEnv, ForAnyEnv, Layer, counts, inner_layers, layers
 
 LEVELS = 100  # a budget changes in hundredths of the training: a change takes as long as a few attacks
@@ -30,16 +30,12 @@ def as_share_schedule(schedule: object) -> Number:
     """A schedule of shares, as a value or its dictionary, or a number for one that stays.
 
     Raises:
-        ThreatError: for anything else.
-        ValueRangeError: for shares outside of [0, 1].
+        ThreatError: for a dictionary of something else.
+        ValueRangeError: for anything else, and for shares outside of [0, 1].
     """
     found = decode(schedule) if isinstance(schedule, Mapping) else schedule
-    if not isinstance(found, LinearSchedule) and not is_number(found):
-        raise ThreatError(
-            f"schedule must be a schedule of shares such as LinearSchedule(0.0, 1.0), or a number, got {schedule!r:.80}"
-        )
-    check_share("schedule", found)
-    return found
+    shares: Number = Expected(ScheduledShare).check("schedule", found)
+    return shares
 
 
 class BudgetShares:
@@ -87,9 +83,10 @@ def scheduled_layers(env: Any, who: str) -> list[Layer]:
 class VectorScheduleBudget(VectorWrapper):
     """:class:`ScheduleBudget` for a :class:`gymnasium.vector.VectorEnv`, whose step is one of every row."""
 
-    def __init__(self, env: AnyVectorEnv, schedule: Number | Info, steps: int) -> None:
+    @checked
+    def __init__(self, env: AnyVectorEnv, schedule: Number | Info, steps: Positive) -> None:
         VectorWrapper.__init__(self, env)
-        self.steps, self.taken = integer("steps", steps, 1), 0
+        self.steps, self.taken = steps, 0
         self._shares = BudgetShares(schedule, scheduled_layers(env, "ScheduleBudget"))
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
@@ -133,7 +130,8 @@ class ScheduleBudget(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstruct
 
     of_vector = VectorScheduleBudget
 
-    def __init__(self, env: AnyEnv, schedule: Number | Info, steps: int) -> None:
+    @checked
+    def __init__(self, env: AnyEnv, schedule: Number | Info, steps: Positive) -> None:
         if not isinstance(env, gym.Env):
             raise SpaceError(
                 f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}: an SB3 VecEnv takes "
@@ -143,7 +141,7 @@ class ScheduleBudget(ForAnyEnv, gym.Wrapper[Any, Any, Any, Any], RecordConstruct
         recorded = shares.to_dict() if isinstance(shares, LinearSchedule) else shares
         RecordConstructorArgs.__init__(self, schedule=recorded, steps=steps)
         gym.Wrapper.__init__(self, env)
-        self.steps, self.taken = integer("steps", steps, 1), 0
+        self.steps, self.taken = steps, 0
         self._shares = BudgetShares(shares, scheduled_layers(env, "ScheduleBudget"))
 
     @property

@@ -10,8 +10,9 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+import adv_wrappers as adv
 from adv_wrappers import MaxDiff, MinBest, Momentum, from_module
-from adv_wrappers.attacks.gradient_attack import check_steps, langevin, momentum, pgd
+from adv_wrappers.attacks.gradient_attack import langevin, momentum, pgd
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin
 from adv_wrappers.attacks.restarts import rearranged
 from adv_wrappers.core import rng
@@ -134,7 +135,7 @@ def test_on_a_grid_every_iterate_is_a_point_of_it(budget):
 )
 def test_bad_steps(steps, step):
     with pytest.raises(ValueRangeError, match="step"):
-        check_steps(steps, step)
+        adv.MinBest(steps=steps, step=step)
 
 
 class Counted(nn.Module):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.core.schedules import at, check_share
+from adv_wrappers.core.schedules import ScheduledShare, at
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import BudgetError, ValueRangeError
+from adv_wrappers.utils.limits import Expected
 
 
 @pytest.mark.parametrize("kind", [adv.LinearSchedule, adv.SmoothSchedule])
@@ -22,7 +23,7 @@ def test_a_schedule_goes_from_first_to_last_and_stays(kind):
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), "half", True, adv.LinearSchedule(0.0, 2.0)])
 def test_shares_are_in_the_unit_interval(share):
     with pytest.raises(ValueRangeError, match="schedule must be a finite number from 0 to 1"):
-        check_share("schedule", share)
+        Expected(ScheduledShare).check("schedule", share)
 
 
 @pytest.mark.parametrize(

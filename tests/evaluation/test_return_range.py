@@ -142,10 +142,6 @@ def test_what_is_not_known():
         LeastReturn.create(Walk(), "ALE/Pong-v5")  # which another function has made
     with pytest.raises(ValueRangeError, match=r"rewards of -0\.5 without a limit of steps have no least sum: give"):
         LeastReturn.create(Walk(), "Walk", -0.5)
-    with pytest.raises(ValueRangeError, match="least_reward must be a finite number, got nan"):
-        LeastReturn.create(Walk(), "Walk", float("nan"))
-    with pytest.raises(ValueRangeError, match="least_return must be a finite number, got '1'"):
-        LeastReturn.create(Walk(), "Walk", None, "1")
 
 
 @every_case(

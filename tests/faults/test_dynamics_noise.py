@@ -71,8 +71,8 @@ def test_rows_of_a_vector_draw_what_single_environments_do(every):
 @every_case(
     ("arguments", "words"),
     [
-        ({"kind": "cauchy"}, "kind of dynamics noise must be 'uniform', 'bernoulli' or 'gaussian', got 'cauchy'"),
-        ({"every": "day"}, "drawn every run, episode, step, got 'day'"),
+        ({"kind": "cauchy"}, "kind must be 'uniform', 'bernoulli' or 'gaussian', got 'cauchy'"),
+        ({"every": "day"}, "every must be 'run', 'episode' or 'step', got 'day'"),
         ({"seed": -1}, "seed must be"),
     ],
 )

@@ -73,7 +73,7 @@ def test_noise_stays_within_its_budget_and_differs_between_episodes(kind: str) -
     [
         (
             "reward-noise:kind=poisson,eps=1",
-            "kind of reward noise must be 'uniform', 'bernoulli' or 'gaussian', got 'poisson'",
+            "kind must be 'uniform', 'bernoulli' or 'gaussian', got 'poisson'",
         ),
         ("reward-clip:low=2,high=1", "low must be at most high, got low=2, high=1"),
         ("reward-delay:steps=0", "steps must be"),

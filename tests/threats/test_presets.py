@@ -106,7 +106,7 @@ def test_texts(text, expected):
         ("noise:eps=1,when=often", "known are"),
         ("noise:eps=1,when=every", "every"),
         ("noise:eps=1,when=every(x)", "numbers"),
-        ("noise:eps=1,p=2", "probability"),
+        ("noise:eps=1,p=2", "p must be"),
         ("noise:eps=1,kind=loud", "kind"),
         ("noise:1=2", "key=value"),
         ("", "unknown preset"),

@@ -16,8 +16,9 @@ from adv_wrappers.training.adversary import train_adversary
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, train_agent
 from adv_wrappers.training.algorithms import ALGORITHMS, Training, algorithm_class, check_settings, made_model
 from adv_wrappers.training.dynamics import train_dynamics
-from adv_wrappers.training.folder import MOST_SEED, later_seed
+from adv_wrappers.training.folder import later_seed
 from adv_wrappers.training.resilience.resilience import resilience
+from adv_wrappers.utils.limits import MOST_SEED
 from tests.every_case import every_case
 
 QUICK = Training(steps=100, algorithm="ppo", num_envs=None, checks=3, episodes=2, seed=0)
@@ -114,7 +115,7 @@ def test_logs_are_a_text_as_stable_baselines3_takes_it():
 @every_case("name", ["steps", "num_envs", "checks", "episodes"])
 def test_counts_are_checked(name):
     with pytest.raises(ValueRangeError, match=f"{name} must be an integer from 1"):
-        replace(QUICK, **{name: 0})
+        train_agent(nothing, None, **{name: 0})
 
 
 def test_settings_are_those_of_the_algorithm():

@@ -194,7 +194,10 @@ def test_what_cannot_be_sent_is_named_before_anything_is_trained(tmp_path):
         train_agent(lambda: short(), "sa-rl", 0.05, 128, out=tmp_path / "b", **how, **AGENT)
     with pytest.raises(WorkerError, match="the threat cannot be sent"):
         train_agent(short, "sa-rl", 0.05, 128, when=lambda x, context: x[:, 0] > 0, **how, **AGENT)
-    for train in (train_adversary, train_agent):
+    for train, how in (
+        (train_adversary, {"kind": "sa-rl", "env": short, "victim": VICTIM}),
+        (train_agent, {"env": short}),
+    ):
         with pytest.raises(ValueRangeError, match="workers"):
-            train("sa-rl", short, VICTIM, 0.2, 128, workers=0)
+            train(**how, workers=0)
     assert not received and not [*tmp_path.iterdir()]

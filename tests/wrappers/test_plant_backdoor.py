@@ -101,8 +101,8 @@ def test_an_agent_learns_the_backdoor_and_its_task() -> None:
     ("change", "error", "words"),
     [
         ({"target": 2}, ValueRangeError, "target must be an action"),
-        ({"share": 0.0}, ValueRangeError, "between 0 and 1"),
-        ({"share": 1.0}, ValueRangeError, "between 0 and 1"), ({"reward": -1.0}, ValueRangeError, "reward"),
+        ({"share": 0.0}, ValueRangeError, "above 0 and below 1"),
+        ({"share": 1.0}, ValueRangeError, "above 0 and below 1"), ({"reward": -1.0}, ValueRangeError, "reward"),
         ({"trigger": "action-flip"}, ThreatError, "a threat to observations"),
         ({"trigger": TRIGGER + ",when=every(2)"}, ThreatError, "without a timing"),
         ({"env": gym.make("Pendulum-v1")}, SpaceError, "one of several actions"),

@@ -111,5 +111,5 @@ def test_nothing_to_gate():
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), "half", True])
 def test_probabilities(p):
-    with pytest.raises(ValueRangeError, match=f"probability, must be .*{p}"):
+    with pytest.raises(ValueRangeError, match=f"^p must be .*{p}"):
         adv.ProbabilisticTiming(adv.wrap(_long(), NOISE), p)

@@ -53,7 +53,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adv_wrappers.attacks.gradient_attack import check_steps, pgd
+from adv_wrappers.attacks.gradient_attack import Steps, pgd
 from adv_wrappers.attacks.objectives import CrossEntropy, Margin
 from adv_wrappers.attacks.restarts import search
 from adv_wrappers.core import rng
@@ -68,13 +68,13 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.core.types import Array, Batch
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import AdvWrappersError, BudgetError, ThreatError, VictimError
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, draw_seeds
+from adv_wrappers.evaluation.episodes import draw_seeds
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, TreeNode
 from adv_wrappers.registry import BEAM_WIDTH
-from adv_wrappers.utils.checks import check_integer, integer
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import EpisodeCount, Positive, Seed, checked
 from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -114,12 +114,11 @@ class TargetedLead(VictimAttack):
 
     name: ClassVar[str] = "targeted-lead"
     victim: Victim | None = None
-    steps: int = 8
-    restarts: int = 2
+    steps: Steps = 8
+    restarts: Positive = 2
 
     def __post_init__(self) -> None:
-        check_steps(self.steps, 0.5)
-        check_integer("restarts", self.restarts, 1)
+        super().__post_init__()
         need_gradient("a beam search", self.victim)
 
     def initial_memory(self, x: Tensor) -> dict[str, Tensor]:
@@ -779,26 +778,27 @@ class FoundPerturbations:
         return {"seeds": list(self.seeds), **arrays}
 
 
+@checked
 @holding
 def beam_search(
     victim: Victim | str,
     env: AnyEnvironment,
     eps: float | None = None,
-    episodes: int = 10,
-    seed: int = 0,
-    width: int = WIDTH,
+    episodes: EpisodeCount = 10,
+    seed: Seed = 0,
+    width: Positive = WIDTH,
     *,
     scale: Scale = None,
     within: Budget | None = None,
-    steps: int = 8,
-    restarts: int = 2,
+    steps: Steps = 8,
+    restarts: Positive = 2,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
     quantize: bool = True,
     out: str | Path | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     on_step: Callable[[int], None] = lambda states: None,
-    together: int = TOGETHER,
+    together: Positive = TOGETHER,
     until: Deadline | None = None,
 ) -> FoundPerturbations:
     """Search whole episodes for perturbed observations that leave a deterministic victim a low return.
@@ -840,10 +840,7 @@ def beam_search(
     >>> report.threats[1]["returns"] == found.returns.tolist()
     True
     """
-    episodes, seed = integer("episodes", episodes, 1, MOST_EPISODES), integer("seed", seed, 0)
-    width, steps = integer("width", width, 1), integer("steps", steps, 1)
     width = 1 << width.bit_length() - 1
-    restarts, together = integer("restarts", restarts, 1), integer("together", together, 1)
     budget = needed_budget("a beam search", eps, scale, within, zero=True)
     if frame_budget(budget) is not budget:
         depends = f"a beam search takes the budget of a single step, and {budget.name} depends on what was shown before"

@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -35,10 +35,13 @@ from adv_wrappers.core.types import Floats
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.searches.search_tree import DeterministicEpisodes, Transition, TreeNode, collection_paused
-from adv_wrappers.utils.checks import check_integer, check_number, integer
+from adv_wrappers.utils.limits import Count, Finite, NotNegative, Positive, Seed, Share, check_fields, checked
 from adv_wrappers.victims import Victim, load_victim
 
 Steps = tuple[int, ...]  # of an episode: those that are perturbed
+
+
+Forced = Literal["q", "policy", "successor", "any"]  # actions
 
 
 @dataclass(frozen=True)
@@ -114,17 +117,18 @@ class ResilienceProfile:
         return _json(self)
 
 
+@checked
 def fewest_perturbations(
     victim: Victim | str,
     env: AnyEnvironment,
-    seeds: Sequence[int],
-    cost: float = 1.0,
-    by: str | None = None,
+    seeds: Sequence[Seed],
+    cost: NotNegative = 1.0,
+    by: Forced | None = None,
     *,
-    gamma: float = 0.99,
-    horizon: int | None = None,
-    lowest_reward: float = 0.0,
-    max_nodes: int = 1_000_000,
+    gamma: Share = 0.99,
+    horizon: Positive | None = None,
+    lowest_reward: Finite = 0.0,
+    max_nodes: Positive = 1_000_000,
     env_kwargs: EnvKwargs | None = None,
 ) -> FewestPerturbations:
     """The timing of the lowest return plus cost of perturbations, for every episode (Algorithm 1's optimum).
@@ -156,20 +160,19 @@ def fewest_perturbations(
     >>> found.objective, found.perturbations
     (array([13., 13.]), array([5, 4]))
     """
-    check_number("cost", cost, 0)
     rules = TimingRules(by, gamma, horizon, lowest_reward, max_nodes)
-    checked = _checked_seeds(seeds)
+    _check_seeds(seeds)
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs)
     with closing(DeterministicEpisodes(victim, environment)) as tree:
         search = TimingSearch(tree, rules)
-        episodes = [search.episode(seed, float(cost), None) for seed in checked]
+        episodes = [search.episode(seed, cost, None) for seed in seeds]
     found = [episode.best[0] for episode in episodes]
     return FewestPerturbations(
         tree.label,
         environment.name,
-        checked,
-        float(cost),
+        tuple(seeds),
+        cost,
         np.array([best.total for best in found]),
         np.array([best.total - cost * len(best.steps) for best in found]),
         np.array([len(best.steps) for best in found]),
@@ -180,17 +183,18 @@ def fewest_perturbations(
     )
 
 
+@checked
 def resilience_profile(
     victim: Victim | str,
     env: AnyEnvironment,
-    seeds: Sequence[int],
-    budgets: Sequence[int],
-    horizon: int = 60,
-    by: str | None = None,
+    seeds: Sequence[Seed],
+    budgets: Sequence[Count],
+    horizon: Positive = 60,
+    by: Forced | None = None,
     *,
-    gamma: float = 0.99,
-    lowest_reward: float = 0.0,
-    max_nodes: int = 1_000_000,
+    gamma: Share = 0.99,
+    lowest_reward: Finite = 0.0,
+    max_nodes: Positive = 1_000_000,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
 ) -> ResilienceProfile:
@@ -206,36 +210,32 @@ def resilience_profile(
     Raises:
         AdvWrappersError: as of :func:`fewest_perturbations`.
     """
-    most = [integer("a budget", budget, 0) for budget in budgets]
-    if not most:
+    if not budgets:
         raise ValueRangeError("budgets must hold at least one number of perturbations, got none")
-    check_integer("horizon", horizon, 1)
     rules = TimingRules(by, gamma, horizon, lowest_reward, max_nodes)
-    checked = _checked_seeds(seeds)
+    _check_seeds(seeds)
     victim = load_victim(victim)
     environment = Environment.of(env, victim, env_kwargs, make)
     with closing(DeterministicEpisodes(victim, environment)) as tree:
         search = TimingSearch(tree, rules)
-        episodes = [search.episode(seed, 0.0, max(most)) for seed in checked]
+        episodes = [search.episode(seed, 0.0, max(budgets)) for seed in seeds]
     return ResilienceProfile(
         tree.label,
         environment.name,
-        checked,
-        tuple(most),
+        tuple(seeds),
+        tuple(budgets),
         horizon,
-        np.array([[episode.best[k].total for k in most] for episode in episodes]),
-        tuple(tuple(episode.best[k].steps for k in most) for episode in episodes),
+        np.array([[episode.best[k].total for k in budgets] for episode in episodes]),
+        tuple(tuple(episode.best[k].steps for k in budgets) for episode in episodes),
         np.array([episode.clean for episode in episodes]),
-        np.array([[k < episode.first_open for k in most] for episode in episodes]),
+        np.array([[k < episode.first_open for k in budgets] for episode in episodes]),
         np.array([episode.nodes for episode in episodes]),
     )
 
 
-def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
-    checked = tuple(integer("a seed", seed, 0) for seed in seeds)
-    if not checked:
+def _check_seeds(seeds: Sequence[int]) -> None:
+    if not seeds:
         raise ValueRangeError("seeds must hold at least one seed, got none")
-    return checked
 
 
 def _json(found: FewestPerturbations | ResilienceProfile) -> dict[str, Any]:
@@ -303,23 +303,16 @@ class SearchedEpisode:
 
 @dataclass(frozen=True)
 class TimingRules:
-    """Which timings are considered, as for :func:`fewest_perturbations`.
+    """Which timings are considered, as for :func:`fewest_perturbations`."""
 
-    Raises:
-        ValueRangeError: for numbers out of range.
-    """
-
-    by: str | None = None
-    gamma: float = 0.99
-    horizon: int | None = None
-    lowest_reward: float = 0.0
-    max_nodes: int = 1_000_000
+    by: Forced | None = None
+    gamma: Share = 0.99
+    horizon: Positive | None = None
+    lowest_reward: Finite = 0.0
+    max_nodes: Positive = 1_000_000
 
     def __post_init__(self) -> None:
-        if self.horizon is not None:
-            check_integer("horizon", self.horizon, 1)
-        check_number("lowest_reward", self.lowest_reward)
-        check_integer("max_nodes", self.max_nodes, 1)
+        check_fields(self)
 
 
 class TimingSearch:

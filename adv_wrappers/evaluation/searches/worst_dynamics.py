@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,13 +33,12 @@ from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, ThreatStack, as_threat_stack
 from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.threats.presets import parse_when
-from adv_wrappers.utils.checks import check_choice, check_integer
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import EpisodeCount, Limits, Seed, Workers, checked
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
-METHODS = "cma", "random", "grid"
 _TOGETHER = 16  # points of a grid, and random ones, that are played before the next are chosen
 _CORNERS = 0.25  # share of the evaluations
 _SPREAD, _INSIDE = 0.3, 0.999  # of CMA-ES: its first standard deviation, and where it begins, in half-ranges of the box
@@ -83,24 +82,25 @@ class WorstDynamics:
         return dict(zip(self.names, how.values, strict=True))
 
 
+@checked
 @holding
 def worst_dynamics(
     victim: Victim | str,
     env: AnyEnvironment,
     at: str | tuple[str, ...],
     eps: float | None = None,
-    evaluations: int = 200,
-    episodes: int | Episodes = 10,
-    seed: int = 0,
+    evaluations: Annotated[int, Limits(2)] = 200,
+    episodes: EpisodeCount | Episodes = 10,
+    seed: Seed = 0,
     *,
     within: Budget | None = None,
     scale: Any = None,
     when: When | str | None = None,
-    method: str = "cma",
+    method: Literal["cma", "random", "grid"] = "cma",
     env_kwargs: Mapping[str, object] | None = None,
     make: MakeEnv | None = None,
     out: str | Path | None = None,
-    workers: int = 1,
+    workers: Workers = 1,
     progress: Callable[[int, float], None] | None = None,
 ) -> WorstDynamics:
     """Search the physical parameters within a budget for those under which an agent earns least.
@@ -126,7 +126,7 @@ def worst_dynamics(
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is played: for names that the environment does not have, a
-            budget that its simulator does not hold, an unknown method, and a grid with fewer than two points an axis.
+            budget that its simulator does not hold, and a grid with fewer than two points an axis.
         ImportError: for ``"cma"`` without its package, before anything is played.
 
     >>> from adv_wrappers import worst_dynamics
@@ -134,8 +134,6 @@ def worst_dynamics(
     >>> len(found.tried), found.names
     (5, ('mass.cart', 'mass.pole'))
     """
-    check_integer("evaluations", evaluations, 2)
-    check_choice("method", method, METHODS)
     if method == "cma":
         _check_cma()
     check_workers(workers)

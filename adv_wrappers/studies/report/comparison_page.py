@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.frame_stack import Newest
@@ -51,9 +51,9 @@ from adv_wrappers.studies.report.trials import Progress, TrialPlayer
 from adv_wrappers.studies.report.verdict import verdict
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import without_number
-from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.limits import Limits, checked
 from adv_wrappers.utils.parsing import duration, split_stack
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
@@ -275,11 +275,12 @@ class Comparison:
     sentence: str
 
 
+@checked
 def compare_pages(
     a: str | Path,
     b: str | Path,
     out: str | Path,
-    minutes: float = 0.0,
+    minutes: Annotated[float, Limits(0, 1e5)] = 0.0,
     *,
     trust: bool = False,
     make: MakeEnv | None = None,
@@ -309,7 +310,7 @@ def compare_pages(
     if first.report.episodes != second.report.episodes:
         notes.append(f"Compared are the first {count} episodes, which both were played on.")
     agents = _of_episodes(first, count), _of_episodes(second, count)
-    if number("minutes", minutes, 0, 1e5):
+    if minutes:
         folder = path.with_name(f"{path.stem}-rows")
         agents, more = play_missing_rows(agents, minutes, folder, trust=trust, make=make, progress=progress)
         notes += more

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -49,9 +49,9 @@ from adv_wrappers.studies.report.sections import AgentSections, AttackRow, repor
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer, grouped_by_attack, one_feature
 from adv_wrappers.studies.report.verdict import GREY_LEVELS, SOME_LOSS, Verdict, is_whole, verdict
 from adv_wrappers.threats.presets import parse_threat
-from adv_wrappers.utils.checks import integer, number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import LOCK, holding
+from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
 from adv_wrappers.utils.parsing import duration
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
@@ -145,20 +145,21 @@ class AgentReport:
         return f"{self.verdict.sentence}\n{self.page}"
 
 
+@checked
 @holding
 def report(
     victim: Victim | str,
     env: AnyEnvironment,
-    minutes: float = 5.0,
+    minutes: Annotated[float, Limits(0.02, 1e5)] = 5.0,
     *,
     out: str | Path = "adv_report",
-    episodes: int | None = None,
-    seed: int = 0,
+    episodes: EpisodeCount | None = None,
+    seed: Seed = 0,
     device: torch.device | str | None = None,
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
-    workers: int = 1,
-    num_envs: int | None = None,
+    workers: Workers = 1,
+    num_envs: EnvCount | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     tell: Tell | None = print,
     command: str | None = None,
@@ -202,16 +203,15 @@ def report(
     >>> found = adv.report("zoo:cartpole-dqn", "CartPole-v1", minutes=0.1)  # doctest: +SKIP
     """
     now = time.monotonic()
-    limit = 60 * number("minutes", minutes, 0.02, 1e5)
-    asked = None if episodes is None else integer("episodes", episodes, 1)
-    workers = check_workers(workers)
+    limit = 60 * minutes
+    check_workers(workers)
     agent = load_victim(victim) if device is None else load_victim(victim, device=device)
     environment = Environment.of(env, agent, env_kwargs, make)
     environment.spaces_for(agent)
-    folder = ReportFolder(Path(out), agent, environment, integer("seed", seed, 0))
+    folder = ReportFolder(Path(out), agent, environment, seed)
     started = now if began is None else min(began, now)
     sections = _Sections(
-        agent, environment, folder, limit, started, asked, workers, num_envs, progress, tell or _silent
+        agent, environment, folder, limit, started, episodes, workers, num_envs, progress, tell or _silent
     )
     with closing(sections) as played:
         if command is not None:

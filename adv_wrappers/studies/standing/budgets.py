@@ -17,7 +17,6 @@ from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
-from adv_wrappers.utils.checks import number
 from adv_wrappers.victims.victim import Victim
 
 LEAST_UNIT = 0.5  # of the deviation that was observed: an agent's own unit below that makes its budget too small
@@ -97,7 +96,7 @@ def chosen_budget(env: str, eps: float | None, scale: Scale) -> StandingBudget:
             raise BudgetError(
                 f"the standing has no budget for {env}, only for {', '.join(BUDGETS)} and Atari: give eps="
             )
-        radius, words = number("eps", eps, 0.0), "of its own unit" if scale == "victim" else "of the scale"
+        radius, words = eps, "of its own unit" if scale == "victim" else "of the scale"
         if radius == 0:
             raise BudgetError("eps=0 allows nothing: agents of a standing are attacked")
         return StandingBudget(radius, scale, _RAW if scale is None else words)

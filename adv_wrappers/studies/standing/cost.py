@@ -18,9 +18,9 @@ from adv_wrappers.studies.report.trials import ROOM
 from adv_wrappers.studies.standing.measure import ATTACKS, CERTIFIED_SHARE, RANGE_SHARE, Submission, open_submission
 from adv_wrappers.studies.suite.attack_lists import entries_that_apply
 from adv_wrappers.studies.suite.untrained import beam
-from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline
 from adv_wrappers.utils.files import held
+from adv_wrappers.utils.limits import Minutes, checked
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class SubmissionCost:
         return [whole, *(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())]
 
 
-def submission_cost(given: Submission, out: str | Path, minutes: float = 2.0) -> SubmissionCost:
+@checked
+def submission_cost(given: Submission, out: str | Path, minutes: Minutes = 2.0) -> SubmissionCost:
     """How long the attacks of the standing on an agent take, from the clean run and a few steps of each.
 
     Args:
@@ -61,7 +62,7 @@ def submission_cost(given: Submission, out: str | Path, minutes: float = 2.0) ->
     Raises:
         AdvWrappersError: as :func:`.add_submission` does.
     """
-    folder, limit = Path(out), 60 * number("minutes", minutes, 0.01, 1e5)
+    folder, limit = Path(out), 60 * minutes
     with held(folder):
         opened, _ = open_submission(given, folder, limit)
         setting, parts = opened.setting(folder), list[Cost]()

@@ -37,9 +37,9 @@ from adv_wrappers.studies.suite.attack_lists import entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, MadeAttack
 from adv_wrappers.studies.suite.untrained import beam
 from adv_wrappers.threats.presets import as_threat, parse_perturbation
-from adv_wrappers.utils.checks import number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import AboveZero, Minutes, Seed, check_fields, checked
 from adv_wrappers.utils.parsing import duration
 from adv_wrappers.victims import environment_of, load_victim
 from adv_wrappers.victims.victim import Victim
@@ -74,11 +74,14 @@ class Submission:
     licence: str | None = None
     claim: str = ""
     env: str | None = None
-    eps: float | None = None
+    eps: AboveZero | None = None
     scale: Scale = None
-    seed: int = 0
+    seed: Seed = 0
     env_kwargs: EnvKwargs | None = None
     trust: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,10 @@ class OpenedAgent:
         return AttackSetting(self.victim, self.environment, self.budget, episodes=count, episode_seed=seed, out=folder)
 
 
+@checked
 @holding
 def add_submission(
-    given: Submission, out: str | Path, minutes: float = 2.0, tell: Callable[[str], None] = lambda sentence: None
+    given: Submission, out: str | Path, minutes: Minutes = 2.0, tell: Callable[[str], None] = lambda sentence: None
 ) -> StandingEntry:
     """Measure an agent, or go on with it, and write its entry.
 
@@ -125,7 +129,7 @@ def add_submission(
             budget other than the table's, a unit of the agent's own that is too small, and a folder of other weights,
             another environment, budget or seed.
     """
-    deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
+    deadline = Deadline(60 * minutes)
     folder, name = Path(out), given.name
     opened, entry = open_submission(given, folder, deadline.left)
     left_out = entry.left_out
@@ -167,6 +171,7 @@ def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:
     return found
 
 
+@checked
 @holding
 def add_attack(
     victim: str,
@@ -174,7 +179,7 @@ def add_attack(
     threat: str | How,
     *,
     label: str | None = None,
-    minutes: float = 10.0,
+    minutes: Minutes = 10.0,
     tell: Callable[[str], None] = lambda sentence: None,
     trust: bool = False,
 ) -> StandingEntry:
@@ -206,7 +211,7 @@ def add_attack(
     entry = read_entry(folder)
     if entry is None or agent.card is None or entry.victim["fingerprint"] != agent.fingerprint():
         raise ValueRangeError(f"{folder} does not hold {victim}: adv-wrappers standing add comes first")
-    deadline = Deadline(60 * number("minutes", minutes, 0.01, 1e5))
+    deadline = Deadline(60 * minutes)
     kwargs = entry.environment.get("kwargs") or None
     environment = Environment.of_file(entry.env_id, kwargs, str(folder), trust).for_victim(agent)
     eps, scale = entry.given_budget

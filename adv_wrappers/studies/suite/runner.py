@@ -26,7 +26,7 @@ from adv_wrappers.core.threat import ThreatModel, needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv, json_value
 from adv_wrappers.errors import OutputError, ThreatError, ValueRangeError
 from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds
-from adv_wrappers.evaluation.episodes import MOST_EPISODES, Episodes
+from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluate import kept_rows, play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.report import Report, number_text
@@ -42,14 +42,13 @@ from adv_wrappers.studies.suite.trained import SARSA
 from adv_wrappers.threats.presets import parse_threat, threat, threat_layers
 from adv_wrappers.training.critic import SMALL, CriticSetting
 from adv_wrappers.training.folder import (
-    check_counts,
     check_same,
     describe_settings,
     described,
     described_victim,
 )
-from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import held, holding, write
+from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Seed, TrainingSteps, Workers, checked
 from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.utils.threads import one_thread
@@ -64,6 +63,7 @@ _ENTRIES = frozenset(entry.name for entry in SUITES["everything"])
 _TRAINED = (*LEARNED, SARSA)
 
 
+@checked
 @holding
 def run_suite(
     suite: str | Iterable[Entry | str],
@@ -75,11 +75,11 @@ def run_suite(
     within: Budget | None = None,
     action_within: Budget | None = None,
     train: bool = False,
-    episodes: int = 50,
-    seed: int = 0,
-    steps: int = 100_000,
+    episodes: EpisodeCount = 50,
+    seed: Seed = 0,
+    steps: TrainingSteps = 100_000,
     critics: Sequence[CriticSetting] = SMALL,
-    num_envs: int | None = None,
+    num_envs: EnvCount | None = None,
     training: Mapping[str, object] | None = None,
     attacks: str | Iterable[str] | None = None,
     env_kwargs: EnvKwargs | None = None,
@@ -88,7 +88,7 @@ def run_suite(
     out: str | Path | None = None,
     progress: SuiteProgress | None = None,
     dynamics: Dynamics | str | None = None,
-    workers: int = 1,
+    workers: Workers = 1,
     name: str = "own",
     tell: Callable[[str], None] | None = None,
     on_cost: Callable[[Costs], None] | None = None,
@@ -147,10 +147,6 @@ def run_suite(
     >>> report.attacks
     ('noise', 'max-diff:steps=3')
     """
-    rows = 1 if num_envs is None else num_envs
-    integer("episodes", episodes, 1, MOST_EPISODES)
-    integer("seed", seed, 0)
-    check_counts(steps=integer("steps", steps), num_envs=integer("num_envs", rows))
     check_workers(workers)
     without = eps is None and within is None and scale is None
     budget = None if without else needed_budget("the suite", eps, scale, within)
@@ -167,8 +163,8 @@ def run_suite(
         action_within,
         quantize,
         train,
-        int(seed) + 1,
-        int(steps),
+        seed + 1,
+        steps,
         critics,
         training,
         num_envs,

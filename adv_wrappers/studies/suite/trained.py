@@ -21,7 +21,8 @@ from adv_wrappers.threats.presets import threat
 from adv_wrappers.training.critic import check_critic_settings, exploring_victim, scan_critics
 from adv_wrappers.training.folder import read_record
 from adv_wrappers.training.imitation import LEAST_QUERIES, check_imitable, imitate
-from adv_wrappers.utils.checks import check_choice, check_integer, check_names
+from adv_wrappers.utils.checks import check_choice, check_names
+from adv_wrappers.utils.limits import expected_arguments
 from adv_wrappers.wrappers.adversary_config import as_actor
 
 SARSA = "robust-sarsa"
@@ -152,8 +153,9 @@ def check_training(training: Mapping[str, object]) -> None:
     check_names("training", training, known)
     settings = setting_names(str(algorithm)) & {*training}
     check_settings(str(algorithm), {name: training[name] for name in settings})
-    for name in ("checks", "episodes", "workers", "env_workers"):
-        check_integer(f"{name} of training", training.get(name, 1), 1)
+    for name, each in expected_arguments(train).items():
+        if name in training:
+            each.check(f"{name} of training", training[name])
 
 
 # critics

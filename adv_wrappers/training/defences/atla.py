@@ -50,12 +50,10 @@ from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.checkpoints import AgentAndThreat, AgentCheckpoints, AgentProgress
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.director_networks import director_of
-from adv_wrappers.training.folder import check_counts
 from adv_wrappers.training.method import RobustTraining
 from adv_wrappers.training.sb3_conversion import update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, Scoring, log_point
-from adv_wrappers.utils.checks import check_number
 from adv_wrappers.victims import Victim, from_sb3
 from adv_wrappers.wrappers.layer import Layer
 from adv_wrappers.wrappers.sb3_layers import VecAdversaryEnv
@@ -232,18 +230,11 @@ class Schedule:
         training: how the agent is trained.
         phase: its steps between two phases of the adversary.
         ratio: the adversary's steps for each of the agent's.
-
-    Raises:
-        ValueRangeError: for a phase below one step, and a ratio that is not above 0.
     """
 
     training: Training
     phase: int
     ratio: float
-
-    def __post_init__(self) -> None:
-        check_number("ratio", self.ratio, 0, above=True)
-        check_counts(phase=self.phase)
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share
+from adv_wrappers.core.schedules import LinearSchedule, ScheduledShare, at
 from adv_wrappers.training.defences.dqn import RobustQMethod
 from adv_wrappers.training.defences.losses import InnerMaximization
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.resilience.dqn import QBatch, error
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.limits import AboveZero
 
 
 @dataclass(frozen=True)
@@ -43,27 +43,18 @@ class CarDQN(InnerMaximization, RobustQMethod):
     """CAR-DQN (Li et al. 2024); see the head of this file.
 
     Args:
-        softness: of the largest error of a minibatch, above 0: towards 0 the largest counts alone, towards infinity all
+        softness: of the largest error of a minibatch: towards 0 the largest counts alone, towards infinity all
             count alike.
-        kappa: the weight of the loss of DQN beside it, a number in [0, 1] or a schedule.
-        eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        kappa: the weight of the loss of DQN beside it, a number or a schedule.
+        eps: the share of the budget that is used, a number or a schedule.
         form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.losses.InnerMaximization>`
             has them: a bound of the error, or what gradient steps find.
-
-    Raises:
-        ValueRangeError: for another form, and numbers out of range.
     """
 
     name: ClassVar[str] = "car-dqn"
-    softness: float = 1.0
-    kappa: Number = 0.0
-    eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("softness", self.softness, 0, above=True)
-        check_share("kappa", self.kappa)
-        check_share("eps", self.eps)
+    softness: AboveZero = 1.0
+    kappa: ScheduledShare = 0.0
+    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         kappa, share = at(self.kappa, done), at(self.eps, done)

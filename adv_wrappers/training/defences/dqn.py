@@ -33,12 +33,17 @@ from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.bounds.probabilities import difference_spec
-from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.core.schedules import (
+    LinearSchedule,
+    ScheduledShare,
+    ScheduledWeight,
+    at,
+)
 from adv_wrappers.training.defences.losses import InnerMaximization
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.method import TrainingMethod
 from adv_wrappers.training.resilience.dqn import PrioritizedDQN, QBatch, error
-from adv_wrappers.utils.checks import check_choice, check_number
+from adv_wrappers.utils.limits import NotNegative
 
 
 class RobustQMethod(TrainingMethod):
@@ -59,23 +64,15 @@ class RadialDQN(RobustQMethod):
     """RADIAL-DQN (Oikarinen et al. 2020, equations 4 and 5), and the later form of the authors' code.
 
     Args:
-        kappa: the weight of the standard loss, a number in [0, 1] or a schedule.
-        eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        kappa: the weight of the standard loss, a number or a schedule.
+        eps: the share of the budget that is used, a number or a schedule.
         form: ``"overlap"`` or ``"equation-5"``, as the head of this file has them.
-
-    Raises:
-        ValueRangeError: for another form, and numbers outside of [0, 1].
     """
 
     name: ClassVar[str] = "radial-dqn"
-    kappa: Number = 0.8
-    eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
+    kappa: ScheduledShare = 0.8
+    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
     form: Literal["overlap", "equation-5"] = "overlap"
-
-    def __post_init__(self) -> None:
-        check_share("kappa", self.kappa)
-        check_share("eps", self.eps)
-        check_choice("form", self.form, ("overlap", "equation-5"))
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         standard = error(batch.value, batch.target)
@@ -92,26 +89,17 @@ class SADQN(InnerMaximization, RobustQMethod):
     """The hinge of SA-DQN (Zhang et al. 2020, their loss of DQN).
 
     Args:
-        weight: of the hinge in the loss, at least 0, a number or a schedule.
+        weight: of the hinge in the loss, a number or a schedule.
         margin: what the best action's value may be above all others in the box before the hinge is content.
-        eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        eps: the share of the budget that is used, a number or a schedule.
         form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.losses.InnerMaximization>`
             has them: a bound of the lead of another action, or what gradient steps find.
-
-    Raises:
-        ValueRangeError: for another form, and numbers out of range.
     """
 
     name: ClassVar[str] = "sa-dqn"
-    weight: Number = 0.1
-    margin: float = 1.0
-    eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight("weight", self.weight)
-        check_number("margin", self.margin, 0)
-        check_share("eps", self.eps)
+    weight: ScheduledWeight = 0.1
+    margin: NotNegative = 1.0
+    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
 
     def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
         standard = error(batch.value, batch.target)

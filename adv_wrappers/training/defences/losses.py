@@ -52,11 +52,17 @@ import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor, nn
 
-from adv_wrappers.core.schedules import LinearSchedule, Number, SmoothSchedule, at, check_share, check_weight
+from adv_wrappers.core.schedules import (
+    LinearSchedule,
+    ScheduledShare,
+    ScheduledWeight,
+    SmoothSchedule,
+    at,
+)
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.method import TrainingMethod
-from adv_wrappers.utils.checks import check_choice, check_integer, check_number
+from adv_wrappers.utils.limits import AboveZero, NotNegative, Positive
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The largest value of an objective in a box around an observation, as losses of robust training take it.
@@ -72,19 +78,11 @@ class InnerMaximization:
             points that stochastic gradient Langevin dynamics along signs find, as in SA-PPO's code (Zhang et al. 2020).
         steps: of ``"sgld"``.
         noise: the standard deviation of its noise, for a gradient of length one.
-
-    Raises:
-        ValueRangeError: for another form, and numbers out of range.
     """
 
     form: Literal["interval", "sgld"] = "interval"
-    steps: int = 10
-    noise: float = 1e-5
-
-    def __post_init__(self) -> None:
-        check_integer("steps", self.steps, 1)
-        check_number("noise", self.noise, 0)
-        check_choice("form", self.form, ("interval", "sgld"))
+    steps: Positive = 10
+    noise: NotNegative = 1e-5
 
     def ascend(self, objective: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
         """Points of boxes at which an objective is large, as :func:`langevin_ascent` finds them."""
@@ -175,32 +173,28 @@ class Radial(RobustMethod):
     """RADIAL (Oikarinen et al. 2020, equations 4 and 6).
 
     Args:
-        kappa: the weight of the standard loss, a number in [0, 1] or a schedule.
-        eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        kappa: the weight of the standard loss, a number or a schedule.
+        eps: the share of the budget that is used, a number or a schedule.
         form: ``"ratio"``, ``"log"`` or ``"overlap"``, as the head of this file has them; A2C has the logarithm for the
             ratio too.
-        imitate: the weight of a further term of both losses, at least 0, a number or a schedule: the cross-entropy to
+        imitate: the weight of a further term of both losses, a number or a schedule: the cross-entropy to
             the policy of the victim that the training started from. Not in the paper; see the head of this file.
-        sharpness: the power, above 0, to which that victim's probabilities are raised, before they are normalised.
+        sharpness: the power to which that victim's probabilities are raised, before they are normalised.
 
     Raises:
-        ValueRangeError: for another form, numbers out of range, and ``imitate`` with ``"overlap"``, which has no
+        ValueRangeError: for ``imitate`` with ``"overlap"``, which has no
             log-probabilities to compare.
     """
 
     name: ClassVar[str] = "radial"
-    kappa: Number = 0.8
-    eps: Number = field(default=SmoothSchedule(0.0, 1.0, end=2 / 3))
+    kappa: ScheduledShare = 0.8
+    eps: ScheduledShare = field(default=SmoothSchedule(0.0, 1.0, end=2 / 3))
     form: Literal["ratio", "log", "overlap"] = "log"
-    imitate: Number = 0.0
-    sharpness: float = 1.0
+    imitate: ScheduledWeight = 0.0
+    sharpness: AboveZero = 1.0
 
     def __post_init__(self) -> None:
-        check_share("kappa", self.kappa)
-        check_weight("imitate", self.imitate)
-        check_number("sharpness", self.sharpness, 0, above=True)
-        check_share("eps", self.eps)
-        check_choice("form", self.form, ("ratio", "log", "overlap"))
+        super().__post_init__()
         if self.form == "overlap" and self.imitate != 0.0:
             raise ValueRangeError(f"imitate goes with form='ratio' or 'log', got {self.imitate!r:.80} with 'overlap'")
 
@@ -252,23 +246,15 @@ class SARegularizer(InnerMaximization, RobustMethod):
     """The regularizer of SA-PPO (Zhang et al. 2020): the largest ``KL(pi(x), pi(y))`` for ``y`` in the box.
 
     Args:
-        weight: of the divergence in the loss, at least 0, a number or a schedule.
-        eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        weight: of the divergence in the loss, a number or a schedule.
+        eps: the share of the budget that is used, a number or a schedule.
         form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.losses.InnerMaximization>`
             has them: a bound of the divergence, or what gradient steps find.
-
-    Raises:
-        ValueRangeError: for another form, and numbers out of range.
     """
 
     name: ClassVar[str] = "sa"
-    weight: Number = 0.1
-    eps: Number = field(default=LinearSchedule(0.0, 1.0, end=2 / 3))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight("weight", self.weight)
-        check_share("eps", self.eps)
+    weight: ScheduledWeight = 0.1
+    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, end=2 / 3))
 
     def policy_loss(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
         standard = batch.surrogate(batch.log_prob).mean()

@@ -36,13 +36,18 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.core.schedules import (
+    LinearSchedule,
+    ScheduledShare,
+    ScheduledWeight,
+    at,
+)
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.training.defences.dqn import RobustQMethod
 from adv_wrappers.training.defences.losses import PolicyBatch, RobustMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.resilience.dqn import QBatch, error
-from adv_wrappers.utils.checks import check_integer
+from adv_wrappers.utils.limits import Positive
 from adv_wrappers.victims.smoothed import Smoothed
 from adv_wrappers.victims.victim import Victim
 
@@ -86,19 +91,13 @@ class SmoothedPolicy(RobustMethod):
     """S-PPO (Sun et al. 2024): the algorithm's own loss, on noisy observations; see the head of this file.
 
     Args:
-        sigma: the share of the noise that is added, a number in [0, 1] or a schedule.
-
-    Raises:
-        ValueRangeError: for numbers outside of [0, 1].
+        sigma: the share of the noise that is added, a number or a schedule.
     """
 
     name: ClassVar[str] = "smoothed"
     bounded: ClassVar[bool] = False
     images: ClassVar[bool] = False
-    sigma: Number = field(default=LinearSchedule(0.0, 1.0, end=0.5))
-
-    def __post_init__(self) -> None:
-        check_share("sigma", self.sigma)
+    sigma: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, end=0.5))
 
     def deployed(self, victim: Victim, within: Budget) -> Victim:
         return smoothed(victim, within)
@@ -115,26 +114,18 @@ class SmoothedDQN(RobustQMethod):
     """S-DQN (Sun et al. 2024); see the head of this file.
 
     Args:
-        sigma: the share of the noise that is added, a number in [0, 1] or a schedule.
-        reconstruction: the weight of the denoiser's squared error, at least 0, a number or a schedule.
+        sigma: the share of the noise that is added, a number or a schedule.
+        reconstruction: the weight of the denoiser's squared error, a number or a schedule.
         vote: how many noisy copies of an observation the agent that comes out acts on, at least 1.
-
-    Raises:
-        ValueRangeError: for numbers out of range.
     """
 
     name: ClassVar[str] = "smoothed-dqn"
     bounded: ClassVar[bool] = False
     images: ClassVar[bool] = False
     policy_kwargs: ClassVar[dict[str, Any]] = {"features_extractor_class": DenoisingExtractor}
-    sigma: Number = field(default=LinearSchedule(0.0, 1.0, end=0.5))
-    reconstruction: Number = 0.1
-    vote: int = 15
-
-    def __post_init__(self) -> None:
-        check_share("sigma", self.sigma)
-        check_weight("reconstruction", self.reconstruction)
-        check_integer("vote", self.vote, 1)
+    sigma: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, end=0.5))
+    reconstruction: ScheduledWeight = 0.1
+    vote: Positive = 15
 
     def deployed(self, victim: Victim, within: Budget) -> Victim:
         return smoothed(victim, within, self.vote)

@@ -27,12 +27,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_share, check_weight
+from adv_wrappers.core.schedules import (
+    LinearSchedule,
+    ScheduledShare,
+    ScheduledWeight,
+    at,
+)
 from adv_wrappers.core.types import Array
 from adv_wrappers.training.defences.losses import InnerMaximization
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.method import TrainingMethod
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.checks import number
 
 
 class RobustActorMethod(TrainingMethod):
@@ -56,25 +61,17 @@ class SADDPG(InnerMaximization, RobustActorMethod):
     """The regularizer of SA-DDPG (Zhang et al. 2020), for DDPG and TD3; see the head of this file.
 
     Args:
-        weight: of the regularizer in the loss of the actor, at least 0, a number or a schedule. It stands beside
+        weight: of the regularizer in the loss of the actor, a number or a schedule. It stands beside
             values, so it means more where rewards are small, as those that are normalised are.
-        eps: the share of the budget that is used, a number in [0, 1] or a schedule.
+        eps: the share of the budget that is used, a number or a schedule.
         form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.losses.InnerMaximization>`
             has them: a bound of the distance, or what gradient steps find.
-
-    Raises:
-        ValueRangeError: for another form, and numbers out of range.
     """
 
     name: ClassVar[str] = "sa-ddpg"
-    weight: Number = 1.0
-    eps: Number = field(default=LinearSchedule(0.0, 1.0, 0.5, 0.75))
+    weight: ScheduledWeight = 1.0
+    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.5, 0.75))
     steps: int = field(default=5, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight("weight", self.weight)
-        check_share("eps", self.eps)
 
     def regularizer(self, bounds: BoundedPolicy, observations: Tensor, done: float) -> Tensor:
         weight, share = at(self.weight, done), at(self.eps, done)
@@ -114,7 +111,7 @@ class RobustTD3(TD3):
     bounds: BoundedPolicy | None = None
 
     def __init__(self, policy: Any, env: Any, *, exploration_noise: float = 0.1, **settings: Any) -> None:
-        check_number("exploration_noise", exploration_noise, 0)
+        number("exploration_noise", exploration_noise, 0)
         super().__init__(policy, env, **settings)
         if self.action_noise is None:
             shape = self.action_space.shape or ()

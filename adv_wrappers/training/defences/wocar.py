@@ -42,10 +42,10 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.core.schedules import LinearSchedule, Number, at, check_weight
+from adv_wrappers.core.schedules import LinearSchedule, ScheduledWeight, at
 from adv_wrappers.training.defences.losses import PolicyBatch, RobustMethod, SARegularizer
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
-from adv_wrappers.utils.checks import check_integer, check_number
+from adv_wrappers.utils.limits import AboveZero, Positive
 
 _SAMPLED = 8  # actions of a Box among which the importance of a state is looked for
 
@@ -116,31 +116,22 @@ class Wocar(RobustMethod):
     """WocaR-PPO (Liang et al. 2022); see the head of this file.
 
     Args:
-        critic_weight: of the worst-attack advantage, at least 0, a number or a schedule.
+        critic_weight: of the worst-attack advantage, a number or a schedule.
         regularizer: the divergence that is added, its weight, and the share of the budget that is used.
         importance: whether states at which actions differ more weigh more in it.
         epochs: how often the critic sees every rollout.
-        rate: its learning rate, above 0.
+        rate: its learning rate.
         steps: of the search for the worst action in a Box.
-
-    Raises:
-        ValueRangeError: for numbers out of range.
     """
 
     name: ClassVar[str] = "wocar"
     images: ClassVar[bool] = False
-    critic_weight: Number = field(default=LinearSchedule(0.0, 0.8))
+    critic_weight: ScheduledWeight = field(default=LinearSchedule(0.0, 0.8))
     regularizer: SARegularizer = field(default=SARegularizer(0.2, LinearSchedule(0.0, 1.0, end=0.75), form="sgld"))
     importance: bool = True
-    epochs: int = 10
-    rate: float = 4e-4
-    steps: int = 10
-
-    def __post_init__(self) -> None:
-        check_weight("critic_weight", self.critic_weight)
-        check_integer("epochs", self.epochs, 1)
-        check_number("rate", self.rate, 0, above=True)
-        check_integer("steps", self.steps, 1)
+    epochs: Positive = 10
+    rate: AboveZero = 4e-4
+    steps: Positive = 10
 
     def make_critic(self, model: OnPolicyAlgorithm) -> WorstAttackCritic:
         inputs, actions = model.observation_space, model.action_space

@@ -39,7 +39,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from adv_wrappers.core.types import Array, Info
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.training import hyperparameters
-from adv_wrappers.utils.checks import check_number
+from adv_wrappers.utils.checks import number
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Prioritised experience replay (Schaul et al. 2016), the proportional variant, as a buffer of Stable-Baselines3.
@@ -129,7 +129,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         handle_timeout_termination: bool = True,
         alpha: float = 0.6,
     ) -> None:
-        check_number("alpha", alpha, 0, 1)
+        number("alpha", alpha, 0, 1)
         if optimize_memory_usage:
             raise ValueRangeError(
                 "PrioritizedReplayBuffer keeps both observations of a transition: optimize_memory_usage must be False"
@@ -368,7 +368,7 @@ class PrioritizedDQN(DQN):
         param_noise: bool = True,
         **settings: Any,
     ) -> None:
-        check_number("beta", beta, 0, 1)
+        number("beta", beta, 0, 1)
         self.beta, self.param_noise = beta, param_noise
         self.parameter_noise: ParameterNoise | None = None
         super().__init__(

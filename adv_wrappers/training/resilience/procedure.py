@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.row_key import versions
 from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.registry import OBSERVE
+from adv_wrappers.registry import Observe
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.training.adversary import (
     AdversaryScore,
@@ -60,21 +60,30 @@ from adv_wrappers.training.algorithms import Training
 from adv_wrappers.training.folder import (
     STATE,
     TrainingFolder,
-    check_counts,
-    check_seed,
     describe_settings,
     read_record,
     warn_of_unknown,
 )
 from adv_wrappers.training.hyperparameters import timing_settings
 from adv_wrappers.training.resilience.result import AttackedEpisodes, Resilience, Robustness, TransferRow
-from adv_wrappers.utils.checks import check_choice, integer, number
 from adv_wrappers.utils.files import write
+from adv_wrappers.utils.frozen import set_fields
+from adv_wrappers.utils.limits import (
+    AttackCount,
+    Cost,
+    EnvCount,
+    EpisodeCount,
+    Return,
+    Seed,
+    TrainingSeed,
+    TrainingSteps,
+    check_fields,
+)
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.adversary_config import as_actor
-from adv_wrappers.wrappers.adversary_rewards import MOST_COST, PerturbationCost
+from adv_wrappers.wrappers.adversary_rewards import PerturbationCost
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The episodes of a training, one line each, in a file that survives an interruption.
@@ -215,14 +224,15 @@ class StopRule:
 
 HARD = 10.0  # beyond a hard budget a perturbation costs, in training, this many budgets, or r_max by this if more
 _TAKEN = {*inspect.signature(train_adversary).parameters}  # arguments that are no settings of the algorithm
+By = Literal["q", "policy", "successor"]  # how the worst action is found
+Induced = Literal["worst", "any"]
 MeasurementProgress = Callable[[str, int, int], None]
 
 
-INDUCE = ("worst", "any")
 PerturbationLike: TypeAlias = ThreatModel | Perturbation | Mapping[str, object] | str | None
 
 
-def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None) -> WorstAction:
+def worst_action_of(victim: Victim, make_env: EnvFactory, by: By | None = None) -> WorstAction:
     """The action that a victim values least, found in the best way that there is for it (equations 2 and 3).
 
     Of discrete actions it is another than the one that is played, of which a value may think the least.
@@ -254,7 +264,7 @@ def worst_action_of(victim: Victim, make_env: EnvFactory, by: str | None = None)
 
 
 def actors_of(
-    victim: Victim, make_env: EnvFactory, how: PerturbationLike, induce: str, by: str | None, within: Budget | None
+    victim: Victim, make_env: EnvFactory, how: PerturbationLike, induce: Induced, by: By | None, within: Budget | None
 ) -> tuple[Callable[[Victim], Actor], ThreatModel | None]:
     """What makes the actor for a victim, and the threat that ``how`` stands for.
 
@@ -266,7 +276,6 @@ def actors_of(
     Raises:
         AdvWrappersError: one of its kinds, for arguments that do not go together.
     """
-    check_choice("induce", induce, INDUCE)
     for name, value in (("by", by), *((("induce", induce),) if induce != "worst" else ())):
         if how is not None and value is not None:
             raise ThreatError(f"{name}= chooses what is induced, and so does how=: give one of them")
@@ -291,48 +300,35 @@ def actors_of(
 class MeasurementOptions:
     """What is measured, and how: the arguments of :func:`resilience`, and of :func:`robustness`, by their names."""
 
-    cost: float = 1.0
-    r_max: float | None = None
-    steps: int = 60_000
-    episodes: int = 100
-    seed: int = 0
+    cost: Cost = 1.0
+    r_max: Return | None = None
+    steps: TrainingSteps = 60_000
+    episodes: EpisodeCount = 100
+    seed: TrainingSeed = 0
     algorithm: str = "ppo"
     how: PerturbationLike = None
-    induce: str = "worst"
-    by: str | None = None
+    induce: Induced = "worst"
+    by: By | None = None
     within: Budget | None = None
     terminal: bool = False
     stop: bool = False
     transfer: Iterable[Victim | str] = ()
-    test_seed: int | None = None
-    checks: int = 10
-    check_episodes: int = 30
-    num_envs: int | None = None
-    observe: str | None = None
+    test_seed: Seed | None = None
+    checks: TrainingSteps = 10
+    check_episodes: EpisodeCount = 30
+    num_envs: EnvCount | None = None
+    observe: Observe | None = None
     device: str | torch.device | None = None
     tensorboard: str | Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    budget: int | None = None
+    budget: AttackCount | None = None
     hard: bool = False
 
-    def checked(self) -> MeasurementOptions:
-        """The same with plain numbers; raises :class:`ValueRangeError` or :class:`ThreatError` for one out of range."""
+    def __post_init__(self) -> None:
         check_algorithm(self.algorithm)
-        seed = check_seed(self.seed)
-        return replace(
-            self,
-            cost=number("cost", self.cost, 0, MOST_COST),
-            r_max=None if self.r_max is None else number("r_max", self.r_max, -MOST_COST, MOST_COST),
-            seed=seed,
-            test_seed=seed if self.test_seed is None else integer("test_seed", self.test_seed, 0),
-            terminal=bool(self.terminal),
-            stop=bool(self.stop),
-            steps=integer("steps", self.steps),
-            episodes=integer("episodes", self.episodes),
-            checks=integer("checks", self.checks),
-            check_episodes=integer("check_episodes", self.check_episodes),
-            num_envs=None if self.num_envs is None else integer("num_envs", self.num_envs),
-        )
+        check_fields(self)
+        if self.test_seed is None:
+            set_fields(self, test_seed=self.seed)
 
     def described(self) -> dict[str, Any]:
         """What is asked for, without ``steps``, which may grow, and without what a measurement makes of the rest."""
@@ -412,8 +408,6 @@ class Measurement:
         Raises:
             AdvWrappersError: one of its kinds, for arguments that cannot work.
         """
-        options = options.checked()
-        check_counts(episodes=options.episodes, check_episodes=options.check_episodes)
         transfer = options.transfer
         others = [load_victim(other) for other in ([transfer] if isinstance(transfer, (str, Victim)) else transfer)]
         for each in (victim, *others):
@@ -427,7 +421,6 @@ class Measurement:
         observe = options.observe
         if observe is None:
             observe = "state" if not flat else "state+action" if options.budget is None else "state+action+spent"
-        check_choice("observe", observe, OBSERVE)
         refused = sorted({*options.settings} & _TAKEN)
         if refused:
             raise ThreatError(f"{', '.join(refused)} cannot be set here: how= is a threat with its budget and timing")

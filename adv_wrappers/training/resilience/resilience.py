@@ -43,24 +43,34 @@ from adv_wrappers.training.resilience.procedure import (
     PerturbationLike,
 )
 from adv_wrappers.training.resilience.result import Resilience, Robustness
-from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
+from adv_wrappers.utils.limits import (
+    AttackCount,
+    Cost,
+    EnvCount,
+    EpisodeCount,
+    Return,
+    Seed,
+    TrainingSeed,
+    TrainingSteps,
+    checked,
+)
 from adv_wrappers.victims import Victim, load_victim
-from adv_wrappers.wrappers.adversary_rewards import MOST_ATTACKS
 
 # what else robustness takes from resilience; other names are settings of the algorithm
 _NAMES = {option.name for option in fields(MeasurementOptions)} - {"settings"}
 
 
+@checked
 @holding
 def resilience(
     victim: Victim | str,
     env: AnyEnvironment,
-    cost: float = 1.0,
-    r_max: float | None = None,
-    steps: int = 60_000,
-    episodes: int = 100,
-    seed: int = 0,
+    cost: Cost = 1.0,
+    r_max: Return | None = None,
+    steps: TrainingSteps = 60_000,
+    episodes: EpisodeCount = 100,
+    seed: TrainingSeed = 0,
     algorithm: str = "ppo",
     *,
     how: PerturbationLike = None,
@@ -70,10 +80,10 @@ def resilience(
     terminal: bool = False,
     stop: bool = False,
     transfer: Iterable[Victim | str] = (),
-    test_seed: int | None = None,
-    checks: int = 10,
-    check_episodes: int = 30,
-    num_envs: int | None = None,
+    test_seed: Seed | None = None,
+    checks: TrainingSteps = 10,
+    check_episodes: EpisodeCount = 30,
+    num_envs: EnvCount | None = None,
     observe: Observe | None = None,
     device: str | torch.device | None = None,
     tensorboard: str | Path | None = None,
@@ -92,7 +102,7 @@ def resilience(
         victim: the victim, or its reference.
         env: id of the environment, or a function that makes one; ``env_kwargs`` and ``make`` as for
             :func:`adv_wrappers.evaluate`.
-        cost: of a perturbation, at least 0, in units of a reward (c_adv; the paper's is 1).
+        cost: of a perturbation, in units of a reward (c_adv; the paper's is 1).
         r_max: return that regret is counted from; None takes the highest clean return of the test.
         steps: environment steps of the adversary's training, summed over all environments.
         episodes: episodes of the test.
@@ -160,17 +170,18 @@ def resilience(
     return Measurement.create(victim, Environment.of(env, victim, env_kwargs, make), options, out, progress).run()
 
 
+@checked
 @holding
 def robustness(
     victim: Victim | str,
     env: AnyEnvironment,
-    budget: int,
+    budget: AttackCount,
     hard: bool = False,
-    cost: float = 1.0,
-    r_max: float | None = None,
-    steps: int = 60_000,
-    episodes: int = 100,
-    seed: int = 0,
+    cost: Cost = 1.0,
+    r_max: Return | None = None,
+    steps: TrainingSteps = 60_000,
+    episodes: EpisodeCount = 100,
+    seed: TrainingSeed = 0,
     algorithm: str = "ppo",
     *,
     out: str | Path | None = None,
@@ -183,7 +194,7 @@ def robustness(
 
     Args:
         victim, env, cost, r_max, steps, episodes, seed, algorithm: as for :func:`resilience`.
-        budget: perturbations of an episode, a whole number of at least 1.
+        budget: perturbations of an episode.
         hard: no more than ``budget``, instead of a higher cost of each beyond it. No more are possible in the test then
             (:class:`adv_wrappers.AtMost`); else, as in Algorithm 2, each beyond it costs ``budget`` times as much.
         out: as for :func:`resilience`; the result is ``robustness.json``.
@@ -192,9 +203,8 @@ def robustness(
             are worth a perturbation depends on how many are left.
 
     Raises:
-        AdvWrappersError: as :func:`resilience`; :class:`ValueRangeError` for a budget that is no whole number.
+        AdvWrappersError: as :func:`resilience`.
     """
-    budget = integer("budget", budget, 1, MOST_ATTACKS)
     given = {name: options.pop(name) for name in _NAMES & {*options}}
     asked = MeasurementOptions(
         cost=cost,
@@ -204,7 +214,7 @@ def robustness(
         seed=seed,
         algorithm=algorithm,
         budget=budget,
-        hard=bool(hard),
+        hard=hard,
         **given,
         settings=options,
     )

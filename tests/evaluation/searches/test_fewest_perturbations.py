@@ -263,7 +263,7 @@ class Drifting(Walk):
         ({"gamma": 2.0}, ValueRangeError, "gamma must be"),
         ({"cost": -0.5}, ValueRangeError, "cost must be .*-0.5"),
         ({"seeds": []}, ValueRangeError, "at least one seed, got none"),
-        ({"seeds": [0.5]}, ValueRangeError, "a seed must be .*0.5"),
+        ({"seeds": [0.5]}, ValueRangeError, "seeds must be .*0.5"),
         ({"horizon": 0}, ValueRangeError, "horizon must be .*0"),
         ({"max_nodes": 0}, ValueRangeError, "max_nodes must be .*0"),
         ({"lowest_reward": "1"}, ValueRangeError, "lowest_reward must be"),
@@ -300,7 +300,7 @@ def test_an_environment_that_draws_or_is_replayed_is_searched_as_any_other(env, 
 
 @every_case("budgets", [[2.5], [-1], ["2"], [True]])
 def test_budgets_are_whole_numbers(budgets):
-    with pytest.raises(ValueRangeError, match="a budget must be an integer of at least 0"):
+    with pytest.raises(ValueRangeError, match="budgets must be a list, each an integer of at least 0"):
         resilience_profile(agent(), Walk, [0], budgets)
     with pytest.raises(ValueRangeError, match="budgets must hold at least one number of perturbations, got none"):
         resilience_profile(agent(), Walk, [0], [])
