@@ -26,6 +26,7 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 FLOAT, DOUBLE, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.BOOL
 WHOLE = np.iinfo(np.int64).max
+X = randn(5, 6).float()
 
 
 def weight(*sizes, seed=0):
@@ -72,6 +73,7 @@ CASES = {op: ((6,), *one(op)) for op in UNARY} | {
     "Clip@9": ((6,), *one("Clip", min=-1.0, max=0.5)),
     "Max": ((6,), *one("Max", "w", {"w": np.array(0.5)})),
     "Min of several": ((6,), [("Neg", "x", "n", {}), ("Min", "x w n", "y", {})], {"w": weight(6)}),
+    "Max with zero": ((6,), *one("Max", "w", {"w": np.zeros(6)})),
     "Sum": ((6,), [("Neg", "x", "n", {}), ("Sum", "x w n w", "y", {})], {"w": weight(6)}),
     "Where": ((6,), [("Greater", "x zero", "m", {}), ("Where", "m x low", "y", {})],
         {"zero": np.array([0.0]), "low": np.array([-2.0])}),
@@ -96,6 +98,12 @@ CASES = {op: ((6,), *one(op)) for op in UNARY} | {
     "MatMul": ((6,), *one("MatMul", "w", {"w": weight(6, 4)})),
     "MatMul and a bias": ((6,), [("MatMul", "x w", "a", {}), ("Add", "b a", "y", {})],
         {"w": weight(6, 4), "b": weight(4)}),
+    "Gemm and another bias": ((6,), [("Gemm", "x w b", "a", {}), ("Add", "a one", "y", {})],
+        {"w": weight(6, 4), "b": weight(4), "one": np.array(1.0)}),
+    "MatMul and a column": ((6,), [
+        ("MatMul", "x w", "a", {}), ("Add", "a c", "b", {}), ("Tanh", "b", "t", {}),
+        ("ReduceMean", "t", "y", {"axes": [0], "keepdims": 1}),
+    ], {"w": weight(6, 4), "c": weight(4, 1)}),
     "MatMul of a vector": ((6,), [("MatMul", "x w", "a", {}), ("Unsqueeze", "a last", "y", {})],
         {"w": weight(6), "last": V(-1)}),
     "MatMul of several": ((3, 4), *one("MatMul", "w", {"w": weight(4, 5)})),
@@ -164,7 +172,14 @@ CASES = {op: ((6,), *one(op)) for op in UNARY} | {
 
 
 # of these the graph is for one row alone: with several, it would mix them
-ONE_ROW = {"broadcast", "Concat with a constant", "Concat of rows", "ReduceSum of rows", "LSTM of a sequence"}
+ONE_ROW = {
+    "broadcast",
+    "MatMul and a column",
+    "Concat with a constant",
+    "Concat of rows",
+    "ReduceSum of rows",
+    "LSTM of a sequence",
+}
 # and of these there is one without an axis for the rows
 NO_ROWS = {*UNARY, "Clip", "Where", "logic", "Sub", "Div turned", "normaliser", "MatMul", "MatMul and a bias", "Slice",
            "Split", "Concat", "LayerNormalization", "Transpose all", "Reshape"}  # fmt: skip
@@ -198,7 +213,9 @@ def test_operations(tmp_path, name, rows):
     path, x, expected = case(tmp_path / "a.onnx", name, rows)
     victim = victim_of(path, x.shape[1:], expected.shape[1])
     assert victim.differentiable, victim.without_gradient
-    np.testing.assert_allclose(victim.params(torch.from_numpy(x)), expected, rtol=1e-5, atol=1e-5 * abs(expected).max())
+    for each in (victim, pickle.loads(pickle.dumps(victim))):
+        found = each.params(torch.from_numpy(x))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * abs(expected).max())
 
 
 # ONNX Runtime has no convolutions and no recurrent layers of double precision
@@ -268,8 +285,8 @@ WRITTEN_OUT = {
         ("Tanh", "d", "e", {}), ("Add", "e one", "f", {}), ("Mul", "x f", "g", {}), ("Mul", "g half", "y", {}),
         three=3.0, little=0.044715, k=(2 / np.pi) ** 0.5, one=1.0, half=0.5)),
     "elu": (nn.ELU, *spelled(
-        ("Greater", "x zero", "a", {}), ("Min", "x zero", "b", {}), ("Exp", "b", "c", {}), ("Sub", "c one", "d", {}),
-        ("Where", "a x d", "y", {}), zero=0.0, one=1.0)),
+        ("Greater", "x zero", "a", {}), ("Where", "a zeros x", "b", {}), ("Exp", "b", "c", {}),
+        ("Sub", "c one", "d", {}), ("Where", "a x d", "y", {}), zero=0.0, zeros=np.zeros((1, 6)), one=1.0)),
     "mish": (nn.Mish, *spelled(("Softplus", "x", "a", {}), ("Tanh", "a", "b", {}), ("Mul", "x b", "y", {}))),
     "layer norm": (nn.LayerNorm, *spelled(
         ("ReduceMean", "x", "m", {"axes": [-1]}), ("Sub", "x m", "a", {}), ("Pow", "a two", "b", {}),
@@ -364,7 +381,7 @@ UNKNOWN = {
     "the input 1 of Clip depends on the observation": [
         ("ReduceMean", "x", "m", {"keepdims": 0}), ("Clip", "x m", "y", {}),
     ],
-    "torch computes another Cast": [
+    "torch computes its Cast differently": [
         ("Cast", "x", "i", {"to": onnx.TensorProto.INT32}), ("Cast", "i", "y", {"to": FLOAT}),
     ],
     "torch answers something else at 1000 random observations": [
@@ -394,6 +411,16 @@ def test_without_the_package_onnx_it_is_named(tmp_path, monkeypatch):
     path = mlp(tmp_path / "a.onnx")
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert "the package onnx, which reads its graph, is not installed" in victim_of(path, (6,), 4).without_gradient
+
+
+def test_files_of_onnx_runtimes_own_format(tmp_path):
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "a.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(str(mlp(tmp_path / "a.onnx")), options)
+    victim = victim_of(tmp_path / "a.ort", (6,), 4)
+    assert "since the package onnx cannot read it" in victim.without_gradient
+    torch.testing.assert_close(victim.params(X), victim_of(tmp_path / "a.onnx", (6,), 4).params(X))
 
 
 def test_functions_of_a_file_are_written_into_the_graph(tmp_path):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,9 +90,9 @@ class Operator:
         return self.known[0].shape
 
     @property
-    def rank(self) -> int:
-        """The axes of a row of the tensor that it gives."""
-        return len(row_of(self.found[0].shape))
+    def operands(self) -> list[tuple[Any, Array]]:
+        """The inputs, each with what it is at one row."""
+        return list(zip(self.inputs, self.known, strict=True))
 
     def constant(self, place: int, name: str = "", default: Any = None) -> Any:
         """An input that is a constant, or in older versions an attribute, as an array."""
@@ -151,22 +152,22 @@ class Builder:
             raise UnknownOperation(f"the operation {kind} is not known")
         if not depends:
             return
-        one, nothing = self.known[0], np.zeros(0)
-        op = Operator(
-            kind,
-            tuple(self.values.get(each, one[each]) if each else None for each in node.input),
-            tuple(one[each] if each else nothing for each in node.input),
-            tuple(one[each] if each else nothing for each in node.output),
-            {each.name: _setting(helper.get_attribute_value(each)) for each in node.attribute},
-            self.opset,
-        )
         try:
+            one, nothing = self.known[0], np.zeros(0)
+            op = Operator(
+                kind,
+                tuple(self.values.get(each, one[each]) if each else None for each in node.input),
+                tuple(one[each] if each else nothing for each in node.input),
+                tuple(one[each] if each else nothing for each in node.output),
+                {each.name: _setting(helper.get_attribute_value(each)) for each in node.attribute},
+                self.opset,
+            )
             made = self.operations[kind](self, op)
             for name, value in zip(node.output, made if isinstance(made, list) else [made], strict=False):
                 if name:
                     self.values[name] = self._layer_of(self.shaped(value, row_of(one[name].shape)))
                     if not nearly(self.examples[self.values[name].name], [row[name] for row in self.known], 1e-3):
-                        raise UnknownOperation(f"torch computes another {kind}")
+                        raise UnknownOperation(f"torch computes its {kind} differently")
         except UnknownOperation:
             raise
         except Exception as error:  # whatever torch raises for settings that nobody has thought of
@@ -237,14 +238,20 @@ class Builder:
         """A value with rows of other sizes."""
         return value if self.sizes(value) == tuple(sizes) else self.call(reshaped, value, tuple(sizes))
 
-    def aligned(self, operand: Any, rank: int) -> Any:
-        """A value, or a constant, that broadcasts with rows of so many axes."""
-        if isinstance(operand, GraphValue):
-            sizes = self.sizes(operand)
-            return self.shaped(operand, (1,) * (rank - len(sizes)) + sizes)
-        if operand.size == 1 and operand.dtype != np.bool_:
-            return _setting(operand.item())
-        return self.buffer(operand.reshape(operand.shape[max(operand.ndim - rank, 0) :]))
+    def aligned(self, op: Operator) -> list[Any]:
+        """The inputs of a node as they broadcast: values, buffers, and numbers."""
+        whole, found = op.found[0].shape, []
+        rank = len(row_of(whole))
+        one_is_whole = any(isinstance(x, GraphValue) and x_known.shape == whole for x, x_known in op.operands)
+        for x, _ in op.operands:
+            if isinstance(x, GraphValue):
+                sizes = self.sizes(x)
+                found.append(self.shaped(x, (1,) * (rank - len(sizes)) + sizes))
+            elif x.dtype != np.bool_ and (x.size == 1 or (one_is_whole and bool((x == x.flat[0]).all()))):
+                found.append(_setting(x.flat[0].item()))
+            else:
+                found.append(self.buffer(x.reshape(x.shape[max(x.ndim - rank, 0) :])))
+        return found
 
     def along(self, value: GraphValue, sizes: Sizes, axes: Iterable[int]) -> tuple[GraphValue, list[int]]:
         """A value, with its first axis of one if that is meant, and axes of the graph as those of its tensor."""
@@ -295,12 +302,13 @@ class Builder:
                 call.run(values, self.constants.__getitem__)
             numbers = sorted({each for call in calls for each in call.arguments if isinstance(each, float)})
             norms = [nn.LayerNorm(sizes[-1:], each, elementwise_affine=False) for each in numbers if 0 < each < 0.1]
-            for layer in (nn.SiLU(), nn.GELU(), nn.GELU("tanh"), nn.ELU(), nn.Hardswish(), nn.Mish(), *norms):
+            for layer in (*(make() for make in _ACTIVATIONS), *norms):
                 if nearly(layer(x), values[value.name], 1e-6):
                     return self.call(layer, first)
         return value
 
 
+_ACTIVATIONS = (nn.SiLU, nn.GELU, partial(nn.GELU, "tanh"), nn.ELU, nn.Softplus, nn.Hardswish, nn.Mish)
 _LONGEST = 12  # calls that are one layer written out
 _RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 

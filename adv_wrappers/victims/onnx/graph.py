@@ -98,9 +98,10 @@ def torch_graph(net: OnnxNet, obs: Any, state: Any, dtype: torch.dtype, choices:
     except ImportError as error:
         raise UnknownOperation("the package onnx, which reads its graph, is not installed") from error
     data, beside, path = net.arguments[:3]
-    model = onnx.load_model_from_string(data)
-    if model.functions:
-        model = inliner.inline_local_functions(model)
+    try:
+        model = inliner.inline_local_functions(onnx.load_model_from_string(data))
+    except Exception as error:  # of ONNX Runtime's own format
+        raise UnknownOperation(f"the package onnx cannot read it ({error!s:.200})") from error
     ports = {port.name: port for port in (*net.observed, *net.states)}
     for given in model.graph.input:
         if given.name in ports and (axis := ports[given.name].axis) is not None:

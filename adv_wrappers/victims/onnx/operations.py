@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -93,25 +93,23 @@ def _function(function: Callable[..., Tensor], b: Builder, op: Operator) -> Grap
 
 def _broadcast(function: Callable[..., Any], b: Builder, op: Operator) -> GraphValue:
     """A function of values and constants that broadcast."""
-    return b.call(function, *(b.aligned(each, op.rank) for each in op.inputs))
+    return b.call(function, *b.aligned(op))
 
 
-def _several(function: Callable[[Any, Any], Any], b: Builder, op: Operator) -> GraphValue:
-    """A function of two values, from left to right over any number of them."""
-    found: GraphValue
-    found, *rest = (b.aligned(x, op.rank) for x in op.inputs)
-    for each in rest:
-        found = b.call(function, found, each)
+def _sum(b: Builder, op: Operator) -> GraphValue:
+    found: GraphValue = reduce(lambda x, y: b.call(operator.add, x, y), b.aligned(op))
     return found
 
 
 def _add(b: Builder, op: Operator) -> GraphValue:
     value, constant = op.value_and_constant()
     before = b.made(value) if value else None
-    layer, whole = before.function if before else None, constant.shape[-1:] == (constant.size,)
-    if before and isinstance(layer, nn.Linear) and layer.bias is None and whole and constant.size == layer.out_features:
-        return b.linear(before.arguments[0], layer.weight, constant.reshape(-1))
-    return _broadcast(operator.add, b, op)
+    if value and before and isinstance(layer := before.function, nn.Linear):
+        width = layer.out_features
+        if constant.size == 1 or constant.size == constant.shape[-1] == width:
+            old = 0 if layer.bias is None else layer.bias.numpy()
+            return b.linear(before.arguments[0], layer.weight, np.broadcast_to(constant.reshape(-1), (width,)) + old)
+    return _sum(b, op)
 
 
 def _multiply(b: Builder, op: Operator) -> GraphValue:
@@ -136,10 +134,14 @@ def _pow(b: Builder, op: Operator) -> GraphValue:
 
 def _extreme(b: Builder, op: Operator) -> GraphValue:
     """The least or largest of several; of a value and a number a clip."""
-    value, end = op.value_and_constant()
-    if value and end.size == 1:
-        return b.call(Clip(end.item(), None) if op.kind == "Max" else Clip(None, end.item()), value)
-    return _several(torch.maximum if op.kind == "Max" else torch.minimum, b, op)
+    largest, given = op.kind == "Max", b.aligned(op)
+    value, *values = [each for each in given if isinstance(each, GraphValue)]
+    for each in values:
+        value = b.call(torch.maximum if largest else torch.minimum, value, each)
+    for number in [each for each in given if not isinstance(each, GraphValue)]:
+        clip = Clip(number, None) if largest else Clip(None, number)
+        value = b.call(nn.ReLU() if largest and number == 0 else clip, value)
+    return value
 
 
 def _clip(b: Builder, op: Operator) -> GraphValue:
@@ -219,10 +221,7 @@ def _gather(b: Builder, op: Operator) -> GraphValue:
 
 def _concat(b: Builder, op: Operator) -> GraphValue:
     axis = op.settings["axis"]
-    values = [
-        b.along(x, known.shape, [axis]) if isinstance(x, GraphValue) else None
-        for x, known in zip(op.inputs, op.known, strict=True)
-    ]
+    values = [b.along(x, known.shape, [axis]) if isinstance(x, GraphValue) else None for x, known in op.operands]
     like, (found,) = next(each for each in values if each)
     parts = [
         each[0] if each else b.repeated(x if found == axis % x.ndim else x[None], like)
@@ -232,8 +231,8 @@ def _concat(b: Builder, op: Operator) -> GraphValue:
 
 
 def _expand(b: Builder, op: Operator) -> GraphValue:
-    sizes, x = row_of(op.found[0].shape), b.aligned(op.x, op.rank)
-    return b.call(_expanded, x, sizes)
+    sizes, before = row_of(op.found[0].shape), b.sizes(op.x)
+    return b.call(_expanded, b.shaped(op.x, (1,) * (len(sizes) - len(before)) + before), sizes)
 
 
 def _gemm(b: Builder, op: Operator) -> GraphValue:
@@ -258,7 +257,7 @@ def _matmul(b: Builder, op: Operator) -> GraphValue:
         weight = weight.reshape(weight.shape[-2:]) if weight.ndim > 1 else weight[:, None]
         return b.linear(b.shaped(op.x, _last(op)), weight.T)
     rank, given = max(2, *(known.ndim for known in op.known)), list[GraphValue]()
-    for x, known in zip(op.inputs, op.known, strict=True):
+    for x, known in op.operands:
         sizes = known.shape if known.ndim > 1 or not given else (*known.shape, 1)
         sizes = (1,) * (rank - len(sizes)) + sizes
         given.append(b.shaped(x, sizes) if isinstance(x, GraphValue) else b.buffer(x.reshape(sizes)))
@@ -360,7 +359,6 @@ _ALIKE: dict[Callable[..., GraphValue], dict[str, Callable[..., Any]]] = {
         "LessOrEqual": operator.le, "Equal": operator.eq, "And": operator.and_, "Or": operator.or_,
         "Where": torch.where,
     },
-    _several: {"Sum": operator.add},
     _softmax: {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax},
     _reduce: {
         "ReduceMean": torch.mean, "ReduceSum": torch.mean, "ReduceMax": torch.amax, "ReduceMin": torch.amin,
@@ -373,8 +371,8 @@ OPERATIONS: dict[str, Calls] = {
     **dict.fromkeys(("Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze"), lambda b, op: op.x),
     **{name: partial(how, function) for how, part in _ALIKE.items() for name, function in part.items()},
     "Selu": _selu, "HardSigmoid": _hard_sigmoid, "Clip": _clip, "Max": _extreme, "Min": _extreme, "Cast": _to_dtype,
-    "Add": _add, "Mul": _multiply, "Div": _multiply, "Pow": _pow, "Gemm": _gemm, "MatMul": _matmul, "Expand": _expand,
-    "Transpose": _transpose, "Slice": _slice, "Split": _split, "Gather": _gather, "Concat": _concat,
+    "Add": _add, "Sum": _sum, "Mul": _multiply, "Div": _multiply, "Pow": _pow, "Gemm": _gemm, "MatMul": _matmul,
+    "Expand": _expand, "Transpose": _transpose, "Slice": _slice, "Split": _split, "Gather": _gather, "Concat": _concat,
     "Conv": _conv, "MaxPool": _pool, "AveragePool": _pool, "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm, "LSTM": _recurrent, "GRU": _recurrent,
 }  # fmt: skip
