@@ -181,13 +181,15 @@ ONE_ROW = {
     "LSTM of a sequence",
 }
 # and of these there is one without an axis for the rows
-NO_ROWS = {*UNARY, "Clip", "Where", "logic", "Sub", "Div turned", "normaliser", "MatMul", "MatMul and a bias", "Slice",
-           "Split", "Concat", "LayerNormalization", "Transpose all", "Reshape"}  # fmt: skip
+NO_ROWS = {
+    "Softmax", "Clip", "Where", "logic", "Sub", "Div turned", "normaliser", "MatMul", "MatMul and a bias", "Slice",
+    "Split", "Concat", "LayerNormalization", "Transpose all", "Reshape",
+}  # fmt: skip
 PLACES = [
     (name, rows)
     for name in CASES
     for rows in [("B",), (1,), ()]
-    if (rows != ("B",) or name not in ONE_ROW) and (rows or name in NO_ROWS)
+    if (rows != ("B",) or name not in {*ONE_ROW, *UNARY}) and (rows or name in NO_ROWS)
 ]
 
 
@@ -346,6 +348,8 @@ def test_states_of_recurrent_layers(tmp_path, name, rows):
         assert torch.autograd.grad(params.sum(), x)[0].any()
         with torch.no_grad():
             state = victim.advance(x, state)
+    wide = victim_of(path, (4,), 2, dtype=torch.float64).initial_state(1)
+    assert {leaf.dtype for leaf in wide.values()} == {torch.float64}
 
 
 def test_a_masked_policy_has_the_gradient_of_its_observation(tmp_path):

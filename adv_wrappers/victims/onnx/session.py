@@ -112,15 +112,17 @@ class GraphInput:
 
 @dataclass(frozen=True)
 class OnnxStart:
-    """Zeros for every hidden state of some rows, and no steps."""
+    """Zeros for every hidden state of some rows, of a dtype or that of the graph, and no steps."""
 
     states: tuple[GraphInput, ...]
+    dtype: torch.dtype | None = None
 
     def __call__(self, rows: int) -> dict[str, Tensor]:
-        return {
-            each.name: torch.from_numpy(np.zeros((rows, *each.shape), each.dtype if each.next else np.int64))
-            for each in self.states
-        }
+        found = dict[str, Tensor]()
+        for each in self.states:
+            zeros = torch.from_numpy(np.zeros((rows, *each.shape), each.dtype if each.next else np.int64))
+            found[each.name] = zeros.to(self.dtype) if each.next else zeros
+        return found
 
 
 class OnnxNet(nn.Module):

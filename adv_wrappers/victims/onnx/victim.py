@@ -39,10 +39,10 @@ def from_onnx(
     """A victim from an ONNX file, with the gradients of its network where every operation of the graph is known.
 
     The graph becomes a module of torch for batches of any size, which has to answer as ONNX Runtime does at random
-    observations, to 1e-5 of the largest number. Where it does not, or an operation is not known, ONNX Runtime runs the
-    graph, as often as it takes for one that takes one observation or a batch of a fixed size. Such a victim has no
-    gradients, and is attacked by its outputs or through :func:`imitate`; attacks that need gradients say which
-    operation it is. So are graphs that end with a discrete action.
+    observations, to 1e-5 of the largest number. Where it does not, where an operation is not known, and for graphs that
+    end with a discrete action, ONNX Runtime runs the graph, as often as it takes for one that takes one observation or
+    a batch of a fixed size. Such a victim has no gradients, and is attacked by its outputs or through :func:`imitate`;
+    attacks that need gradients say which operation is in the way.
 
     The file knows no spaces and does not say what it returns, so both are arguments here, and there is no reference for
     :func:`load_victim`.
@@ -86,6 +86,8 @@ def from_onnx(
             function, kind = ChosenActions(net, action_space), "logits"
     else:
         function, missing = _in_torch(net, start, observation_space, dtype)
+        if start is not None and not missing:
+            start = OnnxStart(net.states, dtype)
     victim = from_module(
         function,
         observation_space,
