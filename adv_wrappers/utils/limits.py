@@ -126,7 +126,8 @@ class Part(NamedTuple):
             return either(repr(one) for one in self.words if one is not None)
         if self.elements is not None:
             count = "" if self.length is None else f" of {self.length}"
-            return f"a {'dictionary' if self.kind in _MAPPINGS else 'list'}{count}, each {self.elements}"
+            each = f", each {self.elements}" if str(self.elements) else ""
+            return f"a {'dictionary' if self.kind in _MAPPINGS else 'list'}{count}{each}"
         if self.kind in (int, float):
             return f"{'an integer' if self.kind is int else 'a finite number'}{self.limits or ''}"
         name = {NoneType: "", bool: "true or false", str: "a text"}.get(self.kind)
@@ -184,12 +185,11 @@ class Expected:
         self.is_checked = any(part.is_checked for part in self.parts)
 
     def __str__(self) -> str:
-        return either(words for part in self.parts if (words := str(part)))
+        words = [text for part in self.parts if (text := str(part))]
+        return either(words) if words else ""
 
     def plain(self, value: Any) -> Any:
         """The value, with plain numbers in the place of NumPy's; ``_REFUSED`` where it is none of them."""
-        if not self.is_checked:
-            return value
         return next((found for part in self.parts if (found := part.plain(value)) is not _REFUSED), _REFUSED)
 
     def check(self, name: str, value: Any, error: type[AdvWrappersError] = ValueRangeError) -> Any:

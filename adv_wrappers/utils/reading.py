@@ -19,10 +19,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, ValueRangeError
-from adv_wrappers.utils.checks import finite_float, integer
+from adv_wrappers.utils.checks import integer
+from adv_wrappers.utils.limits import Expected
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,7 +126,8 @@ def read_result(path: str | Path) -> dict[str, Any]:
     return read_json(path, _RESULT, ValueRangeError)
 
 
-_hints = functools.cache(get_type_hints)
+_expected = functools.cache(Expected)
+_hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
 
 
 def value_of(kind: Any, data: Any, name: str = "it") -> Any:
@@ -143,11 +145,12 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
     >>> value_of(tuple[float, ...], [1, 2.5])
     (1.0, 2.5)
     """
+    declared = kind
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
     origin, args = get_origin(kind), [one for one in get_args(kind) if one is not NoneType]
     if origin in (Union, UnionType):
         return None if data is None else value_of(args[0], data, name)
-    if isinstance(kind, type) and is_dataclass(kind) and isinstance(data, kind):
-        return data
     if is_dataclass(kind) and isinstance(data, Mapping):
         kinds = _hints(cast(Any, kind))
         needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
@@ -155,20 +158,25 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
             raise ValueRangeError(f"{cast(Any, kind).__name__} is missing {', '.join(missing)}")
         return cast(Any, kind)(**{key: value_of(kinds[key], part, key) for key, part in data.items()})
     if origin in (tuple, list, Sequence) and isinstance(data, (tuple, list)):
-        plain = args[0] in (float, int) and all(type(one) is args[0] and math.isfinite(one) for one in data)
-        parts = list(data) if plain else [value_of(args[0], part, name) for part in data]  # lists of returns are long
+        parts = _numbers(args[0], data)
+        parts = [value_of(args[0], part, name) for part in data] if parts is None else parts
         return tuple(parts) if origin is tuple else parts
     if origin in (dict, Mapping) and isinstance(data, Mapping):
         return {key: value_of(args[1], part, name) for key, part in data.items()}
-    if kind is float and (number := finite_float(data)) is not None:
-        return number
+    if kind is Any or (is_typeddict(kind) and isinstance(data, Mapping)):
+        return data
     if kind is Path and isinstance(data, str):
         return Path(data)
-    if kind is Any or (kind in (str, int, bool) and type(data) is kind):
-        return data
-    if (is_typeddict(kind) and isinstance(data, Mapping)) or (origin is Literal and data in args):
-        return data
-    raise ValueRangeError(f"{name} must be {getattr(kind, '__name__', kind)}, got {data!r:.80}")
+    return (_expected if origin is None else Expected)(declared).check(name, data)
+
+
+def _numbers(kind: Any, data: Sequence[Any]) -> list[Any] | None:
+    """Data that are numbers of an annotation, in one pass, since lists of returns are long; None for others."""
+    if not data or type(data[0]) not in (int, float):
+        return None
+    [part, *others] = _expected(kind).parts
+    fit = all(type(one) is part.kind and math.isfinite(one) for one in data) and not others
+    return [*data] if fit and part.takes(min(data)) and part.takes(max(data)) else None
 
 
 def parse_tensors(data: bytes, where: object) -> dict[str, Tensor]:

@@ -94,7 +94,8 @@ def test_intervals_that_are_none_of_95_percent_are_marked_and_the_mark_is_explai
 @every_case(
     ("change", "said"),
     [
-        ({"seed": None}, "seed must be int, got None"), ({"extra": 1}, "extra"), ({"threats": 3}, "threats must be"),
+        ({"seed": None}, "seed must be an integer of at least 0, got None"), ({"extra": 1}, "extra"),
+        ({"threats": 3}, "threats must be"), ({"episode_seeds": [-1]}, "episode_seeds must be an integer of at least"),
         ({"threats": [{"no": 1}]}, "Row is missing threat, mean_return"), ({"minimum": 3.0}, "minimum must be"),
         ({"minimum": {"kind": "fixed"}}, "a minimum with its kind and value"),
     ],

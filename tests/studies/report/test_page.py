@@ -175,8 +175,8 @@ def test_a_failed_call_leaves_the_old_page(html, tmp_path):
     [
         ("{", "cannot read"),
         ({"schema": 2}, "another release"),
-        ({"eps": [], "reasons": "why"}, "reasons must be tuple, got 'why'"),
-        ({"eps": ["small"]}, "eps must be float, got 'small'"),
+        ({"eps": [], "reasons": "why"}, "reasons must be a list, each a text, got 'why'"),
+        ({"eps": ["small"]}, "eps must be a finite number, got 'small'"),
         ({"film": "../../secret.gif"}, "film must be the name of a file in"),
         ({"certificates": [{"eps": 0.1}]}, "missing lower"),
     ],

@@ -98,11 +98,14 @@ def test_what_other_pages_lend_is_not_in_the_file() -> None:
     [
         ({"schema": 2}, "form 2 and not 1"),
         ({"attacks": {"pgd": {"mean": 3.0}}}, "missing .*threat"),
-        ({"certificate": 3.0}, "certificate must be CertifiedMean, got 3.0"),
+        ({"certificate": 3.0}, "certificate must be a CertifiedMean, got 3.0"),
         ({"victim": {}}, "'fingerprint' is missing"),
         ({"more": 1}, "'more' is missing, or unknown"),
-        ({"left_out_seconds": [1]}, "left_out_seconds must be dict"),
-        ({"attacks": {"pgd": {**ENTRY.to_dict()["clean"], "mean": float("nan")}}}, "mean must be float, got nan"),
+        ({"left_out_seconds": [1]}, "left_out_seconds must be a dictionary"),
+        (
+            {"attacks": {"pgd": {**ENTRY.to_dict()["clean"], "mean": float("nan")}}},
+            "mean must be a finite number, got nan",
+        ),
     ],
 )
 def test_what_is_no_entry_is_refused(wrong: Any, said: str, tmp_path: Path) -> None:
