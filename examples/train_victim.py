@@ -19,10 +19,10 @@ goes on from there however it ended; SAC with its replay buffer, and with new ep
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from ppo_atari import Agent, ppo
-from safetensors.torch import save_file
 from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -42,6 +41,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 import adv_wrappers as adv
 from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.environments.dmc import dmc
+from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.training.defences.losses import Radial
 
 TANH = {"activation_fn": torch.nn.Tanh, "net_arch": [64, 64]}
@@ -176,33 +176,26 @@ def play(act: Act, recipe: dict[str, Any], episodes: int, seed: int) -> np.ndarr
     return returns
 
 
-def layers(prefix: str, *modules: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Weights of the modules, named as those of one ``Sequential``."""
-    flat = [m for module in modules for m in (module if isinstance(module, torch.nn.Sequential) else [module])]
-    return {
-        f"{prefix}.{i}.{name}": value.detach().clone().contiguous()
-        for i, module in enumerate(flat)
-        for name, value in module.named_parameters()
-    }
+def save(folder: Path, name: str, victim: adv.Victim, returns: np.ndarray, steps: int, seed: int, half: bool) -> None:
+    """Write the card of a victim of a recipe, ``half`` of the size where its weights are numbers of float16."""
+    scores = {"mean": round(float(returns.mean()), 1), "std": round(float(returns.std()), 1)}
+    print(f"  best so far; on the scoring seeds {scores['mean']} +- {scores['std']}", flush=True)
+    adv.save_card(
+        folder / name,
+        victim,
+        environment=(RECIPES[name]["env"], RECIPES[name].get("env_kwargs", {})),
+        name=name,
+        measured=[{"attack": "none", "eps": 0.0, "episodes": len(returns), **scores, "steps": steps, "seed": seed}],
+        source={"script": "examples/train_victim.py", "recipe": name},
+        licence="MIT",
+        stored=torch.float16 if half else None,
+    )
 
 
-def write_card(folder: Path, name: str, parts: dict[str, Any], scores: dict[str, Any]) -> None:
-    """Write ``card.json`` and ``weights.safetensors`` into ``folder``, each atomically."""
-    parts = dict(parts)
-    weights = parts.pop("weights")
-    card = {
-        "name": name,
-        "environment": {"id": RECIPES[name]["env"], "kwargs": RECIPES[name].get("env_kwargs", {})},
-        **parts,
-        "measured": [scores],
-        "source": {"script": "examples/train_victim.py", "recipe": name},
-        "licence": "MIT",
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "weights.tmp")
-    (folder / "card.tmp").write_text(json.dumps(card, indent=1) + "\n")
-    os.replace(folder / "weights.tmp", folder / "weights.safetensors")
-    os.replace(folder / "card.tmp", folder / "card.json")
+def rounded(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy whose weights are numbers of float16."""
+    found: Any = copy.deepcopy(module).half().float()
+    return found.to(memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 
 
 class KeepBest:
@@ -212,7 +205,7 @@ class KeepBest:
         episodes: number of episodes to choose by.
         scored: number of episodes behind the score in the card.
         act: the agent as it is now, by the mode.
-        parts: network, observation rule, action rule and weights of the card, as they are now.
+        victim: the agent as a victim, and whether its weights are numbers of float16.
 
     ``notes`` is all that it remembers, for a checkpoint: the number of checks, the best mean return, and the minutes.
     """
@@ -226,10 +219,10 @@ class KeepBest:
         episodes: int,
         scored: int,
         act: Act,
-        parts: Callable[[], Any],
+        victim: Callable[[], tuple[adv.Victim, bool]],
     ) -> None:
         self.name, self.folder, self.every, self.seed = name, folder, every, seed
-        self.episodes, self.scored, self.act, self.parts = episodes, scored, act, parts
+        self.episodes, self.scored, self.act, self.victim = episodes, scored, act, victim
         self.notes: dict[str, Any] = {"checks": 0, "best": None, "minutes": 0.0}
         self.clock = time.monotonic()
 
@@ -249,22 +242,9 @@ class KeepBest:
         print(f"{self.name} {step} {chosen.mean():.1f} +- {chosen.std():.1f}{training} ({minutes:.1f} min)", flush=True)
         if best is None or chosen.mean() >= best:  # of equals, the longest trained
             self.notes["best"] = float(chosen.mean())
-            parts = self.parts()
-            with tempfile.TemporaryDirectory() as folder:  # played as it is stored, which may be rounded
-                write_card(Path(folder), self.name, parts, {})
-                victim = adv.load_victim(f"card:{folder}")
+            victim, half = self.victim()  # played as it is stored, which may be rounded
             returns = play(lambda obs: victim.act_on(obs[None])[0], RECIPES[self.name], self.scored, SCORE)
-            scores = {
-                "attack": "none",
-                "eps": 0.0,
-                "episodes": len(returns),
-                "mean": round(float(returns.mean()), 1),
-                "std": round(float(returns.std()), 1),
-                "steps": step,
-                "seed": self.seed,
-            }
-            print(f"  best so far; on the scoring seeds {scores['mean']} +- {scores['std']}", flush=True)
-            write_card(self.folder / self.name, self.name, parts, scores)
+            save(self.folder, self.name, victim, returns, step, self.seed, half)
 
 
 class Teller(BaseCallback):
@@ -295,53 +275,25 @@ def save_off_policy(model: Any, notes: dict[str, Any], folder: Path) -> None:
             path.unlink()
 
 
-def sb3_parts(model: BaseAlgorithm, normalizer: VecNormalize | None, hidden: list[int]) -> dict[str, Any]:
-    """The card's parts of an SB3 agent."""
+def sb3_victim(model: BaseAlgorithm, normalizer: VecNormalize | None) -> tuple[adv.Victim, bool]:
+    """An SB3 agent as a victim; of SAC the mean's path, and of its two critics the first, in float16."""
+    if not isinstance(model, SAC):
+        return adv.from_sb3(model, vec_normalize=normalizer), False
     policy: Any = model.policy
-    observation: dict[str, Any] = {"mean": None, "std": None, "clip": None, "rule": "raw"}
-    if normalizer:
-        rms: Any = normalizer.obs_rms
-        observation = {
-            "mean": rms.mean.tolist(),
-            "std": np.sqrt(rms.var + normalizer.epsilon).tolist(),
-            "epsilon": 0.0,
-            "clip": float(normalizer.clip_obs),
-            "rule": "clip((o - mean) / std, -clip, clip)",
-        }
-    if isinstance(model, DQN):
-        kind, activation, weights = "q-mlp", "relu", layers("policy", policy.q_net.q_net)
-    elif isinstance(model, SAC):  # the mean's path; of the two critics the first
-        kind, activation = "tanh-mlp", "relu"
-        weights = layers("policy", policy.actor.latent_pi, policy.actor.mu)
-        weights |= layers("critic", policy.critic.q_networks[0])
-        weights = {key: value.half() for key, value in weights.items()}
-    else:
-        extractor = policy.mlp_extractor
-        kind, activation = "categorical-mlp", "tanh"
-        weights = layers("policy", extractor.policy_net, policy.action_net)
-        weights |= layers("value", extractor.value_net, policy.value_net)
-        if isinstance(model.action_space, gym.spaces.Box):
-            kind = "gaussian-mlp"
-            weights["log_std"] = policy.log_std.detach().clone()
-    return {
-        "network": {"kind": kind, "hidden": hidden, "activation": activation},
-        "observation": observation,
-        "action": {"select": "mode", "clip": kind == "gaussian-mlp"},
-        "weights": weights,
-    }
+    net = torch.nn.Sequential(*policy.actor.latent_pi, policy.actor.mu, torch.nn.Tanh())
+    critic = ActionValue(torch.nn.Identity(), torch.nn.Sequential(*policy.critic.q_networks[0]))
+    spaces = model.observation_space, model.action_space
+    return adv.from_module(rounded(net), *spaces, "mean", critic=rounded(critic)), True
 
 
-def atari_parts(agent: Agent) -> dict[str, Any]:
-    """The card's parts of an Atari agent, its weights in float16."""
-    weights = layers("trunk", agent.trunk)
-    for head in ("policy", "value"):
-        weights |= {f"{head}.{key}": value for key, value in getattr(agent, head).named_parameters()}
-    return {
-        "network": {"kind": "categorical-cnn", "hidden": [256], "activation": "relu", "dtype": "float16 on disk"},
-        "observation": {"mean": 0.0, "std": 255.0, "clip": None, "rule": "o / 255"},
-        "action": {"select": "mode"},
-        "weights": {key: value.detach().half().contiguous() for key, value in weights.items()},
-    }
+def atari_victim(agent: Agent) -> tuple[adv.Victim, bool]:
+    """An Atari agent as a victim, in float16."""
+    frames = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    pixels = Normalize(torch.tensor(0.0), torch.tensor(255.0))
+    trunk, *heads = map(rounded, (agent.trunk, agent.policy, agent.value))
+    policy, value = (torch.nn.Sequential(pixels, trunk, head) for head in heads)
+    actions = gym.spaces.Discrete(agent.policy.out_features)
+    return adv.from_module(policy, frames, actions, "logits", value=value, scale=torch.full(frames.shape, 255.0)), True
 
 
 def main() -> None:
@@ -394,26 +346,8 @@ def train_robust(arguments: argparse.Namespace, recipe: dict[str, Any]) -> None:
             for parameter in (parameter for module in victim.modules() for parameter in module.parameters()):
                 parameter.copy_(parameter.half())
     returns = play(lambda obs: victim.act_on(obs[None])[0], recipe, arguments.scored, SCORE)
-    scores = {
-        "attack": "none",
-        "eps": 0.0,
-        "episodes": len(returns),
-        "mean": round(float(returns.mean()), 1),
-        "std": round(float(returns.std()), 1),
-        "steps": hardened.record[hardened.best]["steps"],
-        "seed": seed,
-    }
-    print(f"  {hardened.protocol}; on the scoring seeds {scores['mean']} +- {scores['std']}", flush=True)
-    adv.save_card(
-        arguments.out / name,
-        victim,
-        environment=recipe["env"],
-        name=name,
-        measured=[scores],
-        source={"script": "examples/train_victim.py", "recipe": name},
-        licence="MIT",
-        stored=torch.float16 if images else None,
-    )
+    print(f"  {hardened.protocol}", flush=True)
+    save(arguments.out, name, victim, returns, hardened.record[hardened.best]["steps"], seed, images)
 
 
 def train_atari(
@@ -429,7 +363,7 @@ def train_atari(
         with torch.no_grad():
             return int(agent(torch.from_numpy(obs)[None])[0].argmax())
 
-    keep = best(act=act, parts=lambda: atari_parts(agent))
+    keep = best(act=act, victim=lambda: atari_victim(agent))
     ppo(recipe.pop("rom"), agent, steps, seed=seed, tell=keep.tell, checkpoint=checkpoint, notes=keep.notes, **recipe)
     return keep
 
@@ -438,7 +372,7 @@ def train_sb3(
     recipe: dict[str, Any], steps: int, seed: int, best: Callable[..., KeepBest], checkpoint: Path | None = None
 ) -> KeepBest:
     """Train with Stable-Baselines3, SAC from the folder ``checkpoint`` if there is a training in it."""
-    algorithm, hidden = recipe.pop("algorithm"), recipe["policy_kwargs"]["net_arch"]
+    algorithm = recipe.pop("algorithm")
     made = functools.partial(make_env, recipe.pop("env"), **recipe.pop("env_kwargs", {}))
     env: Any = make_vec_env(made, n_envs=recipe.pop("num_envs"), seed=seed)
     normalizer = VecNormalize(env, gamma=recipe["gamma"]) if recipe.pop("normalize", False) else None
@@ -456,7 +390,7 @@ def train_sb3(
     def act(obs: np.ndarray) -> Any:
         return model.predict(normalizer.normalize_obs(obs) if normalizer else obs, deterministic=True)[0]
 
-    keep = best(act=act, parts=lambda: sb3_parts(model, normalizer, hidden))
+    keep = best(act=act, victim=lambda: sb3_victim(model, normalizer))
     if saved is not None:
         keep.notes.update(saved["notes"])
     left = steps - model.num_timesteps

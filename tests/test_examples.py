@@ -171,8 +171,8 @@ def test_an_atari_agent_is_the_same_as_a_card(recipes, tmp_path):
     torch.manual_seed(0)
     agent = recipes.Agent(6)
     torch.nn.init.orthogonal_(agent.policy.weight)  # as large as a trained one
-    recipes.write_card(tmp_path, "pong-ppo", recipes.atari_parts(agent), {"attack": "none", "mean": 0.0})
-    victim = adv.load_victim(f"card:{tmp_path}")
+    recipes.save(tmp_path, "pong-ppo", recipes.atari_victim(agent)[0], np.zeros(2), 8, 0, True)
+    victim = adv.load_victim(f"card:{tmp_path / 'pong-ppo'}")
     assert victim.card["environment"]["id"] == "PongNoFrameskip-v4" and victim.select == "mode"
     frames = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
     with torch.no_grad():

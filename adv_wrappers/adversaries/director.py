@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import CardError, SpaceError
-from adv_wrappers.networks.card_format import Weights, digest, read_card, section, write_card
-from adv_wrappers.networks.operations.operation import WrittenLayer
+from adv_wrappers.networks.card import Card, section
+from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.networks.recurrent import lstm_step
-from adv_wrappers.networks.serialization import build, describe
 from adv_wrappers.utils.reading import decoding
 
 State = tuple[Tensor, ...]
@@ -125,20 +125,13 @@ def save_director(folder: str | Path, director: Director, about: Mapping[str, An
 
     Args:
         about: further sections of the card: ``actor``, ``within``, ``victim``, ``training``.
-    """
-    layers, tensors = stored(director)
-    card = {"discrete": director.discrete, "clip": director.clip, "network": layers, **about}
-    write_card(folder, "director", card, tensors)
-
-
-def stored(director: Director) -> tuple[list[WrittenLayer], dict[str, Tensor]]:
-    """A card's list of layers, and their weights by name: float32 on the processor.
 
     Raises:
         CardError: for a layer that no card can hold.
     """
-    layers, tensors = describe(director.net, "net")
-    return layers, {name: tensor.detach().cpu().float().contiguous() for name, tensor in tensors.items()}
+    about = {"discrete": director.discrete, "clip": director.clip, **about}
+    card = Card.of("director", about, {"policy": director.net}, {})
+    replace(card, tensors={name: tensor.float() for name, tensor in card.tensors.items()}).write(folder)
 
 
 def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
@@ -147,14 +140,13 @@ def load_director(folder: str | Path) -> tuple[Director, dict[str, Any]]:
     Raises:
         CardError: for a folder that holds no director, and for weights that do not fit its card.
     """
-    card = read_card(folder, "director")
+    card = Card.read(folder, "director")
     about = card.about
     with decoding(folder):
         section(about, "actor")
         dict(about.get("victim") or {})  # type: ignore[call-overload]  # raises for anything else
-        weights = Weights(card.tensors)
-        net = build(about["network"], weights, "net")  # type: ignore[arg-type]
-        weights.finish()
+        net = card.networks()["policy"]
+        card.weights.finish()
         director = Director(
             net, bool(about.get("discrete")), bool(about.get("clip", True))
         )  # what is older was clipped

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.operations.activations import Clamp, FromInput
-from adv_wrappers.networks.operations.operation import Elementwise, Memory, Operation, WrittenLayer, hooked, register
+from adv_wrappers.networks.operations.linear import Linear
+from adv_wrappers.networks.operations.operation import Elementwise, Memory, Operation, hooked, register
 from adv_wrappers.networks.operations.relaxation import Bounds, Shape, flat, largest
+from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
 from adv_wrappers.utils.checks import finite_float
 
 _hardtanh_backward = torch.ops.aten.hardtanh_backward.default
@@ -86,12 +87,10 @@ class Normalize(nn.Module, Elementwise):
         return {"clip": self.clip if finite_float(self.clip) is not None else None}  # infinity clips nothing
 
     @classmethod
-    def build(  # type: ignore[override]  # settings by name
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, clip: float | None = None
-    ) -> Normalize:
-        mean = weights.take(f"{prefix}.mean").detach()
-        std = weights.take(f"{prefix}.std", *mean.shape).detach()
-        return cls(mean, std, None if clip is None else float(clip))
+    def build(cls, stored: StoredLayer) -> Normalize:
+        mean = stored.take("mean").detach()
+        std, clip = stored.take("std", *mean.shape).detach(), stored.settings.get("clip")
+        return cls(mean, std, **{**stored.settings, "clip": None if clip is None else float(clip)})
 
 
 def dtype_to_normalize(mean: Tensor, std: Tensor) -> torch.dtype:
@@ -174,10 +173,8 @@ class AppendLogStd(nn.Module, Operation):
         return torch.cat([variances[0], torch.zeros_like(variances[0])], -1)
 
     @classmethod
-    def build(  # type: ignore[override]  # settings by name
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None
-    ) -> AppendLogStd:
-        return cls(weights.take(f"{prefix}.log_std", 1, inputs).detach())
+    def build(cls, stored: StoredLayer) -> AppendLogStd:
+        return cls(stored.take("log_std", 1, stored.inputs).detach(), **stored.settings)
 
 
 @register
@@ -203,10 +200,8 @@ class OneHot(nn.Module, Operation):
         return {"sizes": list(self.sizes)}
 
     @classmethod
-    def build(  # type: ignore[override]  # settings by name
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, *, sizes: Sequence[int]
-    ) -> OneHot:
-        return cls(tuple(sizes))
+    def build(cls, stored: StoredLayer) -> OneHot:
+        return cls(**{**stored.settings, "sizes": tuple(stored.settings["sizes"])})
 
 
 @register
@@ -287,11 +282,10 @@ class MeanAndLogStd(nn.Module, Operation):
         return {}
 
     @classmethod
-    def build(  # type: ignore[override]  # settings by name
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None
-    ) -> MeanAndLogStd:
-        mean = weights.linear(f"{prefix}.mean", inputs)
-        return cls(mean, weights.linear(f"{prefix}.log_std", mean.in_features, mean.out_features))
+    def build(cls, stored: StoredLayer) -> MeanAndLogStd:
+        mean = Linear.build(stored.part("mean"))
+        log_std = stored.part("log_std").filled(nn.Linear, mean.in_features, mean.out_features)
+        return cls(mean, log_std, **stored.settings)
 
 
 @register
@@ -335,8 +329,8 @@ class GSDE(nn.Module, Operation):
         return super().settings()
 
     @classmethod
-    def build(cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, **settings: Any) -> GSDE:
-        return cls(weights.linear(f"{prefix}.mean", inputs), weights.take(f"{prefix}.log_std", None, None), **settings)
+    def build(cls, stored: StoredLayer) -> GSDE:
+        return cls(Linear.build(stored.part("mean")), stored.take("log_std", None, None), **stored.settings)
 
 
 class ActionValue(nn.Module):

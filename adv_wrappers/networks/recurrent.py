@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adv_wrappers.networks.layers import AppendLogStd
-
 LSTMState = tuple[Tensor, ...]
 
 
@@ -31,50 +29,6 @@ def lstm_step(lstm: nn.LSTM, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[T
         hiddens.append(x)
         cells.append(c)
     return x, torch.stack(hiddens, 1), torch.stack(cells, 1)
-
-
-class LSTMPath(nn.Module):
-    """Linear, one LSTM layer, Linear."""
-
-    def __init__(self, embed: nn.Linear, cell: nn.LSTMCell, head: nn.Linear) -> None:
-        super().__init__()
-        self.embed, self.cell, self.head = embed, cell, head
-
-    def step(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """New hidden and cell state, ``[B, H]`` twice."""
-        out: tuple[Tensor, Tensor] = self.cell(self.embed(x), (hidden, cell))
-        return out
-
-
-class GaussianLSTM(nn.Module):
-    """Mean and log-std ``[B, 2 D]``; the state is ``(h, c)`` of the policy, then of the value if there is one."""
-
-    def __init__(self, normalise: nn.Module, policy: LSTMPath, log_std: Tensor, value: LSTMPath | None) -> None:
-        super().__init__()
-        self.normalise, self.policy, self.tail, self.value = normalise, policy, AppendLogStd(log_std), value
-
-    def forward(self, obs: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        """Parameters at ``obs``, and the state as it came: an attack evaluates this many times in one step."""
-        hidden, _ = self.policy.step(self.normalise(obs), *state[:2])
-        return self.tail(self.policy.head(hidden)), state
-
-    def advance(self, obs: Tensor, state: LSTMState) -> LSTMState:
-        """The state after acting on ``obs``."""
-        x = self.normalise(obs)
-        new = self.policy.step(x, *state[:2])
-        return new if self.value is None else new + self.value.step(x, *state[2:])
-
-
-class LSTMValue(nn.Module):
-    """State value ``[B, 1]`` from the second half of the same state."""
-
-    def __init__(self, normalise: nn.Module, path: LSTMPath) -> None:
-        super().__init__()
-        self.normalise, self.path = normalise, path
-
-    def forward(self, obs: Tensor, state: LSTMState) -> Tensor:
-        value: Tensor = self.path.head(self.path.step(self.normalise(obs), *state[2:])[0])
-        return value
 
 
 class RecurrentActor(nn.Module):

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from adv_wrappers.networks.card import kind_of
 from adv_wrappers.networks.graph import Node, flattened, needed
 from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
 from adv_wrappers.networks.operations.lookup import does_nothing
 from adv_wrappers.networks.operations.operation import CALLS, NodeLayer, Operation, changed
 from adv_wrappers.networks.operations.shapes import SAME_ROWS, Mean, Permute, Reshape, Slice
-from adv_wrappers.networks.serialization import kind_of
 from adv_wrappers.utils.checks import is_integer, is_number
 
 OutputForm = Literal["tensor", "pair", "first"]
@@ -40,7 +40,7 @@ class UnknownCall(Exception):
 
 
 def layers_in_order(module: nn.Module, pairs: bool = False) -> list[nn.Module] | None:
-    """The layers of a module one after the other, each of a kind that can be written down (see :mod:`.serialization`).
+    """The layers of a module one after the other, each of a kind that can be written down (see :mod:`.card`).
 
     The module is not changed. Its ``forward`` runs if it is no ``Sequential``, with a copy of the module around the
     same weights. Nobody has compared what the layers compute with what the module does.

@@ -33,7 +33,7 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
 from adv_wrappers.adversaries.actor import Actor
-from adv_wrappers.adversaries.director import Director, stored
+from adv_wrappers.adversaries.director import Director
 from adv_wrappers.adversaries.hybrid import Hybrid
 from adv_wrappers.adversaries.learned import Learned
 from adv_wrappers.core.budgets import Budget, Valid
@@ -526,9 +526,7 @@ def train_director(
             later = later_seed(training.seed, model.num_timesteps)
             set_random_seed(later)
             game.seed(later)
-        director = director_of(model)
-        if out is not None:  # raises for a director that cannot be saved, before it is trained
-            stored(director)
+        director_of(model)  # raises for a director that cannot be saved, before it is trained
         checkpoints.init_callback(model)
         if model.num_timesteps - rollout_of(model) >= steps:  # more than the last rollout of a training of steps
             done = f"{out} holds a training of {model.num_timesteps} steps, more than the {steps} asked for"

@@ -501,7 +501,7 @@ class CriticTrainingState:
             for param in net[-1].parameters():
                 param.mul_(self.returns.std)
         about = {
-            "network": {"kind": "critic-mlp", "hidden": self.how["hidden"], "activation": "tanh", **self.sizes},
+            "network": self.sizes,
             "observation": {"rule": "clip((o - mean) / std, -clip, clip)", "clip": self.normalise.clip},
             "losses": [*losses],
         }

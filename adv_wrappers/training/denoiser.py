@@ -36,7 +36,7 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, M
 from adv_wrappers.errors import BudgetError, ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.evaluation.row_key import revision, versions
-from adv_wrappers.networks.card_format import Section
+from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.dynamics import HELD_OUT, LEAST_STEPS, relu_mlp
 from adv_wrappers.training.folder import TrainingFolder, described_victim, warn_of_unknown
@@ -213,9 +213,6 @@ class _DenoiserTraining:
         net = self.fit(trained)
         how = self.how
         network: Section = {
-            "kind": f"{how['kind']}-mlp",
-            "hidden": how["hidden"],
-            "activation": "relu",
             "features": len(net.mean),
             "actions": net.actions,
             "history": how["history"],

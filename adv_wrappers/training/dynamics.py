@@ -29,7 +29,7 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, M
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation.rollout import side_by_side
 from adv_wrappers.evaluation.row_key import revision, versions
-from adv_wrappers.networks.card_format import Section
+from adv_wrappers.networks.card import Section
 from adv_wrappers.registry import MOST_HIDDEN
 from adv_wrappers.training.folder import TrainingFolder, described_victim, read_tensors, warn_of_unknown, write_tensors
 from adv_wrappers.training.transitions import Trajectories, collect, recorded_trajectories
@@ -241,18 +241,10 @@ class _Training:
         net = self.fit(data)
         rms = _one_step(net, data).square().mean(0).sqrt()
         errors = {source: _errors(net, held_out, rms) for source, (_, held_out) in kept.items()}
-        network: Section = {
-            "kind": "dynamics-mlp",
-            "hidden": self.how["hidden"],
-            "activation": "relu",
-            "features": data.obs.shape[1],
-            "actions": data.act.shape[1],
-            "ensemble": self.how["ensemble"],
-        }
         card: Section = {
             "name": "dynamics",
             **self.folder.about,
-            "network": network,
+            "network": {"features": data.obs.shape[1], "actions": data.act.shape[1]},
             "feature_names": self.names(),
             "errors": errors,
             "versions": versions(),

@@ -25,7 +25,8 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.core.value import Value
 from adv_wrappers.environments.environment import Environment, is_named, text_of_function
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError
-from adv_wrappers.networks.card_format import card_kind, digest
+from adv_wrappers.networks.card import role_of
+from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.files import make_folder, rename_file, write
 from adv_wrappers.utils.limits import MOST_SEED
 from adv_wrappers.utils.reading import decoding, read_json
@@ -379,10 +380,10 @@ def _check_nothing_else(folder: Path) -> None:
     path = next((path for path in (folder / "card.json", folder / "report.json") if path.exists()), None)
     if path is None:
         return
-    kind = None
+    role = None
     with contextlib.suppress(CardError):
-        kind = card_kind(read_json(path))
-    what = "" if kind is None else f" (the card of a {kind})"
+        role = role_of(read_json(path))
+    what = "" if role is None else f" (the card of a {role})"
     raise ValueRangeError(
         f"{path}{what} belongs to something else, which a training would write over: give another out="
     )

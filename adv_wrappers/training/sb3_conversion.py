@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +19,49 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.layers import AppendLogStd, Normalize
-from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
+from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 from adv_wrappers.networks.tracing import layers_in_order
 from adv_wrappers.training.image_policy import ImageNetworks, ImagePolicy, image_networks_of, is_stack
 from adv_wrappers.victims import Victim, from_sb3, save_card
-from adv_wrappers.victims.card_networks import ACTIVATIONS, MLP, mlp_of
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Linear layers with biases and one activation between them.
+
+    Attributes:
+        normalize: the layer before them, if there is one.
+        linear: at least one.
+        activation: ``"relu"`` or ``"tanh"``; None where there is one layer alone.
+        end: what follows the last of them: a tanh, a log standard deviation, or nothing.
+    """
+
+    normalize: Normalize | None
+    linear: tuple[nn.Linear, ...]
+    activation: str | None
+    end: nn.Tanh | AppendLogStd | None
+
+    @property
+    def hidden(self) -> list[int]:
+        """Widths of the hidden layers."""
+        return [layer.out_features for layer in self.linear[:-1]]
+
+
+def mlp_of(layers: Sequence[nn.Module]) -> MLP | None:
+    """Layers in a row as an MLP, or None for what is none. Inputs are vectors: a ``Flatten`` does nothing."""
+    rest = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
+    first = rest.pop(0) if rest and isinstance(rest[0], Normalize) else None
+    last = rest.pop() if rest and isinstance(rest[-1], (nn.Tanh, AppendLogStd)) else None
+    linear = tuple(layer for layer in rest[::2] if isinstance(layer, nn.Linear) and layer.bias is not None)
+    between = {next((name for name, kind in ACTIVATIONS.items() if type(layer) is kind), None) for layer in rest[1::2]}
+    if not linear or 2 * len(linear) - 1 != len(rest) or None in between or len(between) > 1:
+        return None
+    activation = next(iter(between), None)
+    # the second time for the types
+    normalize = first if isinstance(first, Normalize) else None
+    return MLP(normalize, linear, activation, last if isinstance(last, (nn.Tanh, AppendLogStd)) else None)
 
 
 @dataclass(frozen=True)
@@ -134,36 +172,25 @@ def _q_network(net: nn.Module) -> MLPPolicy:
 
 
 def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
-    """The parts of a recurrent victim: of RecurrentPPO, of its card, or of a ``gaussian-lstm`` card.
+    """The parts of a recurrent victim: of RecurrentPPO, or of a card with an LSTM.
 
-    A value that shares the policy's LSTM gets one of its own with the same weights. The linear layer before the LSTM of
-    a ``gaussian-lstm`` card becomes one with the LSTM's own first layer, so that answers differ by rounding.
+    A value that shares the policy's LSTM gets one of its own with the same weights. A linear layer before an LSTM
+    becomes one with the LSTM's own first layer, so that answers differ by rounding.
 
     Raises:
-        VictimError: for other victims; for layers other than a normaliser before the LSTM, or other than Linear with
-            tanh or ReLU between behind it; for a state value without an LSTM, or with one of another size; and for
-            different activations.
+        VictimError: for other victims; for layers other than a normaliser and a linear layer before the LSTM, or other
+            than Linear with tanh or ReLU between behind it; for a state value without an LSTM, or with one of another
+            size; and for different activations.
     """
     space, net, valued = victim.observation_space, getattr(victim, "net", None), getattr(victim, "value_net", None)
-    if (
-        not isinstance(net, (RecurrentActor, GaussianLSTM))
-        or not isinstance(space, spaces.Box)
-        or len(space.shape) != 1
-    ):
+    if not isinstance(net, RecurrentActor) or not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise VictimError(f"expected an agent of RecurrentPPO on observations [n], or a card of one, got {victim!r}")
-    if isinstance(net, GaussianLSTM):
-        rule = _normaliser_before_lstm(net.normalise)
-        lstm, head = _lstm_of_path(net.policy), MLP(None, (net.policy.head,), None, net.tail)
-        value_lstm = None if net.value is None else _lstm_of_path(net.value)
-        value = None if net.value is None else MLP(None, (net.value.head,), None, None)
-    else:
-        rule, lstm, head = _normaliser_before_lstm(net.features), net.lstm, _mlp(net.head)
-        value_lstm = value = None
-        if isinstance(valued, RecurrentValue):
-            if valued.lstm is None:
-                raise VictimError("expected a state value with an LSTM, its own or the policy's, this one has none")
-            value_lstm, value = valued.lstm, _mlp(valued.head)
-            _normaliser_before_lstm(valued.features)
+    (rule, lstm), head = _before_lstm(net.features, net.lstm), _mlp(net.head)
+    value_lstm = value = None
+    if isinstance(valued, RecurrentValue):
+        if valued.lstm is None:
+            raise VictimError("expected a state value with an LSTM, its own or the policy's, this one has none")
+        (_, value_lstm), value = _before_lstm(valued.features, valued.lstm), _mlp(valued.head)
     sizes = {(each.num_layers, each.hidden_size) for each in (lstm, value_lstm) if each is not None}
     if len(sizes) > 1:
         raise VictimError(f"expected LSTMs of one size for policy and value, got {lstm} and {value_lstm}")
@@ -172,24 +199,26 @@ def recurrent_policy_of(victim: Victim) -> RecurrentPolicy:
     return RecurrentPolicy(rule, lstm, value_lstm, MLPPolicy(head, value))
 
 
-def _normaliser_before_lstm(features: nn.Module) -> Normalize | None:
+def _before_lstm(features: nn.Module, lstm: nn.LSTM) -> tuple[Normalize | None, nn.LSTM]:
+    """The normaliser before an LSTM, and the LSTM with the linear layer before it as a part of it."""
     found = layers_in_order(features)
     layers = [features] if found is None else [layer for layer in found if not isinstance(layer, nn.Flatten)]
-    rule = layers[0] if layers else None
-    if len(layers) > 1 or not (rule is None or isinstance(rule, Normalize)):
-        raise VictimError(f"expected a normaliser or nothing before the LSTM, got {features}")
-    return rule
+    rule: Any = layers.pop(0) if layers and isinstance(layers[0], Normalize) else None
+    if layers and isinstance(layers[-1], nn.Linear) and layers[-1].bias is not None:
+        lstm = _with_linear(layers.pop(), lstm)
+    if layers:
+        raise VictimError(f"expected a normaliser, a linear layer or nothing before the LSTM, got {features}")
+    return rule, lstm
 
 
 @torch.no_grad()
-def _lstm_of_path(path: LSTMPath) -> nn.LSTM:
+def _with_linear(linear: Any, lstm: nn.LSTM) -> nn.LSTM:
     """The LSTM that computes what a linear layer and an LSTM behind it do."""
-    cell, embed = path.cell, path.embed
-    lstm = nn.LSTM(embed.in_features, cell.hidden_size, device="meta")
-    weights = {"weight_ih": cell.weight_ih @ embed.weight, "bias_ih": cell.bias_ih + cell.weight_ih @ embed.bias}
-    for name, weight in (weights | {"weight_hh": cell.weight_hh, "bias_hh": cell.bias_hh}).items():
-        setattr(lstm, f"{name}_l0", nn.Parameter(weight, requires_grad=False))
-    return lstm
+    found = nn.LSTM(linear.in_features, lstm.hidden_size, lstm.num_layers, device="meta")
+    weight, bias = lstm.weight_ih_l0 @ linear.weight, lstm.bias_ih_l0 + lstm.weight_ih_l0 @ linear.bias
+    for name, own in {**dict(lstm.named_parameters()), "weight_ih_l0": weight, "bias_ih_l0": bias}.items():
+        setattr(found, name, nn.Parameter(own.detach(), requires_grad=False))
+    return found
 
 
 def _mlp(net: nn.Module) -> MLP:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -14,15 +15,15 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.card_format import Section, Weights, as_json, read_card, section, write_card
-from adv_wrappers.networks.layers import ActionValue, AppendLogStd, MinimumCritic, Normalize, dtype_to_normalize
-from adv_wrappers.networks.operations.operation import WrittenLayer
-from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, RecurrentActor, RecurrentValue
-from adv_wrappers.networks.serialization import describe, kinds
+from adv_wrappers.networks.card import TRUNK, Card, Layers, Section, describe, kinds, output_shape, section
+from adv_wrappers.networks.graph import flattened
+from adv_wrappers.networks.layers import ActionValue, MinimumCritic, Normalize, dtype_to_normalize
+from adv_wrappers.networks.older_cards import LSTM, modules_of_lstm
+from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue, zero_state
 from adv_wrappers.networks.tracing import layers_in_order
+from adv_wrappers.utils.checks import check_choice
 from adv_wrappers.utils.reading import decoding, most_numbers
-from adv_wrappers.victims.card_networks import STRIDES, VictimNetworks, mlp_of, networks_of
-from adv_wrappers.victims.module import ModuleVictim, from_module
+from adv_wrappers.victims.module import ModuleVictim, VictimNetworks, from_module
 from adv_wrappers.victims.victim import OutputKind, Select, Victim
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -33,11 +34,6 @@ from adv_wrappers.victims.victim import OutputKind, Select, Victim
 # attacks in standard deviations of the state), else the divisor ``std + epsilon``, so that eps counts normalised
 # observations.
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-# action boxes of Gymnasium's environments that are not [-1, 1]
-_SHAPE = (4, 84, 84)  # of images, where a card says nothing
-_REACH = {"InvertedPendulum": 3.0, "Pendulum": 2.0, "Pusher": 2.0, "Humanoid": 0.4, "HumanoidStandup": 0.4}
 
 
 def load_card(
@@ -60,54 +56,54 @@ def load_card(
         max_bytes: how long either file may be; None is 256 MiB.
 
     Raises:
-        CardError: for a file that is missing, truncated, too large or malformed, an unknown kind of network, a missing,
-            extra or misshapen weight, values that are not finite, and a network that does not answer with finite
-            numbers to an observation of zeros.
+        CardError: for a file that is missing, truncated, too large or malformed, an unknown layer, a missing, extra or
+            misshapen weight, values that are not finite, and a network that does not answer with finite numbers to an
+            observation of zeros.
     """
-    card = read_card(folder, "victim", max_bytes)
+    card = Card.read(folder, "victim", max_bytes)
     how: dict[str, Any] = {"select": select, "device": device, "dtype": dtype, "ref": ref or f"card:{folder}"}
     with decoding(folder):
-        return victim_of(card.about, card.tensors, most=most_numbers(max_bytes), **how)
+        return victim_of(card, most=most_numbers(max_bytes), **how)
 
 
 def victim_of(
-    card: Section,
-    tensors: dict[str, Tensor],
+    card: Card,
     *,
     select: Select | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
     ref: str | None = None,
-    most: int = 2**22,
+    most: int = most_numbers(None),
 ) -> Victim:
-    """The victim that a card and its weights describe; see :func:`load_card`.
+    """The victim that a card describes; see :func:`load_card`.
 
     Args:
-        card: the parsed ``card.json``.
-        tensors: the weights by name.
+        card: the card.
         most: limit on the numbers in an observation, and in what a layer answers.
     """
-    environment_of(card)
-    network, observation, action = section(card, "network"), section(card, "observation"), section(card, "action", {})
+    about = card.about
+    environment_of(about)
+    observation, action = section(about, "observation"), section(about, "action", {})
     # float64 until the end: in float32 a tiny std would round before its epsilon is added
     mean, std = _normaliser(observation)
     dtype = dtype or (torch.float32 if mean is None or std is None else dtype_to_normalize(mean, std))
-    weights = Weights({name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()})
     rule: nn.Module = nn.Identity()
     if mean is not None and std is not None:
         clip = observation.get("clip")
         rule = Normalize(mean.to(dtype), std.to(dtype), None if clip is None else float(_numbers(clip)))
-    shape = tuple(cast(list[int], _entry(card, "observation").get("shape", _SHAPE)))
-    nets = networks_of(weights, network, rule, shape, most)
-    if not 0 < math.prod(nets.shape) <= most:
-        raise CardError(f"observations {nets.shape} have more than {most} numbers (max_bytes= raises that), or none")
-    observed, acted = _spaces(card, nets)
-    scale = section(card, "attack", {}).get("scale")
+    parts = {name: net.to(dtype) for name, net in card.networks().items()}
+    card.weights.finish()
+    shape = tuple(cast(list[int], _entry(about, "observation").get("shape", ())))
+    if not 0 < math.prod(shape) <= most:
+        raise CardError(f"observations {shape} have more than {most} numbers (max_bytes= raises that), or none")
+    output: Any = card.network.get("output")
+    check_choice("output", output, get_args(OutputKind), error=CardError)
+    observed, acted = _spaces(about, shape, output, _actions(parts, output, shape, most))
+    nets = _networks_behind(rule, parts, output, acted)
+    scale = section(about, "attack", {}).get("scale")
     unit = std if scale is None else _numbers(scale)
     if unit is not None:
         unit = unit.expand(observed.shape).clone().to(device)
-    if nets.critics and isinstance(acted, spaces.Box):
-        nets.critic = MinimumCritic(rule, nets.critics, *map(torch.as_tensor, (acted.low, acted.high)))
     start = nets.initial_state and functools.partial(nets.initial_state, device=torch.device(device), dtype=dtype)
     victim = from_module(
         nets.net,
@@ -127,8 +123,68 @@ def victim_of(
     )
     victim.squash = _squash(action, acted)
     _check_answers(victim)
-    victim.card = card
+    victim.card = about
+    if card.network.get("kind") == LSTM:
+        victim.hashed = modules_of_lstm(victim.net, victim.value_net)  # type: ignore[arg-type]  # as its lists say
     return victim
+
+
+def _actions(parts: Mapping[str, nn.Sequential], output: OutputKind, shape: tuple[int, ...], most: int) -> int:
+    """How many actions there are, or how many numbers one is, by what the policy answers to observations ``shape``.
+
+    Raises:
+        CardError: for networks that answer otherwise.
+    """
+    (numbers,) = output_shape(parts["policy"], shape, most)
+    actions, left = divmod(numbers, 2 if output == "gaussian" else 1)
+    both = {name: shape if name == "value" else (shape[0] + actions,) for name in parts}
+    others = [name for name in parts if name not in ("policy", TRUNK)]
+    if left or any(output_shape(parts[name], both[name], most) != (1,) for name in others):
+        raise CardError("policy must answer with numbers for each action, and all other networks with one number")
+    return actions
+
+
+def _networks_behind(
+    rule: nn.Module, parts: Mapping[str, nn.Sequential], output: OutputKind, acted: spaces.Space[object]
+) -> VictimNetworks:
+    """What a victim is made of: the networks of a card behind its observation rule."""
+    nets = VictimNetworks(_behind(rule, parts["policy"]), output)
+    if "value" in parts:
+        nets.value = _behind(rule, parts["value"])
+    if any(isinstance(layer, nn.LSTM) for part in parts.values() for layer in part):
+        _make_recurrent(nets, rule, parts)
+    for name in {"critic", "robust_sarsa"} & parts.keys():
+        setattr(nets, name, ActionValue(rule, parts[name]))
+    critics = [part for name, part in parts.items() if name.startswith("critics.")]
+    if critics and isinstance(acted, spaces.Box):
+        nets.critic = MinimumCritic(rule, critics, *map(torch.as_tensor, (acted.low, acted.high)))
+    return nets
+
+
+def _behind(rule: nn.Module, net: nn.Sequential) -> nn.Sequential:
+    """A network behind the rule; where it begins with the trunk, its layers follow that one by one."""
+    return nn.Sequential(rule, *(net if isinstance(next(iter(net), None), nn.Sequential) else [net]))
+
+
+def _make_recurrent(nets: VictimNetworks, rule: nn.Module, parts: Mapping[str, nn.Sequential]) -> None:
+    """Give networks with an LSTM among their layers the state of one."""
+    split = dict[str, tuple[nn.Sequential, nn.LSTM | None, nn.Sequential]]()
+    for name in {"policy", "value"} & parts.keys():
+        layers = list(parts[name])
+        found = [(i, layer) for i, layer in enumerate(layers) if isinstance(layer, nn.LSTM)]
+        if len(found) > 1:
+            raise CardError(f"policy and value may have one lstm among their layers, {name} has {len(found)}")
+        at, only = found[0] if found else (-1, None)
+        split[name] = nn.Sequential(rule, *layers[: max(at, 0)]), only, nn.Sequential(*layers[at + 1 :])
+    features, lstm, head = split["policy"]
+    if lstm is None:
+        raise CardError("value has an lstm among its layers, and policy has none")
+    before, own, valued = split.get("value", (None, None, None))
+    nets.net = RecurrentActor(features, lstm, head, None if before is None or own is None else (before, own))
+    if before is not None and valued is not None:
+        nets.value = RecurrentValue(before, own, None, valued, own is not None)
+    shapes = [(each.num_layers, each.hidden_size) for each in (lstm, own) if each is not None for _ in "hc"]
+    nets.initial_state = functools.partial(zero_state, shapes)
 
 
 def _squash(action: Section, acted: spaces.Space[object]) -> str | None:
@@ -188,21 +244,21 @@ def _entry(card: Section, what: str) -> Section:
     return section(section(card, "spaces", {}), what, {})
 
 
-def _spaces(card: Section, nets: VictimNetworks) -> tuple[spaces.Box, spaces.Space[object]]:
-    """Spaces of one row: from the sizes of the network, with bounds from the optional entry ``spaces``."""
-    observed: spaces.Box = spaces.Box(0, 255, nets.shape, np.uint8)
-    if len(nets.shape) != 3:
-        observed = _box(_entry(card, "observation"), np.inf, nets.shape, np.dtype(np.float64))
-    if nets.kind in ("q", "logits"):
-        return observed, spaces.Discrete(nets.actions)
-    reach = _REACH.get(environment_of(card)[0].split("/")[-1].split("-v")[0], 1.0)
-    return observed, _box(_entry(card, "action"), reach, (nets.actions,), np.dtype(np.float32))
+def _spaces(
+    card: Section, shape: tuple[int, ...], output: OutputKind, actions: int
+) -> tuple[spaces.Box, spaces.Space[object]]:
+    """Spaces of one row: from the sizes of the networks, with bounds from the entry ``spaces``."""
+    observed: spaces.Box = spaces.Box(0, 255, shape, np.uint8)
+    if len(shape) != 3:
+        unbounded: Section = {"low": -np.inf, "high": np.inf}
+        observed = _box(unbounded | _entry(card, "observation"), shape, np.dtype(np.float64))
+    if output in ("q", "logits"):
+        return observed, spaces.Discrete(actions)
+    return observed, _box(_entry(card, "action"), (actions,), np.dtype(np.float32))
 
 
-def _box(entry: Section, reach: float, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
-    low, high = (
-        np.broadcast_to(np.asarray(entry.get(k, d), dtype), shape) for k, d in (("low", -reach), ("high", reach))
-    )
+def _box(entry: Section, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
+    low, high = (np.broadcast_to(np.asarray(entry[end], dtype), shape) for end in ("low", "high"))
     return spaces.Box(low, high, dtype=dtype.type)
 
 
@@ -213,8 +269,7 @@ def _box(entry: Section, reach: float, shape: tuple[int, ...], dtype: np.dtype[A
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-_KINDS = {"logits": "categorical-mlp", "gaussian": "gaussian-mlp", "q": "q-mlp", "mean": "tanh-mlp"}
-_OWN = ("format", "environment", "network", "observation", "action", "attack", "spaces", "weights_sha256")
+_OWN = ("format", "role", "environment", "network", "observation", "action", "attack", "spaces", "weights_sha256")
 
 
 def save_card(
@@ -259,12 +314,11 @@ def save_card(
     elif any(given is not None for given in (observation_space, action_space, kind, observation, select, value)):
         raise VictimError("spaces, kind, observation, select and value go with a module: a victim has its own")
     name, kwargs = (environment, {}) if isinstance(environment, str) else environment
-    parts, weights = _parts(victim)
-    card = {"environment": {"id": name, "kwargs": dict(kwargs)}, **parts, **about}
-    weights = {key: _stored(key, tensor.detach().cpu(), stored) for key, tensor in weights.items()}
-    read = as_json(card)
-    _compare(victim, victim_of(read, dict(weights), dtype=victim.dtype))
-    write_card(folder, "victim", read, weights)
+    parts, networks = _parts(victim)
+    card = Card.of("victim", {"environment": {"id": name, "kwargs": dict(kwargs)}, **parts, **about}, networks, {})
+    card = replace(card, tensors={key: _stored(key, x.detach().cpu(), stored) for key, x in card.tensors.items()})
+    _compare(victim, victim_of(card, dtype=victim.dtype))
+    card.write(folder)
     return load_card(folder, dtype=victim.dtype)
 
 
@@ -306,8 +360,8 @@ def _victim(
     return from_module(module, observed, acted, kind, value=value, select=how, clip=clip, scale=scale, dtype=dtype)
 
 
-def _parts(victim: Victim) -> tuple[Section, dict[str, Tensor]]:
-    """The sections ``network``, ``observation``, ``action``, ``spaces`` and ``attack``, and the weights by name."""
+def _parts(victim: Victim) -> tuple[Section, Mapping[str, Layers]]:
+    """The sections ``network``, ``observation``, ``action``, ``spaces`` and ``attack``, and the networks by name."""
     space, acted = victim.observation_space, victim.action_space
     if not isinstance(space, spaces.Box) or len(space.shape) not in (1, 3):
         raise VictimError(
@@ -319,19 +373,17 @@ def _parts(victim: Victim) -> tuple[Section, dict[str, Tensor]]:
     squash = getattr(victim, "squash", None)
     if squash not in (None, "", "clip", "scale", "tanh"):
         raise VictimError(f"a card cannot say that actions are brought into their box by {squash!r}")
-    of_paths = isinstance(getattr(victim, "net", None), GaussianLSTM)
-    network, weights, rule = _gaussian_lstm(victim) if of_paths else _layers_or_kind(victim)
+    networks, rule = _networks(victim)
     action: Section = {"select": victim.select}
-    bounds: Section = {}
+    bounds: Section = {"observation": {"shape": list(space.shape)}}
     if isinstance(acted, spaces.Box):
         action["clip"] = squash == "clip" or bool(getattr(victim, "clip", False))
         action |= {"squash": squash} if squash in ("scale", "tanh") else {}
         bounds["action"] = {"low": acted.low.tolist(), "high": acted.high.tolist()}
-    if network["kind"] == "layers" or (len(space.shape) == 3 and space.shape != _SHAPE):
-        bounds["observation"] = {"shape": list(space.shape)}
     observation, attack = _observation(victim, rule)
-    stated = ({"spaces": bounds} if bounds else {}) | ({"attack": attack} if attack else {})
-    return {"network": network, "observation": observation, "action": action, **stated}, weights
+    about: Section = {"network": {"output": victim.kind}, "observation": observation, "action": action}
+    about |= {"spaces": bounds} | ({"attack": attack} if attack else {})
+    return about, networks if victim.recurrent else _with_trunk(networks, cast(nn.Module, getattr(victim, "net", None)))
 
 
 def _observation(victim: Victim, rule: Normalize | None) -> tuple[Section, Section]:
@@ -356,15 +408,6 @@ def _observation(victim: Victim, rule: Normalize | None) -> tuple[Section, Secti
             raise VictimError("a card holds one unit for all pixels of an image")
         unit = unit.flatten()[0]
     return observation, {} if unit is None else {"scale": unit.tolist()}
-
-
-Written = tuple[Section, dict[str, Tensor]]  # the section ``network``, and the weights by name
-
-
-def _layers_or_kind(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:
-    parts, rule = _networks(victim)
-    written = _mlps(victim, parts) or _nature_cnn(victim, parts) or _lists_of_layers(victim, parts)
-    return *written, rule
 
 
 def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | None]:
@@ -395,7 +438,8 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
             )
         first = net.normalise if isinstance(net, ActionValue) else layers[0]
         rules.append(first if isinstance(first, Normalize) and first.mean.dim() <= 1 else None)
-        parts[name] = layers
+        flat = len(victim.observation_space.shape or ()) == 1  # then a Flatten does nothing
+        parts[name] = [layer for layer in layers if not (flat and isinstance(layer, nn.Flatten))]
     rule = rules[0]
     shared = isinstance(rule, Normalize) and all(other is not None and _same(other, rule) for other in rules)
     critics = any(isinstance(net, (ActionValue, MinimumCritic)) for net in (victim.critic, victim.robust_sarsa))
@@ -404,7 +448,7 @@ def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | N
     if not shared or not isinstance(rule, Normalize):
         return parts, None
     return {
-        name: layers if layers[0] is not other else layers[1:]
+        name: layers[1:] if layers and layers[0] is other else layers
         for (name, layers), other in zip(parts.items(), rules, strict=True)
     }, rule
 
@@ -430,88 +474,28 @@ def _layers_of(net: object, recurrent: bool, pairs: bool) -> list[nn.Module] | N
 
 
 def _same(a: nn.Module, b: nn.Module) -> bool:
-    first, second = a.state_dict(), b.state_dict()
-    shapes = {key: value.shape for key, value in first.items()} == {key: value.shape for key, value in second.items()}
-    equal = shapes and all(bool((first[key] == second[key]).all()) for key in first)
-    return equal and getattr(a, "clip", None) == getattr(b, "clip", None)
+    """Whether two layers are written alike, and have equal weights."""
+    (one, first), (other, second) = describe([a], ""), describe([b], "")
+    return one == other and all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
-def _mlps(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Written | None:
-    """Networks that have a kind of their own: linear layers with one activation between them in all of them."""
-    found = {name: mlp_of(layers) for name, layers in parts.items()}
-    mlps = {name: mlp for name, mlp in found.items() if mlp is not None and mlp.normalize is None}
-    activations = {mlp.activation for mlp in mlps.values()} - {None}
-    allowed = {"logits": {"value"}, "gaussian": {"value"}, "q": set[str](), "mean": {"critic", "robust_sarsa"}}
-    if len(mlps) < len(parts) or len(activations) > 1 or not parts.keys() - {"policy"} <= allowed[victim.kind]:
-        return None
-    end = {"mean": nn.Tanh, "gaussian": AppendLogStd}.get(victim.kind, type(None))
-    ends = all(isinstance(mlp.end, end if name == "policy" else type(None)) for name, mlp in mlps.items())
-    if not ends or len(victim.observation_space.shape or ()) != 1:
-        return None
-    weights = {
-        f"{name}.{2 * i}.{key}": p
-        for name, mlp in mlps.items()
-        for i, layer in enumerate(mlp.linear)
-        for key, p in layer.named_parameters()
-    }
-    last = mlps["policy"].end
-    if isinstance(last, AppendLogStd):
-        weights["log_std"] = last.log_std.detach().reshape(-1)  # type: ignore[assignment]
-    network: Section = {"kind": _KINDS[victim.kind], "activation": next(iter(activations), "tanh")}
-    hidden = mlps["policy"].hidden
-    if all(mlp.hidden == hidden for mlp in mlps.values()):
-        network["hidden"] = hidden  # a card that says nothing of its sizes takes them from the weights
-    return network, dict(weights)
+def _with_trunk(networks: Mapping[str, list[nn.Module]], net: nn.Module) -> Mapping[str, Layers]:
+    """The same networks, with what policy and value begin with written once, where it has weights.
 
-
-def _nature_cnn(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Written | None:
-    """The network of Mnih et al. 2015, and a value function on its features."""
-    layers, value = parts["policy"], parts.get("value")
-    order = [nn.Conv2d, nn.ReLU] * 3 + [nn.Flatten, nn.Linear, nn.ReLU, nn.Linear]
-    convolutions = [layer for layer in layers[:6:2] if isinstance(layer, nn.Conv2d)]
-    about = [(conv.stride, conv.padding, conv.dilation, conv.groups) for conv in convolutions]
-    plain = about == [((stride, stride), (0, 0), (1, 1), 1) for stride in STRIDES]
-    biases = all(getattr(layer, "bias", 0) is not None for layer in [*layers, *(value or [])])
-    if [type(layer) for layer in layers] != order or not plain or not biases or victim.kind != "logits":
-        return None
-    weights = {f"trunk.{i}.{key}": p for i, layer in enumerate(layers[:-1]) for key, p in layer.named_parameters()}
-    weights |= {f"policy.{key}": p for key, p in layers[-1].named_parameters()}
-    if value is not None:
-        alike = len(value) == len(layers) and isinstance(value[-1], nn.Linear)
-        if not alike or not all(_same(a, b) for a, b in zip(value[:-1], layers[:-1], strict=True)):
-            return None
-        weights |= {f"value.{key}": p for key, p in value[-1].named_parameters()}
-    return {"kind": "categorical-cnn", "activation": "relu"}, dict(weights)
-
-
-def _lists_of_layers(victim: Victim, parts: Mapping[str, list[nn.Module]]) -> Written:
-    """Every other network, layer by layer."""
-    network: Section = {"kind": "layers", "output": victim.kind}
-    weights = dict[str, Tensor]()
-    critics = list[list[WrittenLayer]]()
-    for name, layers in parts.items():
-        written, tensors = describe(layers, name)
-        weights |= tensors
-        if name.startswith("critics."):
-            critics.append(written)
-        else:
-            network[name] = written
-    return network | ({"critics": critics} if critics else {}), weights
-
-
-def _gaussian_lstm(victim: Victim) -> tuple[Section, dict[str, Tensor], Normalize | None]:
-    net = getattr(victim, "net", None)
-    assert isinstance(net, GaussianLSTM)
-    weights: dict[str, Tensor] = {"log_std": net.tail.log_std.detach().reshape(-1)}
-    for name, path in (("policy", net.policy), ("value", net.value)):
-        weights |= {} if path is None else _path(name, path)
-    rule = net.normalise if isinstance(net.normalise, Normalize) else None
-    return {"kind": "gaussian-lstm"}, weights, rule
-
-
-def _path(name: str, path: LSTMPath) -> dict[str, Tensor]:
-    ends = {f"{name}.{part}.{k}": p for part in ("embed", "head") for k, p in getattr(path, part).named_parameters()}
-    return ends | {f"{name}.lstm.{key}_l0": p for key, p in path.cell.named_parameters()}
+    Where they share nothing, the trunk is the ``Sequential`` that the policy ``net`` begins with, if it does: so the
+    victim of a card that is saved again has the same fingerprint.
+    """
+    policy, value = networks["policy"], networks.get("value", [])
+    pairs = enumerate(zip(policy, value, strict=False))
+    shared = next((i for i, (a, b) in pairs if not _same(a, b)), min(len(policy), len(value)))
+    if any(layer.state_dict() for layer in policy[:shared]):
+        heads = ["policy", "value"]
+    else:
+        own = next((list(flattened(part)) for part in net.children() if type(part) is nn.Sequential), [])
+        heads, shared = ["policy"], len(own)
+        if not 0 < len(own) < len(policy) or any(a is not b for a, b in zip(own, policy, strict=False)):
+            return networks
+    return {TRUNK: policy[:shared], **networks, **{name: [TRUNK, *networks[name][shared:]] for name in heads}}
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from adv_wrappers.victims.distributions import DistributionFamily, as_distributi
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
 from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, answers_arrays, to_arrays
 from adv_wrappers.victims.hidden_state import HiddenState, answers, owners, take_out_state, unchanged_randomness
-from adv_wrappers.victims.victim import BatchedObservation, RecurrentState, Select, Victim, device_of
+from adv_wrappers.victims.victim import BatchedObservation, OutputKind, RecurrentState, Select, Victim, device_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a module takes and returns, found out by calling it with two rows of zeros before a victim is made of it.
@@ -623,6 +623,18 @@ def _inner(net: object) -> object:
     while isinstance(net, (ArrayFunction, ChosenActions, HiddenState)):
         net = net.function
     return net
+
+
+@dataclass
+class VictimNetworks:
+    """What a victim is made of, and the kind of its network's output."""
+
+    net: nn.Module
+    kind: OutputKind
+    value: nn.Module | None = None
+    critic: nn.Module | None = None
+    robust_sarsa: nn.Module | None = None
+    initial_state: Callable[..., tuple[Tensor, ...]] | None = None
 
 
 class ModuleVictim(Victim):

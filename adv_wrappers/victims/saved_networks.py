@@ -1,7 +1,7 @@
-"""Networks that are trained beside a victim, as folders of data: a critic of it, a model of its environment.
+"""Networks that are trained beside a victim: a critic of it, a denoiser of observations, a model of its environment.
 
-A folder holds ``card.json`` and ``weights.safetensors``, and no code. What is read from it is a frozen value, known by
-the hash of the card, which holds that of the weights.
+Each is read from a card of its role (:mod:`adv_wrappers.networks.card`), and is a frozen value, known by the hash of
+the card, which holds that of the weights.
 """
 
 from __future__ import annotations
@@ -21,21 +21,11 @@ from torch import Tensor, nn
 from adv_wrappers.core.types import Space
 from adv_wrappers.core.value import Value
 from adv_wrappers.errors import CardError, ThreatError, ValueRangeError, VictimError
-from adv_wrappers.networks.card_format import (
-    CardKind,
-    Section,
-    Weights,
-    as_json,
-    digest,
-    read_card,
-    section,
-    write_card,
-)
+from adv_wrappers.networks.card import Card, Layers, Role, Section, check_sizes, section
+from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.utils.checks import check_choice, integer
-from adv_wrappers.utils.limits import MOST_NETWORKS
 from adv_wrappers.utils.reading import decoding
-from adv_wrappers.victims.card_networks import mlp
 from adv_wrappers.victims.victim import Victim
 
 N = TypeVar("N", bound=nn.Module)
@@ -57,7 +47,7 @@ class SavedNetwork(Value, Generic[N]):
         CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
     """
 
-    card_kind: ClassVar[CardKind]
+    role: ClassVar[Role]
     called: ClassVar[str]  # in error messages
     folder: str | None
     sha256: str | None = None
@@ -68,16 +58,15 @@ class SavedNetwork(Value, Generic[N]):
         if not isinstance(self.folder, (str, Path)):
             raise CardError(f"a {self.called} is read from a folder, got {self.folder!r:.80}")
         where, expected = str(self.folder), self.sha256
-        card = read_card(where, self.card_kind)
+        card = Card.read(where, self.role)
         if expected is not None and card.sha256 != expected:
             raise CardError(
                 f"the {self.called} {where} changed: expected sha256 {expected[:12]}, got {card.sha256[:12]}"
             )
         with decoding(f"a {self.called} from {where}"):
             card.about["weights_sha256"]  # without it the hash of the card would say nothing of the weights
-            weights = Weights(card.tensors)
-            net = self._network(section(card.about, "network"), weights, card.about).eval()
-            weights.finish()
+            net = self._network(card, card.networks()).eval()
+            card.weights.finish()
         self._fill(folder=where, sha256=card.sha256, card=card.about, net=net)
 
     def _fill(self, **values: object) -> None:
@@ -86,12 +75,13 @@ class SavedNetwork(Value, Generic[N]):
 
     @staticmethod
     @abstractmethod
-    def _network(network: Section, weights: Weights, card: Section) -> N:
-        """The network that the section ``network`` of a card describes, frozen, around all of the weights."""
+    def _network(card: Card, parts: Mapping[str, nn.Sequential]) -> N:
+        """The network that a card describes, frozen, around its lists of layers and all other weights."""
 
-    def _tensors(self) -> Mapping[str, Tensor]:
-        """The weights by their names in the file."""
-        return self.net.state_dict()
+    @staticmethod
+    @abstractmethod
+    def _parts(net: N) -> tuple[Mapping[str, Layers], Mapping[str, Tensor]]:
+        """The lists of layers of a network by name, and its other weights."""
 
     @classmethod
     def of(cls, net: N, card: Section) -> Self:
@@ -102,7 +92,7 @@ class SavedNetwork(Value, Generic[N]):
 
     def save(self, folder: str | Path) -> Self:
         """Write both files, each all at once, and read them back."""
-        write_card(folder, self.card_kind, as_json(self.card), self._tensors(), hashed=True)
+        Card.of(self.role, self.card, *self._parts(self.net)).write(folder, hashed=True)
         return type(self)(str(folder))
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,7 +102,7 @@ class SavedNetwork(Value, Generic[N]):
             )
         return {"type": self.name, "folder": self.folder, "sha256": self.sha256}
 
-    def _net_like(self, x: Tensor) -> N:
+    def net_like(self, x: Tensor) -> N:
         """The network in the dtype and on the device of ``x``."""
         nets: dict[tuple[torch.dtype, torch.device], N] = self.__dict__["_nets"]
         key = x.dtype, x.device
@@ -144,25 +134,23 @@ class Critic(SavedNetwork[ActionValue]):
         CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
     """
 
-    name = "critic"
-    card_kind = "critic"
-    called = "critic"
+    name = role = called = "critic"
 
     @staticmethod
-    def _network(network: Section, weights: Weights, card: Section) -> ActionValue:
-        features, actions = (cast(int, network[name]) for name in ("features", "actions"))
-        clip: Any = section(card, "observation")["clip"]
-        mean, std = (weights.take(name, features).data for name in ("mean", "std"))
-        rule = Normalize(mean, std, None if clip is None else float(clip))
-        return ActionValue(rule, mlp(weights, "critic", network, features + actions, 1))
+    def _network(card: Card, parts: Mapping[str, nn.Sequential]) -> ActionValue:
+        features, actions = (cast(int, card.network[name]) for name in ("features", "actions"))
+        clip: Any = section(card.about, "observation")["clip"]
+        mean, std = (card.weights.take(name, features).data for name in ("mean", "std"))
+        check_sizes("critic", parts["critic"], features + actions, 1)
+        return ActionValue(Normalize(mean, std, None if clip is None else float(clip)), parts["critic"])
 
-    def _tensors(self) -> dict[str, Tensor]:
-        layers = {f"critic.{name}": value for name, value in self.net.net.state_dict().items()}
-        return layers | self.net.normalise.state_dict()
+    @staticmethod
+    def _parts(net: ActionValue) -> tuple[Mapping[str, Layers], Mapping[str, Tensor]]:
+        return {"critic": cast(nn.Sequential, net.net)}, net.normalise.state_dict()
 
     def __call__(self, obs: Tensor, act: Tensor) -> Tensor:
         """Q ``[B]``, in the units of the environment's return, in the dtype and on the device of ``act``."""
-        return self._net_like(act)(obs, act)  # type: ignore[no-any-return]
+        return self.net_like(act)(obs, act)  # type: ignore[no-any-return]
 
     def check(self, victim: Victim) -> None:
         """Raise :class:`VictimError` unless a victim's observations and actions are as long as this critic's."""
@@ -320,19 +308,21 @@ class Denoiser(SavedNetwork[DenoisingNetwork]):
         CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
     """
 
-    name = "denoiser"
-    card_kind = "denoiser"
-    called = "denoiser"
+    name = role = called = "denoiser"
 
     @staticmethod
-    def _network(network: Section, weights: Weights, card: Section) -> DenoisingNetwork:
+    def _network(card: Card, parts: Mapping[str, nn.Sequential]) -> DenoisingNetwork:
         most = {"features": 2**16, "actions": 2**16, "history": MOST_HISTORY, "levels": MOST_LEVELS}
-        sizes = {name: integer(name, network.get(name), 0, largest) for name, largest in most.items()}
-        features = sizes["features"]
-        mean, std, unit = (weights.take(name, features).data for name in ("mean", "std", "unit"))
-        levels = weights.take("levels", sizes["levels"]).data if sizes["levels"] else None
-        net = mlp(weights, "net", network, DenoisingNetwork.inputs(**sizes), features)
-        return DenoisingNetwork(net, mean, std, unit, levels, sizes["history"], sizes["actions"])
+        sizes = {name: integer(name, card.network.get(name), 0, largest) for name, largest in most.items()}
+        features, take = sizes["features"], card.weights.take
+        mean, std, unit = (take(name, features).data for name in ("mean", "std", "unit"))
+        levels = take("levels", sizes["levels"]).data if sizes["levels"] else None
+        check_sizes("net", parts["net"], DenoisingNetwork.inputs(**sizes), features)
+        return DenoisingNetwork(parts["net"], mean, std, unit, levels, sizes["history"], sizes["actions"])
+
+    @staticmethod
+    def _parts(net: DenoisingNetwork) -> tuple[Mapping[str, Layers], Mapping[str, Tensor]]:
+        return {"net": cast(nn.Sequential, net.net)}, dict(net.named_buffers(recurse=False))
 
     @property
     def history(self) -> int:
@@ -343,10 +333,6 @@ class Denoiser(SavedNetwork[DenoisingNetwork]):
     def diffusion(self) -> bool:
         """Whether it is a diffusion model, whose reverse steps draw noise."""
         return self.net.levels is not None
-
-    def net_like(self, x: Tensor) -> DenoisingNetwork:
-        """The network in the dtype and on the device of ``x``."""
-        return self._net_like(x)
 
     def check(self, victim: Victim) -> None:
         """Raise :class:`VictimError` unless a victim sees and acts in what this was trained on."""
@@ -460,21 +446,25 @@ class Dynamics(SavedNetwork[TransitionModel]):
         CardError: for files that are missing, malformed, of two different moments, or changed since ``sha256``.
     """
 
-    name = "dynamics"
-    card_kind = "dynamics"
+    name = role = "dynamics"
     called = "model"
 
     @staticmethod
-    def _network(network: Section, weights: Weights, card: Section) -> TransitionModel:
-        features, actions = (cast(int, network[name]) for name in ("features", "actions"))
-        ensemble = integer("ensemble", network.get("ensemble"), 1, MOST_NETWORKS)
+    def _network(card: Card, parts: Mapping[str, nn.Sequential]) -> TransitionModel:
+        features, actions = (cast(int, card.network[name]) for name in ("features", "actions"))
         sizes = {"obs": features, "act": actions, "change": features + 1}
         found = {
-            name: tuple(weights.take(f"{name}_{part}", size).data for part in ("mean", "std"))
+            name: tuple(card.weights.take(f"{name}_{part}", size).data for part in ("mean", "std"))
             for name, size in sizes.items()
         }
-        nets = [mlp(weights, f"nets.{i}", network, features + actions, features + 1) for i in range(ensemble)]
-        return TransitionModel(nets, **cast(dict[str, MeanStd], found))
+        for name, net in parts.items():
+            check_sizes(name, net, features + actions, features + 1)
+        return TransitionModel(list(parts.values()), **cast(dict[str, MeanStd], found))
+
+    @staticmethod
+    def _parts(net: TransitionModel) -> tuple[Mapping[str, Layers], Mapping[str, Tensor]]:
+        nets = {f"nets.{i}": cast(nn.Sequential, one) for i, one in enumerate(net.nets)}
+        return nets, dict(net.named_buffers(recurse=False))
 
     @property
     def features(self) -> int:
@@ -549,7 +539,7 @@ class Dynamics(SavedNetwork[TransitionModel]):
         Returns:
             The next observations ``[..., n]`` and the rewards ``[...]``, differentiable in both arguments.
         """
-        next_obs, reward = self._net_like(act)(obs, act)
+        next_obs, reward = self.net_like(act)(obs, act)
         return next_obs, reward
 
     def step(self, obs: Tensor, act: Tensor) -> Tensor:

@@ -29,8 +29,7 @@ from adv_wrappers.errors import (
     VictimError,
 )
 from adv_wrappers.networks.layers import Normalize, dtype_to_normalize
-from adv_wrappers.victims.card_networks import VictimNetworks
-from adv_wrappers.victims.module import ModuleVictim, check_live, unstable_of
+from adv_wrappers.victims.module import ModuleVictim, VictimNetworks, check_live, unstable_of
 from adv_wrappers.victims.sb3_networks import (
     actor_critic_nets,
     ars_nets,

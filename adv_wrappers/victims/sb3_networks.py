@@ -29,8 +29,7 @@ from adv_wrappers.networks.layers import (
     mean_over_quantiles,
 )
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue, zero_state
-from adv_wrappers.victims.card_networks import VictimNetworks
-from adv_wrappers.victims.module import is_batch_renorm
+from adv_wrappers.victims.module import VictimNetworks, is_batch_renorm
 from adv_wrappers.victims.sb3_vecnormalize import check_statistics
 
 

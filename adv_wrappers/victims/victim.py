@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.card_format import digest
+from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.networks.input_gradient import LayerGraph
 from adv_wrappers.registry import Select as Select
 from adv_wrappers.utils.checks import check_choice
@@ -81,6 +81,7 @@ class Victim:
     _compiled: CompiledGradient | None
     card: dict[str, Any] | None = None
     scales: Mapping[str, Tensor] = MappingProxyType({})
+    hashed: Sequence[nn.Module] = ()  # what the hashes are made of, where that is not :meth:`modules`
     critic: CriticFunction | None = None  # of continuous actions, where the victim has one
     robust_sarsa: CriticFunction | None = None  # the same, trained for the attack of that name
 
@@ -304,7 +305,7 @@ class Victim:
     def fingerprint(self) -> str:
         """sha256 over names, shapes and bytes of all weights (hexadecimal)."""
         if self._fingerprint is None:
-            self._fingerprint = digest(self.modules())
+            self._fingerprint = digest(self.hashed or self.modules())
         return self._fingerprint
 
     @property
@@ -317,7 +318,7 @@ class Victim:
         settings = [f"{name}={getattr(self, name, None)}" for name in ("kind", "dtype", "clip", "squash", "first")]
         settings += ["probabilities"] if getattr(self, "probabilities", False) else []
         spaces = [repr(self.observation_space), repr(self.action_space)]
-        parts = [type(self).__name__, *settings, *spaces, *map(repr, self.modules())]
+        parts = [type(self).__name__, *settings, *spaces, *map(repr, self.hashed or self.modules())]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def described(self) -> dict[str, str | None]:

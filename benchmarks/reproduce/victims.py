@@ -24,14 +24,13 @@ from page import AGAIN, VICTIMS, Data, Page, Results, episode_options, prose
 import adv_wrappers as adv
 
 NAMES = {"none": "none", "mad": "max-diff", "rs": "robust-sarsa", "random": "noise", "fgsm": "fgsm"}
-IMAGES = "categorical-cnn"
 STD = "max-diff-std"  # MaxDiff by the divergence of a Gaussian policy that plays its mean, which is not the default
 CARTPOLE_EPS = 0.1  # raw; these cards bring no eps
 
 
 def threats_of(card: dict[str, Any], victim: adv.Victim) -> dict[str, str]:
     """Threats by name, as texts: Robust Sarsa where the card brings a critic, both weights of MaxDiff on Gaussians."""
-    if card["network"]["kind"] == IMAGES:
+    if len(victim.observation_space.shape or ()) == 3:
         return {"noise": "noise:eps=1", "fgsm": "fgsm:eps=1"}
     attack = card.get("attack") or {}
     unit = f"eps={attack['eps']},scale=victim" if "eps" in attack else f"eps={CARTPOLE_EPS}"
@@ -127,7 +126,8 @@ def measure(results: Results) -> None:
     results.made, made = {}, results.made
     for path in sorted(given.victims.glob("*/card.json")):
         card = json.loads(path.read_text(encoding="utf-8"))
-        if path.parent.name not in (given.only or ()) and (given.only or card["network"]["kind"] == IMAGES):
+        images = card["observation"]["std"] == 255.0
+        if path.parent.name not in (given.only or ()) and (given.only or images):
             continue
         played = {"episodes": given.episodes, "seed": given.seed}
         results.once(results.part("cards"), path.parent.name, evaluate, path.parent, made, given.num_envs, **played)

@@ -301,7 +301,7 @@ def test_planning_beats_noise_on_a_system_that_it_knows():
 def saved_model(errors):
     net = torch.nn.Sequential(torch.nn.Linear(3, 3))
     statistics = {name: (torch.zeros(size), torch.ones(size)) for name, size in (("obs", 2), ("act", 1), ("change", 3))}
-    network = {"kind": "dynamics-mlp", "activation": "relu", "features": 2, "actions": 1, "ensemble": 1}
+    network = {"features": 2, "actions": 1}
     about = {"network": network, "errors": errors, "environment": {"id": "Lab-v0"}, "feature_names": ["x", "v"]}
     return Dynamics.of(TransitionModel([net], **statistics), about)
 

@@ -35,10 +35,7 @@ def model(hidden: tuple[int, ...] = (8,), ensemble: int = 1, seed: int = 0) -> D
     nets = [relu_mlp((N + K, *hidden, N + 1)) for _ in range(ensemble)]
     parts = {"obs": N, "act": K, "change": N + 1}
     statistics = {name: (torch.randn(size) * 0.1, torch.rand(size) + 0.5) for name, size in parts.items()}
-    network = {
-        "kind": "dynamics-mlp", "hidden": list(hidden), "activation": "relu", "features": N, "actions": K,
-        "ensemble": ensemble,
-    }  # fmt: skip
+    network = {"features": N, "actions": K}
     errors = {"victim": {"one_step": [0.01] * N, "quantiles": {"0.9": [0.2] * N, "0.99": [0.3] * N, "0.999": None}}}
     return Dynamics.of(TransitionModel(nets, **statistics), {"network": network, "errors": errors})
 

@@ -28,7 +28,8 @@ def test_a_model_is_learned_and_the_command_that_attacks_through_it_works(
     done = CliRunner().invoke(main, [*WORDS, "--out", str(tmp_path / "model")])
     assert done.exit_code == 0, done.output
     model = load_dynamics(f"card:{tmp_path / 'model'}")
-    assert model.features == 11 and model.card["training"]["transitions"] == 400 and not model.card["network"]["hidden"]
+    assert model.features == 11 and model.card["training"]["transitions"] == 400
+    assert model.card["network"]["nets"] == [[{"kind": "linear"}]]
     assert "one step" in done.output and "random" in done.output
     again = CliRunner().invoke(main, [*WORDS, "--out", str(tmp_path / "model")])
     assert again.output == done.output

@@ -40,7 +40,7 @@ def model(n: int, k: int, std: Any, seed: int = 0, scale: float = 0.02) -> Dynam
     net[-1].bias.data.mul_(scale)
     widths = {"obs": n, "act": k, "change": n + 1}
     statistics = {name: (torch.zeros(width), torch.ones(width)) for name, width in widths.items()}
-    network = {"kind": "dynamics-mlp", "hidden": [8], "activation": "relu", "features": n, "actions": k, "ensemble": 1}
+    network = {"features": n, "actions": k}
     card = {"network": network, "errors": {"victim": {"one_step": [float(each) ** 2 for each in std]}}}
     return Dynamics.of(TransitionModel([net], **statistics), card)
 

@@ -197,7 +197,7 @@ def model_of(space: Any, actions: Any) -> str:
         torch.random.set_rng_state(state)
         widths = {"obs": n, "act": k, "change": n + 1}
         statistics = {name: (torch.zeros(width), torch.ones(width)) for name, width in widths.items()}
-        network = {"kind": "dynamics-mlp", "activation": "relu", "features": n, "actions": k, "ensemble": 1}
+        network = {"features": n, "actions": k}
         _models[sizes] = tempfile.mkdtemp(prefix="dynamics-")
         atexit.register(shutil.rmtree, _models[sizes], True)
         Dynamics.of(TransitionModel([net], **statistics), {"network": network}).save(_models[sizes])

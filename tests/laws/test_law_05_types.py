@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
-from safetensors.torch import save_file
 
 import adv_wrappers as adv
 from tests.laws.checks import Case, by_turns, cases, check_environment_api, check_types
@@ -29,16 +26,10 @@ def test_check_env_without_a_ref(case):
 @pytest.mark.filterwarnings("ignore")
 def test_check_env_with_a_ref(tmp_path):
     """A victim with a reference is recorded in the environment's spec as a dictionary."""
-    card = {
-        "environment": {"id": "CartPole-v1"},
-        "network": {"kind": "q-mlp", "activation": "relu"},
-        "observation": {"mean": None, "std": None},
-    }
-    (tmp_path / "card.json").write_text(json.dumps(card))
-    save_file({"q.0.weight": torch.randn(2, 4), "q.0.bias": torch.zeros(2)}, tmp_path / "weights.safetensors")
-    env = adv.wrap(
-        gym.make("CartPole-v1"), f"pgd:victim=card:{tmp_path},eps=0.01", f"worst-action:victim=card:{tmp_path}"
-    )
+    env = gym.make("CartPole-v1")
+    given = torch.nn.Linear(4, 2), env.observation_space, env.action_space, "q"
+    ref = adv.save_card(tmp_path, *given, environment="CartPole-v1").ref
+    env = adv.wrap(env, f"pgd:victim={ref},eps=0.01", f"worst-action:victim={ref}")
     check_env(env, skip_render_check=True)
 
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.envs.registration import EnvSpec
-from safetensors.torch import save_file
 from stable_baselines3 import PPO
+from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
+from adv_wrappers.networks.layers import ActionValue
 from tests.laws.checks import (
     PLANNED,
     adversary_for,
@@ -41,23 +42,16 @@ def test_texts(case):
     check_text(case)
 
 
-def _card(folder, kind, env, weights, **extra):
-    card = {"environment": {"id": env}, "network": {"kind": kind, "activation": "tanh"}, **extra}
-    card.setdefault("observation", {"mean": None, "std": None})
-    folder.mkdir(exist_ok=True)
-    (folder / "card.json").write_text(json.dumps(card))
-    save_file(weights, folder / "weights.safetensors")
-    return f"card:{folder}"
+def _card(folder, env, net, kind, **critics):
+    made = gym.make(env)
+    victim = adv.from_module(net, made.observation_space, made.action_space, kind, **critics)
+    return adv.save_card(folder, victim, environment=env).ref
 
 
-def _mlp(prefix, inputs, outputs):
-    generator = torch.Generator().manual_seed(inputs + outputs)
-    sizes = (inputs, 8, outputs)
-    out = {}
-    for i in range(2):
-        out[f"{prefix}.{2 * i}.weight"] = torch.randn(sizes[i + 1], sizes[i], generator=generator)
-        out[f"{prefix}.{2 * i}.bias"] = torch.randn(sizes[i + 1], generator=generator)
-    return out
+def _mlp(inputs, outputs):
+    with torch.random.fork_rng():
+        torch.manual_seed(inputs + outputs)
+        return nn.Sequential(nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, outputs))
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +61,12 @@ def refs(tmp_path_factory):
     Of FrozenLake, which shows one number of 16, one that SB3 has saved: cards hold no such networks.
     """
     tmp_path = tmp_path_factory.mktemp("victims")
-    lake = tmp_path / "lake.zip"
+    lake, critic = tmp_path / "lake.zip", ActionValue(nn.Identity(), _mlp(5, 1))
     PPO("MlpPolicy", gym.make("FrozenLake-v1"), seed=0, device="cpu").save(lake)
     return {
-        "CartPole-v1": _card(tmp_path / "q", "q-mlp", "CartPole-v1", _mlp("q", 4, 2)),
+        "CartPole-v1": _card(tmp_path / "q", "CartPole-v1", _mlp(4, 2), "q"),
         "InvertedPendulum-v5": _card(
-            tmp_path / "mean",
-            "tanh-mlp",
-            "InvertedPendulum-v5",
-            _mlp("policy", 4, 1) | _mlp("critic", 5, 1) | _mlp("robust_sarsa", 5, 1),
+            tmp_path / "mean", "InvertedPendulum-v5", _mlp(4, 1), "mean", critic=critic, robust_sarsa=critic
         ),
         "FrozenLake-v1": f"sb3:{lake}",
         "tests/Frames-v0": None,
@@ -156,12 +147,13 @@ def test_specs_of_wrappers(preset, arguments):
 
 
 def test_changed_weights_are_refused(tmp_path):
-    ref = _card(tmp_path / "q", "q-mlp", "CartPole-v1", _mlp("q", 4, 2))
+    net = _mlp(4, 2)
+    ref = _card(tmp_path / "q", "CartPole-v1", net, "q")
     env = adv.wrap(gym.make("CartPole-v1"), adv.threat("pgd", ref, eps=0.1))
     text, data = env.spec.to_json(), env.threat.to_dict()
-    weights = _mlp("q", 4, 2)
-    weights["q.2.bias"][0] += 1e-3
-    save_file(weights, tmp_path / "q" / "weights.safetensors")
+    with torch.no_grad():
+        net[2].bias[0] += 1e-3
+    _card(tmp_path / "q", "CartPole-v1", net, "q")
     with pytest.raises(VictimError, match="changed"):
         adv.ThreatModel.from_dict(json.loads(json.dumps(data)))
     with pytest.raises(VictimError, match="changed"):

@@ -318,7 +318,7 @@ def test_images(tmp_path):
     learned = train_adversary(
         "pa-ad", make, victim, 0.3, 16, num_envs=2, n_steps=8, checks=1, episodes=2, out=tmp_path, quantize=False
     )
-    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
+    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]["policy"]]
     assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear"
     report = adv.evaluate(victim, make, [learned], episodes=2, quantize=False)
     assert 0 < report.threats[1]["linf"] <= 0.3 + 1e-4
@@ -629,5 +629,5 @@ def test_dqn_on_images_shares_the_trunk_of_other_directors(tmp_path):
         episodes=1,
         out=tmp_path,
     )
-    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]]
+    kinds = [layer["kind"] for layer in json.loads((tmp_path / "card.json").read_text())["network"]["policy"]]
     assert kinds[:2] == ["normalize", "conv"] and kinds[-1] == "linear" and learned.director.discrete

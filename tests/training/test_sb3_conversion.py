@@ -10,8 +10,8 @@ from torch import nn
 
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import Normalize
-from adv_wrappers.networks.recurrent import GaussianLSTM, LSTMPath, LSTMValue
+from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
@@ -58,25 +58,25 @@ def test_an_agent_of_recurrent_ppo_again(shared, tmp_path):
 
 
 def gaussian_lstm(value=True):
-    """A victim as ``gaussian-lstm`` cards hold them."""
+    """A victim with linear layers before its LSTMs."""
     torch.manual_seed(0)
     rule = Normalize(torch.tensor([0.3, -1.0, 0.0]), torch.tensor([2.0, 0.5, 1.0]), 10.0)
-    policy, valued = (LSTMPath(nn.Linear(3, 4), nn.LSTMCell(4, 6), nn.Linear(6, 1)) for _ in range(2))
-    net = GaussianLSTM(rule, policy, torch.tensor([-0.7]), valued if value else None)
-    start = lambda rows: tuple(torch.zeros(rows, 6) for _ in range(4 if value else 2))  # noqa: E731
-    return adv.from_module(
-        net, OBS, BOX, "gaussian", value=LSTMValue(rule, valued) if value else None, initial_state=start
-    )
+    before, own = nn.Sequential(rule, nn.Linear(3, 4)), nn.LSTM(4, 6)
+    head = nn.Sequential(nn.Linear(6, 1), AppendLogStd(torch.tensor([-0.7])))
+    net = RecurrentActor(nn.Sequential(rule, nn.Linear(3, 4)), nn.LSTM(4, 6), head, (before, own) if value else None)
+    start = lambda rows: tuple(torch.zeros(rows, 1, 6) for _ in range(4 if value else 2))  # noqa: E731
+    valued = RecurrentValue(before, own, None, nn.Linear(6, 1), True) if value else None
+    return adv.from_module(net, OBS, BOX, "gaussian", value=valued, initial_state=start)
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_an_agent_of_a_gaussian_lstm_card(value):
+def test_an_agent_with_a_linear_layer_before_its_lstm(value):
     victim = gaussian_lstm(value)
     parts = recurrent_policy_of(victim)
-    assert parts.normalise is victim.net.normalise and (parts.value_lstm is None) is not value
+    assert parts.normalise is victim.net.features[0] and (parts.value_lstm is None) is not value
     made = model(**policy_kwargs_of(parts))
     load_weights(made.policy, parts)
-    found, seen = adv.from_sb3(made), victim.net.normalise
+    found, seen = adv.from_sb3(made), victim.net.features[0]
     found.net.features = nn.Sequential(seen, found.net.features)
     if value:
         found.net.critic[0] = found.value_net.features = nn.Sequential(seen, found.value_net.features)
@@ -106,13 +106,13 @@ class Plain(nn.Module):
 
 def of_other_sizes():
     victim = gaussian_lstm()
-    victim.net.value = LSTMPath(nn.Linear(3, 4), nn.LSTMCell(4, 5), nn.Linear(5, 1))
+    victim.value_net.lstm = nn.LSTM(4, 5)
     return victim
 
 
 def behind_a_layer():
     victim = adv.from_sb3(model(lstm_hidden_size=3))
-    victim.net.features = nn.Sequential(nn.Linear(3, 3))
+    victim.net.features = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     return victim
 
 
@@ -136,7 +136,7 @@ def with_a_normaliser_behind():
         (lambda: adv.from_sb3(model(enable_critic_lstm=False)), "a state value with an LSTM"),
         (lambda: adv.from_sb3(model(activation_fn=nn.ELU)), "linear layers with tanh or ReLU"),
         (of_other_sizes, "LSTMs of one size"),
-        (behind_a_layer, "a normaliser or nothing before the LSTM"),
+        (behind_a_layer, "a normaliser, a linear layer or nothing before the LSTM"),
         (of_two_activations, "one activation in the networks of actions and state value, got relu and tanh"),
         (with_a_normaliser_behind, "linear layers behind the LSTM, got a normaliser"),
     ],

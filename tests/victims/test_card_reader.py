@@ -1,4 +1,4 @@
-"""Cards: every kind of network against a forward pass written out here, and every way a file can be wrong."""
+"""Cards: networks of every format against a forward pass written out here, and every way a file can be wrong."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from adv_wrappers.errors import CardError
+from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.reading import parse_tensors, read_bytes
 from adv_wrappers.victims.card import environment_of, load_card
 from tests.every_case import every_case
@@ -87,7 +88,8 @@ def write(folder, kind, **changes):
         "action": {"select": "sample", "clip": kind == "gaussian-mlp"},
     }
     if kind == "layers":
-        card |= {"network": {"kind": kind, **LAYERS}, "spaces": {"observation": {"shape": [OBS]}}}
+        card |= {"format": 3, "role": "victim", "network": LAYERS}
+        card["spaces"] = {"observation": {"shape": [OBS]}, "action": {"low": -1, "high": 1}}
     tensors = weights()
     for key, value in changes.items():
         card = value(card) if key == "card" else card
@@ -118,37 +120,55 @@ def observations(rows=4):
     return x
 
 
-def test_gaussian_mlp(tmp_path):
-    folder, w = write(tmp_path, "gaussian-mlp")
-    victim, x = load_card(folder, dtype=torch.float64), observations()
-    mean = forward(w, "policy", normalised(x), torch.tanh)
-    torch.testing.assert_close(victim.params(x), torch.cat([mean, w["log_std"].double().expand(4, -1)], 1))
-    torch.testing.assert_close(victim.value(x), forward(w, "value", normalised(x), torch.tanh)[:, 0])
-    torch.testing.assert_close(victim.mode(victim.params(x)), mean.clamp(-1, 1))
+EXPECTED = {  # of the kinds that older cards name, from the weights as these name them: policy, value, critic
+    "gaussian-mlp": lambda w, x, act: (
+        torch.cat([forward(w, "policy", normalised(x), torch.tanh), w["log_std"].double().expand(4, -1)], 1),
+        forward(w, "value", normalised(x), torch.tanh)[:, 0],
+    ),
+    "categorical-mlp": lambda w, x, act: (
+        forward(w, "policy", x, torch.tanh), forward(w, "value", x, torch.tanh)[:, 0],
+    ),
+    "q-mlp": lambda w, x, act: (forward(w, "q", x, torch.relu),),
+    "quantile-q-mlp": lambda w, x, act: (forward(w, "q", x, torch.relu).view(4, 4, 3).mean(1),),
+    "tanh-mlp": lambda w, x, act: (
+        forward(w, "policy", normalised(x), torch.relu).tanh(),
+        None,
+        *(forward(w, net, torch.cat([normalised(x), act], 1), torch.relu)[:, 0] for net in ("critic", "robust_sarsa")),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_older_kinds(kind, tmp_path):
+    folder, w = write(tmp_path, kind)
+    victim, x, act = load_card(folder, dtype=torch.float64), observations(), torch.rand(4, ACT, dtype=torch.float64)
+    critics = [critic(x, act) for critic in (victim.critic, victim.robust_sarsa) if critic is not None]
+    found = [victim.params(x), None if victim.kind == "q" else victim.value(x), *critics]
+    for one, expected in zip(found, EXPECTED[kind](w, x, act), strict=False):
+        assert (one is None) is (expected is None)
+        torch.testing.assert_close(one, expected) if one is not None else None
+    assert victim.card["role"] == "victim" and victim.ref == f"card:{folder}"
+
+
+def test_what_a_card_says_of_its_victim(tmp_path):
+    folder, _ = write(tmp_path / "a", "gaussian-mlp")
+    victim = load_card(folder, dtype=torch.float64)
+    params = victim.params(observations())
+    torch.testing.assert_close(victim.mode(params), params[:, :ACT].clamp(-1, 1))
     assert victim.select == "sample" and load_card(folder, select="mode").select == "mode"
     np.testing.assert_array_equal(victim.scale.numpy(), np.array(RULE["std"]) + 1e-8)
     assert isinstance(victim.observation_space, spaces.Box) and victim.observation_space.shape == (OBS,)
-    assert victim.ref == f"card:{folder}" and environment_of(victim.card) == ("Hopper-v4", {"a": 1})
+    assert environment_of(victim.card) == ("Hopper-v4", {"a": 1})
+    discrete = load_card(write(tmp_path / "b", "categorical-mlp")[0])
+    assert discrete.kind == "logits" and discrete.action_space == spaces.Discrete(3) and discrete.scale is None
+    scaled = write(tmp_path / "c", "tanh-mlp", card=lambda c: c | {"attack": {"scale": [1, 2, 3, 4, 0]}})[0]
+    assert load_card(scaled).scale.tolist() == [1, 2, 3, 4, 0]
 
 
 def test_the_tiny_std_survives_float32(tmp_path):
     victim, x = load_card(write(tmp_path, "gaussian-mlp")[0]), observations().float()
     at, near = victim.params(x), victim.params(x + torch.tensor([0.0, 0, 1e-8, 0, 0]))
     assert torch.isfinite(at).all() and (at - near).abs().max() > 1e-3  # one unit of the victim
-
-
-def test_categorical_and_q(tmp_path):
-    x = observations()
-    _, w = write(tmp_path / "c", "categorical-mlp")
-    victim = load_card(tmp_path / "c", dtype=torch.float64)
-    torch.testing.assert_close(victim.params(x), forward(w, "policy", x, torch.tanh))
-    assert victim.kind == "logits" and victim.action_space == spaces.Discrete(3) and victim.scale is None
-    _, w = write(tmp_path / "q", "q-mlp")
-    victim = load_card(tmp_path / "q", dtype=torch.float64)
-    torch.testing.assert_close(victim.q(x), forward(w, "q", x, torch.relu))
-    _, w = write(tmp_path / "r", "quantile-q-mlp")
-    victim = load_card(tmp_path / "r", dtype=torch.float64)
-    torch.testing.assert_close(victim.q(x), forward(w, "q", x, torch.relu).view(4, 4, 3).mean(1), rtol=1e-5, atol=1e-6)
 
 
 def test_a_q_network_may_be_named_policy(tmp_path):
@@ -159,14 +179,19 @@ def test_a_q_network_may_be_named_policy(tmp_path):
     )
 
 
-def test_deterministic_actor_and_its_critics(tmp_path):
-    folder, w = write(tmp_path, "tanh-mlp", card=lambda c: c | {"attack": {"scale": [1, 2, 3, 4, 0]}})
-    victim, x, act = load_card(folder, dtype=torch.float64), observations(), torch.rand(4, ACT, dtype=torch.float64)
-    torch.testing.assert_close(victim.params(x), forward(w, "policy", normalised(x), torch.relu).tanh())
-    both = torch.cat([normalised(x), act], 1)
-    torch.testing.assert_close(victim.q(x, act), forward(w, "critic", both, torch.relu)[:, 0])
-    torch.testing.assert_close(victim.robust_sarsa(x, act), forward(w, "robust_sarsa", both, torch.relu)[:, 0])
-    assert victim.scale.tolist() == [1, 2, 3, 4, 0]
+def test_an_lstm_of_an_older_card(tmp_path):
+    """Its weights are those of a list of layers; results know it by the names that its modules once had."""
+    folder, w = write(tmp_path, "gaussian-lstm")
+    victim = load_card(folder)
+    policy, value = victim.hashed
+    for name, weight in policy.state_dict().items():
+        stored = f"{name.replace('cell', 'lstm')}_l0" if "cell" in name else name.removeprefix("tail.")
+        assert name.startswith("normalise.") or torch.equal(weight, w[stored].view_as(weight))
+    assert len(policy.state_dict()) == len(w) + 2 and "LSTMPath" in repr(value)
+    assert victim.fingerprint() == digest([policy, value]) != digest(victim.modules())
+    layers = ["linear", "lstm", "linear"]
+    assert [layer["kind"] for layer in victim.card["network"]["policy"]] == [*layers, "append_log_std"]
+    assert [layer["kind"] for layer in victim.card["network"]["value"]] == layers
 
 
 def torch_lstm(weights, prefix, inputs, layers=1):
@@ -176,31 +201,7 @@ def torch_lstm(weights, prefix, inputs, layers=1):
     return module
 
 
-def test_lstm_is_torchs(tmp_path):
-    folder, w = write(tmp_path, "gaussian-lstm")
-    victim, rows = load_card(folder, dtype=torch.float64), 3
-    reference = {prefix: torch_lstm(w, f"{prefix}.lstm", 3) for prefix in ("policy", "value")}
-    sequence = torch.stack([observations(rows) for _ in range(4)], 1)
-    expected = {}
-    for prefix, module in reference.items():
-        seen = functional.linear(
-            normalised(sequence), w[f"{prefix}.embed.weight"].double(), w[f"{prefix}.embed.bias"].double()
-        )
-        out = functional.linear(module(seen)[0], w[f"{prefix}.head.weight"].double(), w[f"{prefix}.head.bias"].double())
-        expected[prefix] = out.detach()
-    state = victim.initial_state(rows)
-    for t in range(4):
-        before = [leaf.clone() for leaf in state]
-        torch.testing.assert_close(victim.params(sequence[:, t], state)[:, :ACT], expected["policy"][:, t])
-        torch.testing.assert_close(victim.value(sequence[:, t], state), expected["value"][:, t, 0])
-        after = victim.advance(sequence[:, t], state)
-        assert all(torch.equal(a, b) for a, b in zip(before, state, strict=True))
-        assert all(leaf.shape == (rows, HID) for leaf in after)
-        state = after
-
-
 RECURRENT = {
-    "kind": "layers",
     "output": "logits",
     "policy": [{"kind": "linear"}, {"kind": "relu"}, {"kind": "lstm"}, {"kind": "linear"}],
     "value": [{"kind": "lstm"}, {"kind": "tanh"}, {"kind": "linear"}],
@@ -314,10 +315,12 @@ def drop(section):
 @every_case(
     ("kind", "change", "message"),
     [
-        ("gaussian-mlp", drop("network"), "needs an object 'network'"),
+        ("gaussian-mlp", drop("network"), "'network' is missing"),
+        ("layers", drop("network"), "needs an object 'network'"),
+        ("layers", lambda c: c | {"format": 4}, "cards have a format up to 3, got 4"),
+        ("layers", lambda c: c | {"role": "critic"}, "expected the card of a victim, got that of a critic"),
         ("gaussian-mlp", put("environment", "id", 3), "text id"),
         ("gaussian-mlp", put("network", "kind", "transformer"), "'transformer'; known: gaussian-mlp"),
-        ("gaussian-mlp", put("network", "hidden", [6, 7]), r"hidden=\[6, 7\], the weights of policy say \[6, 6\]"),
         ("gaussian-mlp", put("observation", "mean", [0.0]), "as long as mean"),
         ("gaussian-mlp", put("observation", "std", [1.0, 1, 1, 1, float("nan")]), "all finite"),
         ("gaussian-mlp", put("observation", "std", "wide"), "ValueError: could not convert string to float: 'wide'"),
@@ -327,6 +330,11 @@ def drop(section):
         ("gaussian-mlp", lambda card: [card], "expected a JSON object"),
         ("layers", put("network", "output", "actions"), "output must be 'q', 'logits', 'mean', 'gaussian' or"),
         ("layers", put("network", "policy", LAYERS["policy"][:-1]), "cannot read"),
+        ("layers", put("network", "policy", None), "does not have: policy.0"),
+        ("layers", put("network", "policy", {}), "expected policy as a list of layers"),
+        ("layers", put("network", "policy", ["trunk", {"kind": "linear"}]), "of the kinds .*, got 'trunk'"),
+        ("layers", put("network", "critic", [{"kind": "lstm"}]), "expected critic.0.weight_hh_l0"),
+        ("layers", put("network", "critics", [[]] * 101), "at most 100 networks of at most 5000 layers"),
         ("layers", put("network", "value", None), "does not have: value.0"),
         ("layers", put("network", "value", [*LAYERS["value"], {"kind": "two_logits"}]), "with one number"),
         ("layers", put("network", "value", [{"kind": "lstm"}, {"kind": "linear"}]), "expected value.0.weight_hh"),
@@ -352,15 +360,22 @@ def _huge(tensors, name):
 @every_case(
     ("kind", "change", "message"),
     [
-        ("gaussian-mlp", lambda t: {k: v for k, v in t.items() if k != "log_std"}, r"expected log_std of shape \(2,\)"),
+        (
+            "gaussian-mlp",
+            lambda t: {k: v for k, v in t.items() if k != "log_std"},
+            r"policy.1.log_std of shape \(1, 2\)",
+        ),
         ("gaussian-mlp", lambda t: t | {"extra": torch.zeros(3)}, "does not have: extra"),
-        ("gaussian-mlp", lambda t: t | {"policy.2.weight": torch.zeros(6, 9)}, r"policy.2.weight .* got \(6, 9\)"),
+        ("gaussian-mlp", lambda t: t | {"policy.2.weight": torch.zeros(6, 9)}, r"trunk.2.weight .* got \(6, 9\)"),
         (
             "gaussian-mlp",
             lambda t: t | {"policy.0.bias": torch.full((6,), torch.nan)},
-            "policy.0.bias must hold",
+            "trunk.0.bias must hold",
         ),
-        ("gaussian-mlp", lambda t: {"other": torch.zeros(1)}, "expected policy.0.weight"),
+        ("gaussian-mlp", lambda t: {"other": torch.zeros(1)}, "expected trunk.0.weight"),
+        ("gaussian-mlp", lambda t: t | {"trunk.0.weight": torch.zeros(6, 5)}, "does not have: log_std, policy.0.bias"),
+        ("layers", lambda t: t | {"value.2.weight": torch.zeros(1, 7)}, r"value.2.weight .* got \(1, 7\)"),
+        ("layers", lambda t: t | {"value.0.weight": torch.zeros(6, 7)}, r"does not take \(5,\)"),
         ("categorical-mlp", lambda t: _huge(t, "policy"), r"the policy network must .* observation of zeros .*inf"),
         ("tanh-mlp", lambda t: _huge(t, "critic"), "the critic network must answer with finite numbers"),
         ("quantile-q-mlp", lambda t: t | mlp("q", OBS, 13), "quantiles must divide the 13 outputs, got 4"),

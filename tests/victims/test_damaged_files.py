@@ -142,8 +142,7 @@ def test_zips(name, tmp_path):
 def test_critics(tmp_path):
     rule, rng = Normalize(torch.zeros(5), torch.ones(5), 10.0), random.Random(0)
     net = ActionValue(rule, nn.Sequential(nn.Linear(7, 8), nn.Tanh(), nn.Linear(8, 1)))
-    network = {"features": 5, "actions": 2, "activation": "tanh", "hidden": [8]}
-    Critic.of(net, {"network": network, "observation": {"clip": 10}}).save(tmp_path)
+    Critic.of(net, {"network": {"features": 5, "actions": 2}, "observation": {"clip": 10}}).save(tmp_path)
     card, weights = json.loads((tmp_path / "card.json").read_text()), (tmp_path / "weights.safetensors").read_bytes()
 
     def calls():

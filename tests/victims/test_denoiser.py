@@ -37,8 +37,8 @@ def denoiser(levels=0, history=0, actions=K, weight=None):
             net[0].weight.copy_(weight), net[0].bias.zero_()
     noise = torch.linspace(0.2, 1, levels) if levels > 1 else torch.ones(1) if levels else None
     made = DenoisingNetwork(net, torch.zeros(N), torch.ones(N), UNIT, noise, history, actions)
-    network = {"kind": "x-mlp", "activation": "relu", "features": N}
-    return Denoiser.of(made, {"network": {**network, "actions": made.actions, "history": history, "levels": levels}})
+    sizes = {"features": N, "actions": made.actions, "history": history, "levels": levels}
+    return Denoiser.of(made, {"network": sizes})
 
 
 @pytest.mark.parametrize(("levels", "history"), [(0, 0), (0, 2), (3, 0), (3, 2), (1, 1)])
@@ -115,8 +115,8 @@ def test_a_folder_holds_the_same_denoiser(levels, history, tmp_path):
     [
         ({"history": 101}, {}, "history must be an integer from 0 to 100"),
         ({"features": 4}, {}, r"expected mean of shape \(4,\)"),
-        ({"history": 0}, {}, "shape"),
-        ({}, {"more": torch.ones(1)}, "weights that this kind of network does not have"),
+        ({"history": 0}, {}, r"does not take \(6,\)"),
+        ({}, {"more": torch.ones(1)}, "weights that this network does not have"),
     ],
 )
 def test_a_malformed_folder_is_refused(network, tensors, match, tmp_path):

@@ -16,6 +16,7 @@ from adv_wrappers.victims.saved_networks import Dynamics, TransitionModel, load_
 from tests.every_case import every_case
 
 N, K = 3, 2
+WIDER = [{"kind": kind} for kind in ("linear", "relu", "linear", "two_logits")]
 
 
 def model(nets=1, **card):
@@ -28,8 +29,7 @@ def model(nets=1, **card):
         "act": (torch.zeros(K), torch.full((K,), 0.5)),
         "change": (torch.linspace(-1, 1, N + 1), torch.linspace(1, 2, N + 1)),
     }
-    network = {"kind": "dynamics-mlp", "activation": "relu", "features": N, "actions": K, "ensemble": nets}
-    return Dynamics.of(TransitionModel(made, **statistics), {"network": network, **card})
+    return Dynamics.of(TransitionModel(made, **statistics), {"network": {"features": N, "actions": K}, **card})
 
 
 def actor(**card):
@@ -92,9 +92,13 @@ def test_a_folder_that_changed_is_refused(tmp_path):
 @every_case(
     ("change", "words"),
     [
-        ({"ensemble": 101}, "ensemble must be an integer from 1 to 100, got 101"),
+        ({"nets": [[]] * 101}, "at most 100 networks"),
+        (
+            {"nets": [[{"kind": kind} for kind in ("linear", "relu", "linear", "two_logits")]]},
+            "expected nets.0 to answer 5 numbers with 4, it answers with",
+        ),
         ({"features": N + 1}, "expected obs_mean of shape"),
-        ({"activation": "elu"}, "activation must be"),
+        ({"nets": [["relu"]]}, "expected layers of the kinds .*, got 'relu'"),
     ],
 )
 def test_cards_that_are_wrong(tmp_path, change, words):

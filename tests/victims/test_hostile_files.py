@@ -157,7 +157,7 @@ def test_observations_of_a_card(tmp_path):
 
 def test_weights_without_values(tmp_path):
     ref = card(tmp_path / "c", None, **{"q.0.weight": torch.zeros(0, 2**40), "q.0.bias": torch.zeros(1)})
-    with pytest.raises(CardError, match=r"q\.0\.weight must hold finite floats"):
+    with pytest.raises(CardError, match=r"policy\.0\.weight must hold finite floats"):
         load_victim(ref)
 
 

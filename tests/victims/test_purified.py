@@ -33,8 +33,8 @@ def denoiser(levels=0, history=0, features=4, actions=3, unit=0.3):
     noise = torch.linspace(0.2, 1, levels) if levels else None
     ones = torch.ones(features)
     made = DenoisingNetwork(net, 0 * ones, ones, unit * ones, noise, history, actions)
-    network = {"kind": "x-mlp", "activation": "relu", "features": features}
-    return Denoiser.of(made, {"network": {**network, "actions": made.actions, "history": history, "levels": levels}})
+    sizes = {"features": features, "actions": made.actions, "history": history, "levels": levels}
+    return Denoiser.of(made, {"network": sizes})
 
 
 @pytest.mark.parametrize(("levels", "history"), FORMS)

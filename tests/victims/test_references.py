@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
+from gymnasium import spaces
 from safetensors.torch import save_file
 
 from adv_wrappers.core.value import decode, encode
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.victims import load_victim, references, zoo_names
+from adv_wrappers.victims import load_victim, references, save_card, zoo_names
 from tests.every_case import every_case
 
 
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    card = {
-        "environment": {"id": "CartPole-v1"},
-        "network": {"kind": "q-mlp", "activation": "relu"},
-        "observation": {"mean": None, "std": None},
-    }
+    given = torch.nn.Linear(4, 2), spaces.Box(-1, 1, (4,)), spaces.Discrete(2), "q"
     for folder in ("zoo/small", "outside"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "card.json").write_text(json.dumps(card))
-        save_file(
-            {"q.0.weight": torch.ones(2, 4), "q.0.bias": torch.zeros(2)}, tmp_path / folder / "weights.safetensors"
-        )
+        save_card(tmp_path / folder, *given, environment="CartPole-v1")
     (tmp_path / "zoo" / "empty").mkdir()
     monkeypatch.setattr(references, "_ZOO", tmp_path / "zoo")
     return tmp_path
@@ -69,7 +60,8 @@ def test_missing_files(tmp_path):
 def test_dictionaries_hold_victims_by_reference_and_hash(shelf):
     data = encode(load_victim("zoo:small"))
     assert decode(data, load_victim).fingerprint() == data["sha256"]
-    save_file({"q.0.weight": torch.zeros(2, 4), "q.0.bias": torch.zeros(2)}, shelf / "zoo/small/weights.safetensors")
+    weights = {"policy.0.weight": torch.zeros(2, 4), "policy.0.bias": torch.zeros(2)}
+    save_file(weights, shelf / "zoo/small/weights.safetensors")
     with pytest.raises(VictimError, match="changed"):
         decode(data, load_victim)
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import pickle
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+from adv_wrappers.adversaries.director import Director, load_director
 from adv_wrappers.core.value import decode
 from adv_wrappers.errors import CardError, ThreatError
 from adv_wrappers.networks.layers import ActionValue, Normalize
 from adv_wrappers.victims.saved_networks import Critic
 from tests.every_case import every_case
+from tests.victims.test_denoiser import denoiser
 from tests.victims.test_dynamics_model import model
 
 
 def critic():
     net = ActionValue(Normalize(torch.zeros(5), torch.ones(5), 10.0), nn.Sequential(nn.Linear(7, 1)))
-    return Critic.of(net, {"network": {"features": 5, "actions": 2, "activation": "tanh"}, "observation": {"clip": 10}})
+    return Critic.of(net, {"network": {"features": 5, "actions": 2}, "observation": {"clip": 10}})
 
 
 KINDS = [(critic, "critic"), (model, "model")]
@@ -55,3 +59,32 @@ def test_what_is_no_folder_and_no_json(make, called, tmp_path):
     with pytest.raises(CardError, match="JSON values only"):
         type(make()).of(make().net, {**make().card, "note": float("nan")}).save(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@every_case(
+    ("make", "network"),
+    [
+        (critic, {"kind": "critic-mlp", "activation": "tanh", "hidden": []}),
+        (functools.partial(model, 2), {"kind": "dynamics-mlp", "activation": "relu", "hidden": [4], "ensemble": 2}),
+        (functools.partial(denoiser, 3, 2), {"kind": "diffusion-mlp", "activation": "relu", "hidden": [8]}),
+    ],
+)
+def test_cards_of_format_2(make, network, tmp_path):
+    saved = make().save(tmp_path)
+    sizes = {name: value for name, value in saved.card["network"].items() if not isinstance(value, list)}
+    about = {**saved.card, "format": 2, "role": None, "kind": saved.role, "network": sizes | network}
+    (tmp_path / "card.json").write_text(json.dumps(about))
+    older = type(saved)(str(tmp_path))
+    assert older.card["network"] == saved.card["network"]
+    for name, weight in saved.net.state_dict().items():
+        assert torch.equal(older.net.state_dict()[name], weight)
+
+
+def test_directors_of_format_1(tmp_path):
+    director = Director(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), False)
+    about = {"kind": "adversary", "network": [{"kind": "linear"}, {"kind": "tanh"}, {"kind": "linear"}], "actor": {}}
+    (tmp_path / "card.json").write_text(json.dumps({"format": 1, **about}))
+    save_file(director.state_dict(), tmp_path / "weights.safetensors")
+    older, card = load_director(tmp_path)
+    assert older.fingerprint_of_weights() == director.fingerprint_of_weights() and older.clip
+    assert card["network"] == {"policy": about["network"]}

@@ -36,11 +36,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.operations.activations import CurveStep, Relaxed
 from adv_wrappers.networks.operations.arithmetic import Arithmetic
-from adv_wrappers.networks.operations.operation import LayerOperation, Memory, Operation, WrittenLayer, register
+from adv_wrappers.networks.operations.operation import LayerOperation, Memory, Operation, register
 from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Choice, Lines, Shape, Values, largest
+from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
 
 Variance = tuple[Tensor, Tensor] | None
 _norm_backward = torch.ops.aten.native_layer_norm_backward.default
@@ -104,13 +104,8 @@ class LayerNorm(LayerOperation):
         return {} if layer.eps == 1e-5 else {"eps": layer.eps}
 
     @classmethod
-    def build(  # type: ignore[override]  # settings by name
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, eps: float = 1e-5
-    ) -> nn.Module:
-        weight = weights.take(f"{prefix}.weight", inputs)
-        layer = nn.LayerNorm(len(weight), eps, device="meta")
-        layer.weight, layer.bias = weight, weights.take(f"{prefix}.bias", len(weight))
-        return layer
+    def build(cls, stored: StoredLayer) -> nn.Module:
+        return stored.filled(nn.LayerNorm, len(stored.take("weight", stored.inputs)))
 
     def width(self, inputs: int | None) -> int | None:
         return inputs

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.errors import CardError, VictimError
-from adv_wrappers.networks.card_format import Weights
-from adv_wrappers.networks.operations.operation import LayerOperation, Memory, WrittenLayer, register
+from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
 from adv_wrappers.networks.operations.relaxation import Bounds, Shape, centre_and_radius, check_width, largest
+from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
 
 _conv_backward = torch.ops.aten.convolution_backward.default
 
@@ -113,10 +113,9 @@ class Linear(Weighted):
         return weight[None] if isinstance(chosen, slice) else weight, offset
 
     @classmethod
-    def build(
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, **settings: Any
-    ) -> nn.Module:
-        return weights.linear(prefix, inputs, outputs, **settings)
+    def build(cls, stored: StoredLayer) -> nn.Module:
+        outputs, inputs = stored.take("weight", None, stored.inputs).shape
+        return stored.filled(nn.Linear, inputs, outputs)
 
     def width(self, inputs: int | None) -> int | None:
         width: int = self.layer.out_features
@@ -199,10 +198,11 @@ class Conv2d(Weighted):
         return settings | super().settings()
 
     @classmethod
-    def build(
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, **settings: Any
-    ) -> nn.Module:
-        return weights.conv(prefix, inputs, outputs, **settings)
+    def build(cls, stored: StoredLayer) -> nn.Module:
+        groups = stored.settings.get("groups", 1)
+        channels = None if stored.inputs is None else stored.inputs // groups
+        outputs, channels, *kernel = stored.take("weight", None, channels, None, None).shape
+        return stored.filled(nn.Conv2d, channels * groups, outputs, tuple(kernel))
 
     def width(self, inputs: int | None) -> int | None:
         width: int = self.layer.out_channels

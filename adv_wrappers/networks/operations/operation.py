@@ -19,11 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.card_format import Weights
 from adv_wrappers.networks.operations.relaxation import MIXED, Bounds, BoundStep, Shape, Total, Values, flat
-
-LayerSetting = bool | int | float | str | None | list[int]
-WrittenLayer = dict[str, LayerSetting]  # the written form of one layer
+from adv_wrappers.networks.operations.stored import LayerSetting, StoredLayer, WrittenLayer
 
 
 class Memory:
@@ -223,18 +220,9 @@ class Operation:
         return {name: value for name, value in stated.items() if value != self.defaults[name]}
 
     @classmethod
-    def build(
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, **settings: Any
-    ) -> nn.Module:
-        """The layer that a card describes.
-
-        Args:
-            weights: those of the card.
-            prefix: of the names of its own.
-            inputs, outputs: how many numbers, or channels, come in and go out, where that is known.
-            settings: as :meth:`settings` gives them.
-        """
-        return cls._layer_type()(**settings)
+    def build(cls, stored: StoredLayer) -> nn.Module:
+        """The layer that a card describes, whose settings are as :meth:`settings` gives them."""
+        return cls._layer_type()(**stored.settings)
 
     def width(self, inputs: int | None) -> int | None:
         """How many numbers, or channels, it gives to the next; None where that is not known."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card_format import Weights
-from adv_wrappers.networks.operations.operation import LayerOperation, WrittenLayer, register
+from adv_wrappers.networks.operations.operation import LayerOperation, register
+from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
 
 
 @register
@@ -26,10 +24,11 @@ class LSTM(LayerOperation):
         return {}
 
     @classmethod
-    def build(
-        cls, weights: Weights, prefix: str, inputs: int | None, outputs: int | None, **settings: Any
-    ) -> nn.Module:
-        return weights.lstm(prefix, inputs, outputs, **settings)
+    def build(cls, stored: StoredLayer) -> nn.Module:
+        layers = sum(name.startswith(f"{stored.prefix}.weight_ih_l") for name in stored.weights.tensors)
+        size = stored.take("weight_hh_l0", None, None).shape[1]
+        inputs = stored.take("weight_ih_l0", None, stored.inputs).shape[1]
+        return stored.filled(nn.LSTM, inputs, size, layers)
 
     def width(self, inputs: int | None) -> int | None:
         width: int = self.layer.hidden_size

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from adv_wrappers.errors import CardError
-from adv_wrappers.networks.card_format import Weights
+from adv_wrappers.networks.card import MOST_LAYERS, Card, build, copy_of, describe, kind_of, kinds, output_shape
 from adv_wrappers.networks.layers import (
     GSDE,
     AppendLogStd,
@@ -20,8 +20,8 @@ from adv_wrappers.networks.layers import (
     QuantileMean,
     TwoLogits,
 )
+from adv_wrappers.networks.operations.stored import Weights
 from adv_wrappers.networks.recurrent import lstm_step
-from adv_wrappers.networks.serialization import MOST_LAYERS, build, copy_of, describe, kind_of, kinds, output_shape
 from adv_wrappers.utils.reading import decoding
 
 NETS = {
@@ -145,7 +145,9 @@ CONV = {"net.0.weight": torch.ones(2, 3, 2, 2), "net.0.bias": torch.zeros(2)}
     [
         ([{"kind": "gru"}], {}, "expected layers of the kinds append_log_std, clip"),
         ([3], {}, "expected layers of the kinds"),
-        ([{"kind": "relu"}] * (MOST_LAYERS + 1), {}, "at most 1000 layers"),
+        ([{"kind": "relu"}] * (MOST_LAYERS + 1), {}, "at most 100 networks of at most 5000 layers"),
+        ([{"kind": "flatten", "start_dim": 0}], {}, "a Flatten that is written keeps the first axis"),
+        ([{"kind": "lstm"}], dict(nn.LSTM(1, 1).named_parameters(prefix="net.0")), "may have an lstm .*, net may not"),
         ([{"kind": "linear", "padding": 1}], LINEAR, "padding"),
         ([{"kind": "linear", "bias": False}], LINEAR, "does not have: net.0.bias"),
         ([{"kind": "linear"}, {"kind": "linear"}], LINEAR, "expected net.1.weight"),
@@ -159,19 +161,19 @@ CONV = {"net.0.weight": torch.ones(2, 3, 2, 2), "net.0.bias": torch.zeros(2)}
 )  # fmt: skip
 def test_what_is_refused(spec, tensors, message):
     with pytest.raises(CardError, match=message) as found, decoding("card.json"):
-        weights = Weights(tensors)
-        build(spec, weights, "net")
-        weights.finish()
+        card = Card({"role": "denoiser", "network": {"net": spec}}, tensors)
+        card.networks()
+        card.weights.finish()
     assert len(str(found.value)) < 1000
 
 
 def test_sizes_are_found_without_computing():
-    layers = [nn.Flatten(), nn.Linear(10, 3)]
-    assert output_shape(layers, (2, 5), 100) == (3,)
-    with pytest.raises(RuntimeError):
-        output_shape(layers, (2, 6), 100)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(10, 3))
+    assert output_shape(net, (2, 5), 100) == (3,)
+    with pytest.raises(CardError, match=r"in_features=10.* does not take \(12,\)"):
+        output_shape(net, (2, 6), 100)
     with pytest.raises(CardError, match="would answer with 1000000000000 numbers, at most 100"):
-        output_shape([OneHot((10**12,))], (1,), 100)
+        output_shape(OneHot((10**12,)), (1,), 100)
 
 
 def test_every_kind_has_a_layer_that_is_tested():
