@@ -225,13 +225,12 @@ def atari_vec(
 
     Args:
         id: the game, as for :func:`atari`, with its sticky actions.
-        num_envs: number of rows, at least 1.
+        num_envs: number of rows.
         raw, frame, stack, victim: as for :func:`atari`.
         **kwargs: ``autoreset_mode``, and others of ``AtariVectorEnv`` such as ``num_threads``, ``noop_max`` or
             ``reward_clipping``; with ``raw`` those of ``gymnasium.make``. Those of the preprocessing are fixed.
 
     Raises:
-        ValueRangeError: if ``num_envs`` is not an integer of at least 1.
         SpaceError: if the id is unknown or no Atari game, or an argument does not suit the environment.
         AdvWrappersError: one of its kinds, as for :func:`atari`.
 

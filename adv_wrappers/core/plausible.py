@@ -50,7 +50,7 @@ class Plausible(Budget):
         model: of the dynamics, from :func:`adv_wrappers.train_dynamics`, which makes those of continuous actions. One
             of Discrete actions takes them one-hot. In texts ``card:FOLDER``.
         distance: how far a feature may be from its prediction, in standard deviations of the model's error
-            (``Dynamics.error_std``), at least 0.
+            (``Dynamics.error_std``).
 
     Raises:
         BudgetError: for a ``within`` that is no Linf, what is no model, a distance that is no number or negative; and

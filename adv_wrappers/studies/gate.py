@@ -127,7 +127,7 @@ def assert_robust(
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself. Not needed where all
             ``attacks`` have a budget of their own.
         min_return: the mean return that is asked for.
-        confidence: of either verdict, above 0.5 and below 1.
+        confidence: of either verdict.
         budget_s: seconds that the call may take; None takes what ``pytest --adv-budget`` says, or as many as it takes.
         attacks: instead of a suite, threats as :func:`adv_wrappers.evaluate` takes them; names of presets get the
             budget.
@@ -136,9 +136,8 @@ def assert_robust(
         return_range: the lowest and the highest return that an episode can have, each None where it is not known; None
             takes what is known of the environment's least return
             (:class:`adv_wrappers.evaluation.return_range.LeastReturn`). Nearly equal returns are judged by it.
-        rare: the share of episodes, above 0 and below 1, from which on a kind of them must not be missed where nearly
-            all that were played are equal, and their range is not known: 0.05 takes at least 72 of these to pass, 0.01
-            takes 368.
+        rare: the share of episodes from which on a kind of them must not be missed where nearly all that were played
+            are equal, and their range is not known: 0.05 takes at least 72 of these to pass, 0.01 takes 368.
 
     Returns:
         What was seen, where the agent passes.

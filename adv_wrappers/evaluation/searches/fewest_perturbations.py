@@ -39,8 +39,6 @@ from adv_wrappers.utils.limits import Count, Finite, NotNegative, Positive, Seed
 from adv_wrappers.victims import Victim, load_victim
 
 Steps = tuple[int, ...]  # of an episode: those that are perturbed
-
-
 Forced = Literal["q", "policy", "successor", "any"]  # actions
 
 
@@ -137,7 +135,7 @@ def fewest_perturbations(
         victim: the agent, or its reference; it plays its most likely action.
         env: an id, or a function that makes one environment.
         seeds: the seeds of the episodes: the environment is reset with each of them.
-        cost: what a perturbation costs, in rewards; at least 0.
+        cost: what a perturbation costs, in rewards.
         by: the action that a perturbation forces instead of the agent's own: the worst of the others, by the rule of
             this name of :class:`adv_wrappers.WorstAction` (``other=True``), or for ``"any"`` each of them.
         gamma: the discount of ``by="successor"``.
@@ -201,7 +199,7 @@ def resilience_profile(
     """The lowest return of every episode with at most k perturbations, for every k (Algorithm 2's optimum).
 
     Args:
-        budgets: the numbers of perturbations, whole and at least 0.
+        budgets: the numbers of perturbations.
         horizon: how many steps are searched. An episode that is not over by then is taken to earn what the clean one
             earns from there on: an agent that is still balancing has lost nothing.
         victim, env, seeds, by, gamma, lowest_reward, max_nodes, env_kwargs: as for :func:`fewest_perturbations`.

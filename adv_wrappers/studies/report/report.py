@@ -183,7 +183,7 @@ def report(
         minutes: of wall clock, after which the page is ready, and what is not played is left out.
         out: the folder, which is made; that of an earlier call goes on.
         episodes: of every row; None takes as many as there is time for.
-        seed: seeds all randomness; at least 0.
+        seed: seeds all randomness.
         device, env_kwargs, make, workers: as for :func:`adv_wrappers.evaluate`.
         num_envs: as for :func:`adv_wrappers.evaluate`; 1 where only one environment can be at a time.
         progress: called as ``progress(threat, episodes finished, episodes)``.

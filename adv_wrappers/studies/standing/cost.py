@@ -57,7 +57,7 @@ def submission_cost(given: Submission, out: str | Path, minutes: Minutes = 2.0) 
         given: the submission, which is checked.
         out: the folder that the agent has, or gets, in the standing: the clean run is kept there, and attacks that have
             a row there are not timed.
-        minutes: of wall clock that are given for a submission, above 0, of which the checks take a share.
+        minutes: of wall clock that are given for a submission, of which the checks take a share.
 
     Raises:
         AdvWrappersError: as :func:`.add_submission` does.
