@@ -72,33 +72,21 @@ def test_every_kind_of_card_is_written_as_it_was_read(kind, tmp_path):
         assert torch.equal(first.robust_sarsa(x, act), again.robust_sarsa(x, act))
 
 
-MODULES = {
-    "q": ((mlp(3, 8, activation=nn.ReLU), OBS, DISCRETE, "q"), {}),
-    "logits": ((mlp(3, 8, 8), OBS, DISCRETE, "logits"), {"select": "sample"}),
-    "linear": ((mlp(3), OBS, DISCRETE, "logits"), {}),
-    "values": ((mlp(3, 8), OBS, DISCRETE, "logits"), {"value": mlp(1, 4, 4)}),
-    "normalised": ((mlp(3, 8), OBS, DISCRETE, "logits"), {"observation": RULE, "value": mlp(1, 8)}),
-    "deterministic": ((mlp(2, 8, activation=nn.ReLU, last=nn.Tanh()), OBS, BOX, "mean"), {"clip": True}),
-    "deterministic and normalised": ((mlp(2, 8, last=nn.Tanh()), OBS, BOX, "mean"), {"observation": RULE}),
-}
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_modules(name, tmp_path):
-    given, more = MODULES[name]
+@pytest.mark.parametrize("kind", ["logits", "mean"])
+def test_an_observation_rule(kind, tmp_path):
+    """It stands before the network, and before that of the value."""
+    net = mlp(3, 8) if kind == "logits" else mlp(2, 8, last=nn.Tanh())
+    given = net, OBS, DISCRETE if kind == "logits" else BOX, kind
+    value = mlp(1, 8)
     state = torch.random.get_rng_state()
-    card = adv.save_card(tmp_path, *given, environment="Any-v0", **more)
+    card = adv.save_card(tmp_path, *given, environment="Any-v0", observation=RULE, value=value)
     assert torch.equal(state, torch.random.get_rng_state())
-    rest = dict(more)
-    if rule := rest.pop("observation", None):
-        x = (torch.randn(9, 5) * 5, torch.zeros(9, 5))
-        mean, std = (torch.tensor(rule[key], dtype=torch.float64) for key in ("mean", "std"))
-        for one in x:
-            seen = ((one - mean.float()) / (std + 1e-3).float()).clamp(-4, 4)
-            assert torch.equal(card.params(one), given[0](seen).detach())
-        assert torch.equal(card.scale, std + 1e-3)
-    else:
-        same(adv.from_module(*given, **rest), card)
+    mean, std = (torch.tensor(RULE[key], dtype=torch.float64) for key in ("mean", "std"))
+    for one in (torch.randn(9, 5) * 5, torch.zeros(9, 5)):
+        seen = ((one - mean.float()) / (std + 1e-3).float()).clamp(-4, 4)
+        assert torch.equal(card.params(one), net(seen).detach())
+        assert torch.equal(card.value(one), value(seen).detach()[:, 0])
+    assert torch.equal(card.scale, std + 1e-3)
     assert adv.load_victim(f"card:{tmp_path}").fingerprint() == card.fingerprint()
 
 
@@ -120,14 +108,19 @@ def atari(channels=4, heads=1):
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (1, 64, 72)])
 def test_images(shape, tmp_path):
+    """What policy and value share is written once."""
     space = spaces.Box(0, 255, shape, np.uint8)
     net, value = atari(shape[0], heads=2)
-    net(torch.zeros(1, *shape))
+    for one in (net, value):
+        one(torch.zeros(1, *shape))
+    value[0].load_state_dict(net[0].state_dict())
     more = {"observation": {"mean": 0.0, "std": 255.0}, "value": value}
     card = adv.save_card(tmp_path, net, space, DISCRETE, "logits", environment="ALE/Pong-v5", **more)
     x = torch.randint(0, 256, (3, *shape)).float()
     assert torch.equal(card.params(x), net(x / 255).detach()) and card.observation_space == space
     assert torch.equal(card.value(x), value(x / 255).detach()[:, 0]) and (card.scale == 255).all()
+    names = {name.split(".")[0] for name in load_file(tmp_path / "weights.safetensors") if name.endswith(".weight")}
+    assert names == {"trunk", "policy", "value"} and card.card["network"]["value"] == ["trunk", {"kind": "linear"}]
 
 
 def test_units_of_ones_own(tmp_path):
@@ -212,7 +205,6 @@ def anything():
     """Each case: a module with its spaces, more arguments, and the networks that the card holds."""
     torch.manual_seed(0)
     nature, value = atari(), nn.Sequential(*[*atari()[0][0], nn.Linear(16, 1)])
-    shared = nn.Sequential(nature[0][0], nn.Linear(16, 1))
     for net in (*nature, value):
         net(torch.zeros(1, 4, 84, 84))
     with torch.no_grad():
@@ -223,9 +215,10 @@ def anything():
     yield (dropout, OBS, DISCRETE, "q"), {}, one
     yield (nn.Sequential(nn.Flatten(), mlp(3, 8)), OBS, DISCRETE, "q"), {"value": mlp(1, 8)}, both
     yield (mlp(3, 8), OBS, DISCRETE, "logits"), {"observation": RULE, "value": mlp(1, activation=nn.ELU)}, both
+    yield (mlp(3), OBS, DISCRETE, "logits"), {"select": "sample", "value": mlp(1, 4, 4)}, both
+    yield (mlp(2, 8, activation=nn.ReLU, last=nn.Tanh()), OBS, BOX, "mean"), {"clip": True}, one
     yield (mlp(4, 8), OBS, BOX, "gaussian"), {}, one
     yield (nature[0], IMAGE, DISCRETE, "logits"), {"value": value}, headed | both
-    yield (nature[0], IMAGE, DISCRETE, "logits"), {"value": shared}, headed | both
     yield (nature[0], IMAGE, DISCRETE, "q"), {"observation": {"mean": 0.0, "std": 255.0}}, one
     yield (CleanRL(), OBS, BOX, None), {"clip": True}, one
     yield (CleanRL(), OBS, BOX, None), {"observation": RULE, "select": "sample"}, one
@@ -236,7 +229,7 @@ def anything():
 everything = functools.cache(lambda: [*anything()])
 
 
-@pytest.mark.parametrize("case", range(12))
+@pytest.mark.parametrize("case", range(13))
 def test_layers_in_a_row(case, tmp_path):
     given, more, networks = everything()[case]
     if isinstance(more.get("value"), nn.Module):
@@ -246,16 +239,6 @@ def test_layers_in_a_row(case, tmp_path):
     same(card, adv.load_victim(f"card:{tmp_path}"))
     if "observation" not in more:
         same(adv.from_module(*given, **more), card)
-
-
-def test_what_networks_share_is_written_once(tmp_path):
-    policy, value = atari(heads=2)
-    for net in (policy, value):
-        net(torch.zeros(1, 4, 84, 84))
-    value[0].load_state_dict(policy[0].state_dict())
-    card = adv.save_card(tmp_path, policy, IMAGE, DISCRETE, "logits", environment="Any-v0", value=value)
-    names = {name.split(".")[0] for name in load_file(tmp_path / "weights.safetensors") if name.endswith(".weight")}
-    assert names == {"trunk", "policy", "value"} and card.card["network"]["value"] == ["trunk", {"kind": "linear"}]
 
 
 @every_case("case", range(9))
