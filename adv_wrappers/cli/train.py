@@ -104,7 +104,7 @@ def train_adversary_(
     best = min(rows, key=adversary_score)
     shown = {"victim's return": "mean_return", "std": "std", "median": "median", "in training": "in_training"}
     shown |= {} if cost is None else {"attacks": "attacks", "return + cost": "score"}
-    shown |= {"seconds": "seconds"}
+    shown |= {"CPU seconds": "seconds"}
     _print_checkpoints(rows, best, shown)
     by = "mean return" if cost is None else "mean return and cost"
     say(f"* the best of {len(rows)}, by {by} over {given['episodes']} episodes that the training never sees")
@@ -154,7 +154,7 @@ def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) 
     best = rows[hardened.best]
     shown = {"clean": "clean", "attacked": "attacked", "worst case": "gwc"}
     shown = {column: key for column, key in shown.items() if best.get(key) is not None}
-    _print_checkpoints(rows, best, shown | {"in training": "in_training", "seconds": "seconds"})
+    _print_checkpoints(rows, best, shown | {"in training": "in_training", "CPU seconds": "seconds"})
     say(f"* {hardened.protocol}, over {given['episodes']} episodes that the training never sees")
     if hardened.given_up:
         say(f"WARNING: {hardened.given_up}")

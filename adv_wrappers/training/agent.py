@@ -120,7 +120,16 @@ from adv_wrappers.training.scoring import SIDE_BY_SIDE, Scoring, ScoringSetup
 from adv_wrappers.training.vector_env import RowsVectorEnv, make_vector
 from adv_wrappers.utils.checks import check_choice, either
 from adv_wrappers.utils.files import holding
-from adv_wrappers.utils.limits import AboveZero, EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
+from adv_wrappers.utils.limits import (
+    AboveZero,
+    EnvCount,
+    EpisodeCount,
+    Share,
+    TrainingSeed,
+    TrainingSteps,
+    Workers,
+    checked,
+)
 from adv_wrappers.utils.processes import check_processes, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_sb3, load_victim
@@ -571,6 +580,7 @@ def train_agent(
     robust: Robust | Any = None,
     select: Select = "mode",
     rewards: Rewards = "normalized",
+    gamma: Share | None = None,
     observations: Literal["normalized", "raw"] | None = None,
     scale: Any = None,
     within: Budget | None = None,
@@ -626,6 +636,7 @@ def train_agent(
             paper's 1/255 is 1). Recurrent agents have none: no bounds go through an LSTM.
         rewards: what the agent learns from: rewards normalized by the spread of returns, clipped to their signs, or
             raw.
+        gamma: the discount factor of its returns, which ``settings`` may have instead; None takes 0.99.
         observations: what a new agent sees: observations normalized by their mean and spread, or raw; None takes
             ``"normalized"``. Images are only divided by 255, and a new DQN, TD3 or DDPG always sees them raw.
         select: how the agent acts in the adversary's phase, at checkpoints, and afterwards.
@@ -661,6 +672,10 @@ def train_agent(
     training = Training(
         steps, kind.name, num_envs, checks, episodes, seed, given, "cpu", tensorboard, workers, env_workers
     )
+    if gamma is not None:
+        if given.get("gamma", gamma) != gamma:
+            raise ThreatError(f"gamma={gamma!r} and settings['gamma']={given['gamma']!r} differ: give one of them")
+        training = replace(training, settings={**given, "gamma": gamma})
     own_seed = later_seed(training.seed, ADVERSARY_SEED)
     own_settings = {} if adversary_settings is None else adversary_settings
     opposing = replace(training, algorithm="ppo", seed=own_seed, settings=own_settings)
@@ -681,7 +696,7 @@ def train_agent(
     functions = () if spec.threat is None else functions_of(spec.threat)
     warn_of_unknown(out, None, environment, *functions)
     images = check_spaces(environment, initial, kind, method)
-    training = replace(training, settings=algorithm_settings(kind, num_envs, given, parts, images, method))
+    training = replace(training, settings=algorithm_settings(kind, num_envs, training.settings, parts, images, method))
     opposing = replace(opposing, settings=defaults.adversary_settings("ppo", num_envs, True, own_settings))
     about = {
         "environment": json_value(environment.described),
