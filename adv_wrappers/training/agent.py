@@ -68,7 +68,6 @@ from adv_wrappers.errors import (
     VictimError,
 )
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.report_warnings import measured_returns
 from adv_wrappers.registry import Rewards, Robust, Select
 from adv_wrappers.threats.presets import as_threat, parse_when, presets
 from adv_wrappers.training import hyperparameters as defaults
@@ -101,7 +100,7 @@ from adv_wrappers.training.folder import (
 )
 from adv_wrappers.training.hyperparameters import agent_settings
 from adv_wrappers.training.image_policy import ImagePolicy, image_policy_kwargs, is_stack
-from adv_wrappers.training.method import RobustTraining, TrainingMethod, hardened_before
+from adv_wrappers.training.method import RobustTraining, TrainingMethod, hardened_before, has_given_up
 from adv_wrappers.training.one_environment import OneEnvironment, only_one_runs
 from adv_wrappers.training.resilience.dqn import LayerNormQPolicy, PrioritizedDQN
 from adv_wrappers.training.sb3_conversion import (
@@ -511,9 +510,6 @@ def make_adversary(
     return AdversaryTrainer(model, env, snapshot, deployed, threat)
 
 
-_GIVEN_UP = 0.2  # of the clean return, from which it is said
-
-
 @dataclass(frozen=True)
 class Hardened:
     """The result of :func:`train_agent`.
@@ -529,7 +525,7 @@ class Hardened:
             return), ``late`` (of the second half), ``in_training`` and
             ``seconds`` of the processor for either side.
         best: index of the best checkpoint.
-        began_with: the clean mean return that the card of the agent it began with says, or None.
+        began_with: the clean mean return of the agent that it began with, in the same episodes; None of a new one.
     """
 
     victim: Victim
@@ -556,8 +552,8 @@ class Hardened:
         row, before = self.record[self.best], max(self.record, key=lambda point: point["clean"])
         most, then = before["clean"], f"after {before['steps']} steps"
         if self.began_with is not None and self.began_with > most:
-            most, then = self.began_with, "by the card of the agent that it began with"
-        if most - row["clean"] <= _GIVEN_UP * abs(most):
+            most, then = self.began_with, "as the agent that it began with"
+        if not has_given_up(row["clean"], most):
             return ""
         return (
             f"without an attack it earned {number_text(most)} {then}, and earns {number_text(row['clean'])} now: more "
@@ -747,13 +743,14 @@ def train_agent(
         setup = ScoringSetup(played, episodes, training.seed, True, AgentScore(hardening), most)
         scoring = opened.enter_context(Scoring(setup, training.workers))
         before = [] if initial is None else [one.by for one in hardened_before(initial.card)]
+        checkpoints = AgentCheckpoints(folder, before)
         turns = AlternatingTraining(
             agent,
             opponent,
             scored_under,
             scoring,
             schedule,
-            AgentCheckpoints(folder, before),
+            checkpoints,
             select,
             progress,
             boxes,
@@ -766,6 +763,8 @@ def train_agent(
         opened.callback(folder.remove_parts)
         turns.init_callback(model)
         if model.num_timesteps < steps:
+            if initial is not None and not checkpoints.began_with:
+                turns.score_first(initial)
             left = steps - model.num_timesteps
             model.learn(left, callback=turns, reset_num_timesteps=False, tb_log_name="agent")
         found, threat = turns.finish()
@@ -774,5 +773,4 @@ def train_agent(
                 side.logger.close()
         if hardening is not None:
             found = hardening.deployed(found)
-        measured = [] if initial is None else [mean for mean, *_ in measured_returns(initial, environment.name)]
-        return Hardened(found, threat, tuple(folder.record), folder.best, max(measured, default=None))
+        return Hardened(found, threat, tuple(folder.record), folder.best, checkpoints.began_with.get("clean"))

@@ -108,10 +108,15 @@ class AgentCheckpoints:
     Args:
         folder: what is kept.
         tried: by what the agent that the training began with was hardened, for the card.
+
+    Attributes:
+        began_with: of that agent the ``ref`` and the ``clean`` mean return in the episodes of the checkpoints; empty
+            for a new one.
     """
 
     def __init__(self, folder: TrainingFolder, tried: Sequence[str] = ()) -> None:
         self.folder, self._tried = folder, [*tried]
+        self.began_with: Info = folder.result.get("began_with", {})
         self.found: AgentAndThreat | None = None  # the best so far
 
     def begin(self, steps: int, model: BaseAlgorithm, adversary: BaseAlgorithm | None) -> Path | None:
@@ -141,12 +146,13 @@ class AgentCheckpoints:
             if part is not None:
                 agent, threat = found
                 environment = about["environment"]["id"], about["environment"]["kwargs"]
-                known = {**about, "tried": self._tried, "checkpoints": [*self.folder.record, row]}
+                known = {**about, "tried": self._tried, "began_with": self.began_with}
+                known["checkpoints"] = [*self.folder.record, row]
                 save_agent(part, agent, environment, training=known)
                 learns = (part / "adversary.zip").exists()
                 if learns and threat is not None and isinstance(threat.how, Learned):
                     threat.how.save(part / "adversary", threat.budget, {**about, "steps": row["steps"]})
-        self.folder.add(row, part, is_best)
+        self.folder.add(row, part, is_best, began_with=self.began_with)
 
     def finish(self, threat: ThreatModel | None) -> AgentAndThreat:
         """The best agent and the threat that it was evaluated under, loaded from their cards where there is a folder.

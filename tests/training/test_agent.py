@@ -203,7 +203,7 @@ def test_only_the_second_half_is_chosen_from():
 @pytest.mark.parametrize(
     ("clean", "best", "words"),
     [
-        ([-150.0, -140.0], 1, "it earned -101.7 by the card of the agent that it began with, and earns -140.0 now"),
+        ([-150.0, -140.0], 1, "it earned -101.7 as the agent that it began with, and earns -140.0 now"),
         ([166.5, 99.7, 116.4], 2, "it earned 166.5 after 10 steps, and earns 116.4 now: more steps"),
         ([-100.0, -90.0, -200.0], 2, "it earned -90 after 20 steps, and earns -200.0 now"),
         ([100.0, 90.0, 85.0], 2, ""), ([-871.0, -100.0], 1, ""),
@@ -213,6 +213,29 @@ def test_a_training_that_cost_much_of_the_clean_return_says_so(clean, best, word
     record = tuple({"steps": 10 * (place + 1), "clean": value} for place, value in enumerate(clean))
     said = Hardened(None, None, record, best, -101.7 if min(clean) == -150 else None).given_up
     assert words in said and bool(words) == bool(said)
+
+
+def test_the_agent_that_it_began_with_plays_the_same_episodes(tmp_path):
+    """No file of an agent by others says what it earned."""
+    how = {"steps": 64, "victim": "zoo:cartpole-ppo", "env_kwargs": {"max_episode_steps": 40}, "out": tmp_path}
+    for method in ("smoothed", "sa"):
+        how["out"] = tmp_path / method
+        for _ in range(2):
+            hardened = train_agent("CartPole-v1", robust=method, eps=0.05, **SMALL, **how)
+            assert hardened.began_with == 40.0
+    began = {"ref": "zoo:cartpole-ppo", "clean": 40.0}
+    assert hardened.victim.card["training"]["began_with"] == began
+    assert json.loads((tmp_path / "sa" / "state.json").read_text())["result"]["began_with"] == began
+    assert train_agent("CartPole-v1", None, steps=64, **SMALL).began_with is None
+
+
+def test_the_discount_factor_is_given_in_one_place(tmp_path):
+    hardened = train_agent("CartPole-v1", None, steps=64, gamma=0.9, out=tmp_path, **SMALL)
+    assert hardened.victim.card["training"]["settings"]["gamma"] == 0.9
+    with pytest.raises(ThreatError, match=r"gamma=0.9 and settings\['gamma'\]=0.8 differ"):
+        train_agent("CartPole-v1", None, gamma=0.9, settings={"gamma": 0.8})
+    with pytest.raises(ValueRangeError, match="gamma must be"):
+        train_agent("CartPole-v1", None, gamma=1.5)
 
 
 def test_steps_are_told_between_rollouts():

@@ -245,11 +245,13 @@ class AgentSnapshot:
         agent: the agent, a copy.
         threat: the threat, or None.
         worst_within: the budget of the greedy worst case, or None where that is not played.
+        is_first: whether it is the agent that the training begins with, which has not learned by its method.
     """
 
     agent: Victim
-    threat: ThreatModel | None
-    worst_within: Budget | None
+    threat: ThreatModel | None = None
+    worst_within: Budget | None = None
+    is_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,7 @@ class AgentScore(CheckpointScore[AgentSnapshot, AgentReturns]):
 
     def __call__(self, evaluator: CheckpointEvaluator, checkpoint: AgentSnapshot) -> AgentReturns:
         agent, threat = checkpoint.agent, checkpoint.threat
-        if self.robust is not None:
+        if self.robust is not None and not checkpoint.is_first:
             agent = self.robust.deployed(agent)
         attacked = None if threat is None else evaluator.play(agent, threat)
         clean = evaluator.play(agent)
@@ -394,6 +396,16 @@ class AlternatingTraining(BaseCallback):
         ):
             self.told = self.steps
             self.on_steps(self.steps)
+
+    def score_first(self, agent: Victim) -> None:
+        """Score the agent that the training begins with, as it is without an attack."""
+
+        def keep(found: AgentReturns) -> None:
+            clean = found.returns["clean"]
+            assert clean is not None
+            self.checkpoints.began_with = {"ref": agent.ref, "clean": float(clean.mean())}
+
+        self.scoring.submit(AgentSnapshot(agent, is_first=True), keep)
 
     def finish(self) -> AgentAndThreat:
         """The best checkpoint, after evaluating the last steps too."""
