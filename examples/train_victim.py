@@ -176,6 +176,22 @@ def play(act: Act, recipe: dict[str, Any], episodes: int, seed: int) -> np.ndarr
     return returns
 
 
+def training_of(recipe: dict[str, Any]) -> dict[str, Any]:
+    """How an agent learned, for its card, in the words of ``adv.train_agent``, which goes on in the same way."""
+    algorithm, usual = recipe.get("algorithm", PPO), "raw"
+    if "robust" in recipe or recipe.get("normalize"):
+        usual = "normalized"
+    elif recipe.get("clip_rewards"):
+        usual = "clipped"
+    gamma = recipe.get("settings", recipe).get("gamma", 0.99)
+    name = algorithm if isinstance(algorithm, str) else algorithm.__name__.lower()
+    found = {"algorithm": name, "rewards": recipe.get("rewards", usual), "settings": {"gamma": gamma}}
+    if "robust" in recipe:
+        kind = recipe["robust"] if isinstance(recipe["robust"], str) else recipe["robust"].name
+        found["robust"] = {"type": kind, "within": adv.Linf(recipe["eps"]).to_dict()}
+    return found
+
+
 def save(folder: Path, name: str, victim: adv.Victim, returns: np.ndarray, steps: int, seed: int, half: bool) -> None:
     """Write the card of a victim of a recipe, ``half`` of the size where its weights are numbers of float16."""
     scores = {"mean": round(float(returns.mean()), 1), "std": round(float(returns.std()), 1)}
@@ -185,6 +201,7 @@ def save(folder: Path, name: str, victim: adv.Victim, returns: np.ndarray, steps
         victim,
         environment=(RECIPES[name]["env"], RECIPES[name].get("env_kwargs", {})),
         name=name,
+        training=training_of(RECIPES[name]),
         measured=[{"attack": "none", "eps": 0.0, "episodes": len(returns), **scores, "steps": steps, "seed": seed}],
         source={"script": "examples/train_victim.py", "recipe": name},
         licence="MIT",

@@ -182,7 +182,7 @@ def load_sb3(
         policy = _unpickle(contents, path, device, error)
     made = functools.partial(from_sb3, policy, select=select, device=device, ref=ref or f"sb3:{path}")
     try:
-        return made(vec_normalize=normalizer)
+        victim = made(vec_normalize=normalizer)
     except VictimError as error:
         if beside is None:
             raise
@@ -191,7 +191,11 @@ def load_sb3(
             UserWarning,
             stacklevel=3,
         )
-        return made(vec_normalize=None)
+        victim = made(vec_normalize=None)
+    name = contents.algorithm.replace("RecurrentPPO", "recurrent-ppo").lower()
+    rewards = {} if normalizer or contents.normalised else {"rewards": "raw"}  # else perhaps normalised, too
+    victim.learned = {"algorithm": name, "settings": {"gamma": contents.gamma}, **rewards}
+    return victim
 
 
 def _normalizer(given: Any, stats: Stats, trust: bool = False, max_bytes: int | None = None) -> Any:
@@ -220,8 +224,13 @@ def _warn_of_missing(what: str, level: int, looked: str = "") -> None:
 
 
 class Sb3Victim(ModuleVictim):
-    """A victim around the networks of an SB3 policy; made by :func:`from_sb3`."""
+    """A victim around the networks of an SB3 policy; made by :func:`from_sb3`.
 
+    Attributes:
+        learned: what its file says of how it learned, as the ``training`` of a card; empty without a file.
+    """
+
+    learned: Mapping[str, Any] = {}
     squash = ""
     integers = False
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from adv_wrappers.errors import AdvWrappersError, CardError, TrustError, VictimError
 from adv_wrappers.networks.operations.lookup import OPERATIONS
 from adv_wrappers.networks.operations.operation import Elementwise
-from adv_wrappers.utils.checks import is_integer, number
+from adv_wrappers.utils.checks import finite_float, is_integer, number
 from adv_wrappers.utils.reading import MAX_BYTES, check_zip, decoding, members, most_numbers, parse_json, read_bytes
 from adv_wrappers.victims.sb3_networks import MASKED
 
@@ -67,6 +67,7 @@ class Contents:
     Attributes:
         normalised: whether it was trained behind a ``VecNormalize``.
         known_spaces: those that the plain text says, by the names of the constructor's arguments.
+        gamma: the discount factor that it learned with, or None.
         unread: why its pickles have to be run, where the plain text does not say it all.
     """
 
@@ -76,6 +77,7 @@ class Contents:
     normalised: bool
     known_spaces: dict[str, spaces.Space[object]]
     arguments: dict[str, Any]
+    gamma: float | None = None
     unread: AdvWrappersError | None = None
 
 
@@ -117,7 +119,7 @@ def _contents(
     # left by learn() whenever there was a VecNormalize, also one that normalises rewards alone; those with a replay
     # buffer leave it always
     normalised = algorithm in _ON_POLICY and data.get("_last_original_obs") is not None
-    found = Contents(algorithm, (module, name), weights, normalised, {}, {})
+    found = Contents(algorithm, (module, name), weights, normalised, {}, {}, finite_float(data.get("gamma")))
     try:
         for what in ("observation_space", "action_space"):
             found.known_spaces[what] = _space(data.get(what), path, what.partition("_")[0], most_numbers(max_bytes))

@@ -57,7 +57,7 @@ def test_an_entry_has_what_was_measured(measured):
     store, entry = measured
     assert entry.clean.mean == 5.0 and "noise" in entry.attacks
     assert {*entry.attacks} & {*entry.left_out} == set()
-    assert entry.licence == "MIT" and entry.claim == "400" and entry.trained_with is None
+    assert entry.licence == "MIT" and entry.claim == "400" and entry.trained_with == "dqn"
     assert read_entries(store) == [entry]
     assert (store / "dqn" / "rows.db").is_file()
     lowest = min(one.mean for one in entry.attacks.values())
