@@ -10,14 +10,16 @@ import itertools
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adv_wrappers.studies.report.choices import ADVERSARIES, ReportChoices
+from adv_wrappers.studies.report.choices import ADVERSARIES, AdvisedTraining, ReportChoices
 from adv_wrappers.studies.report.sections import AgentSections
 from adv_wrappers.utils.parsing import duration
 
 STEPS = 1_000_000  # of the training that is advised, as many as train-agent takes by itself
+_MINUTES = 5.0  # of a report and a comparison, where this one was not given any
 
 
 @dataclass(frozen=True)
@@ -28,45 +30,66 @@ class NextStep:
     command: str
 
 
-def hardening(agent: AgentSections, eps: float) -> list[NextStep]:
-    """The steps that harden an agent against errors of a size, look at what came of it, and compare the two.
+def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list[NextStep]:
+    """The steps that harden an agent against errors of a size, look at what came of it, and compare.
+
+    Args:
+        agent: the report.
+        eps: the size, in its units.
+        size: the same in words.
 
     Returns:
         Nothing where no command can name the agent, or no training can begin with it.
     """
-    choices, same = agent.choices, words_of_agent(agent)
-    if same is None or not choices.harden_by:
+    choices, training, same = agent.choices, agent.choices.training, words_of_agent(agent)
+    if same is None or not training.by:
         return []
-    out = report_folder(choices)
-    hardened, report, page = _free_names(out.parent)
-    size = "this size"
-    if choices.harden_most is not None and choices.harden_most < eps:
-        eps, size = choices.harden_most, "a smaller size"
-    how = "under attacks of" if choices.harden_by in ADVERSARIES else "by a loss against every error of"
-    tried = [*dict.fromkeys(choices.tried)]
-    before = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
-    train = ["adv-wrappers", "train-agent", *same]
-    train += ["--adversary" if choices.harden_by in ADVERSARIES else "--robust", choices.harden_by]
-    train += ["--eps", f"{eps:.3g}"]
-    if choices.scale is not None:
-        train += ["--scale", ";".join(f"{unit:g}" for unit in choices.scale)]
-    train += ["--steps", str(STEPS), "--out", str(hardened)]
+    steps, own, scale = list[NextStep](), report_folder(choices), choices.scale
+    hardened, after, page, before = _free_names(own.parent)
+    env, minutes = _without_victim(same), choices.minutes or _MINUTES
+    seed = ["--seed", str(agent.report.seed)] if agent.report.seed else []
+    what, both = "Harden the agent: go on training it", "the two"
+    if training.most is not None and training.most < eps:
+        eps, size = training.most, "a smaller size"
+    if first := training.begins_with:
+        what = f"Without an attack it earns much less than {first}, from which it was trained: train that one anew,"
+        same, both, scale, own = [*env, "--victim", first], f"it with {first}", training.scale, Path(training.report)
+        eps, size = training.most or eps, "a smaller size"
+    if first and not training.report:
+        own = before
+        steps.append(_report_step(f"Make the report of {first}", [*same, *seed], minutes, own))
+    how = "under attacks of" if training.by in ADVERSARIES else "by a loss against every error of"
+    tried = [*dict.fromkeys(training.tried)]
+    known = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
+    what += f" {how} {size}, {training.by}{known}; {_price(training)} (fewer with --steps)"
+    steps.append(NextStep(what, shlex.join([*_training_words(training, same, eps, scale), "--out", str(hardened)])))
     # the same episodes, and as much time: what the two reports say can then be compared
-    again = ["adv-wrappers", "report", *_without_victim(same), "--victim", f"card:{hardened}"]
-    again += ["--seed", str(agent.report.seed)] if agent.report.seed else []
-    again += ["--minutes", f"{choices.minutes:g}"] if choices.minutes is not None else []
-    both = ["adv-wrappers", "report", str(out), str(report)]
-    both += ["--make", make] if (make := option_of(same, "--make")) is not None else []
-    both += [*(["--trust"] if "--trust" in same else []), "--out", str(page)]
-    return [
-        NextStep(
-            f"Harden the agent: go on training it {how} {size}, {choices.harden_by}{before}; {_price(choices)} "
-            "(fewer with --steps)",
-            shlex.join(train),
-        ),
-        NextStep("Then make the report of the hardened agent", shlex.join([*again, "--out", str(report)])),
-        NextStep("Then compare the two: did it help?", shlex.join(both)),
-    ]
+    what, same = "Then make the report of the hardened agent", [*env, "--victim", f"card:{hardened}", *seed]
+    steps.append(_report_step(what, same, minutes, after))
+    words = ["adv-wrappers", "report", str(own), str(after), "--minutes", f"{minutes:g}"]
+    words += ["--make", make] if (make := option_of(env, "--make")) is not None else []
+    words += [*(["--trust"] if "--trust" in (words_of_agent(agent) or ()) else []), "--out", str(page)]
+    what = f"Then compare {both}, in at most {duration(60 * minutes)}: did it help?"
+    return [*steps, NextStep(what, shlex.join(words))]
+
+
+def _training_words(
+    training: AdvisedTraining, agent: list[str], eps: float, scale: Sequence[float] | None
+) -> list[str]:
+    """The command that trains an agent as it learned: its values, above all those of a DQN, are of those rewards."""
+    words = ["adv-wrappers", "train-agent", *agent]
+    words += ["--adversary" if training.by in ADVERSARIES else "--robust", training.by, "--eps", f"{eps:.3g}"]
+    words += [] if scale is None else ["--scale", ";".join(f"{unit:g}" for unit in scale)]
+    words += ["--algorithm", training.algorithm] if training.algorithm else []
+    words += ["--rewards", training.rewards] if training.rewards else []
+    words += [] if training.gamma is None else ["--gamma", f"{training.gamma:g}"]
+    return [*words, "--steps", str(STEPS)]
+
+
+def _report_step(what: str, agent: list[str], minutes: float, out: Path) -> NextStep:
+    """The step that makes a report of an agent, in so many minutes."""
+    words = ["adv-wrappers", "report", *agent, "--minutes", f"{minutes:g}", "--out", str(out)]
+    return NextStep(f"{what}, in {duration(60 * minutes)}", shlex.join(words))
 
 
 def words_of_agent(agent: AgentSections) -> list[str] | None:
@@ -117,18 +140,20 @@ def _without_victim(words: list[str]) -> list[str]:
     return found
 
 
-def _free_names(beside: Path) -> tuple[Path, Path, Path]:
-    """Names of a folder for an agent, one for its report, and a page, none of which is there."""
+def _free_names(beside: Path) -> tuple[Path, Path, Path, Path]:
+    """Names for an agent, its report, a comparison and the report of the agent before; none of which is there."""
     for number in itertools.count(1):
         name = "hardened" if number == 1 else f"hardened-{number}"
-        found = beside / name, beside / f"{name}-report", beside / f"{name}-comparison.html"
-        if not any(os.path.lexists(path) for path in found):
-            return found
+        agent, after, page, before = (
+            beside / f"{name}{end}" for end in ("", "-report", "-comparison.html", "-begins-with")
+        )
+        if not any(os.path.lexists(path) for path in (agent, after, page, before)):
+            return agent, after, page, before
     raise AssertionError
 
 
-def _price(choices: ReportChoices) -> str:
+def _price(training: AdvisedTraining) -> str:
     """What the training takes, as far as it is known."""
-    if choices.harden_seconds is None:
+    if training.seconds is None:
         return f"{STEPS:,} steps, and the command says after the first rollout how long they take"
-    return f"{STEPS:,} steps take about {duration(STEPS * choices.harden_seconds)} on this machine"
+    return f"{STEPS:,} steps take about {duration(STEPS * training.seconds)} on this machine"

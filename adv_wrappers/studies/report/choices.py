@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.files import write
@@ -18,9 +18,9 @@ from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
 CHOICES_FILE = "choices.json"  # in the folder of a report, beside its rows
-SCHEMA = 1
+SCHEMA = 2
 ADVERSARIES = ("max-diff", "pa-ad")  # to train under
-HARDENED_BY = ("radial", "wocar", "sa", "car", *ADVERSARIES)  # beside robust losses
+HardenedBy = Literal["", "radial", "wocar", "sa", "car", "max-diff", "pa-ad"]  # by a robust loss or these
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,41 @@ class Untried:
         threat: its text.
         why: what it is for, in words.
         seconds: about what all its rows take; 0 where that is not known.
-        command: what plays it, or "".
     """
 
     threat: str = ""
     why: str = ""
     seconds: float = 0.0
-    command: str = ""
+
+
+@dataclass(frozen=True)
+class AdvisedTraining:
+    """The training by ``train-agent`` that comes next.
+
+    Attributes:
+        by: what hardens the agent; "" where none can begin with it.
+        tried: what hardened the agent, or one that was trained from it, already, in this order.
+        most: the largest eps that it should have, or None.
+        algorithm, rewards, gamma: those that the agent learned with by its card; "" or None where it does not say.
+        seconds: of one of its steps, measured; or None.
+        begins_with: where the agent earns much less without an attack than the one that it was trained from, the
+            reference of that one, which the training is to begin with; else "".
+        scale: what its eps is multiplied by then, a feature; None is one for all.
+        report: the folder of that agent's report, or "".
+        why_none: why none can begin with the agent, or "".
+    """
+
+    by: HardenedBy = ""
+    tried: tuple[str, ...] = ()
+    most: float | None = None
+    algorithm: Literal["", "ppo", "a2c", "dqn", "recurrent-ppo"] = ""
+    rewards: Literal["", "normalized", "clipped", "raw"] = ""
+    gamma: float | None = None
+    seconds: float | None = None
+    begins_with: str = ""
+    scale: tuple[float, ...] | None = None
+    report: str = ""
+    why_none: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,14 +138,10 @@ class ReportChoices:
         reasons: why the budgets were chosen, in sentences.
         certificates: certified returns, by eps.
         untried: attacks that there was no time for.
+        more: the command that plays these too.
         frames: pictures of attacked steps.
         film: the path of a short animation (gif, webp or mp4), or None.
-        harden_by: what ``train-agent`` is advised to go on with the agent by, one of ``HARDENED_BY``; "" where it
-            cannot begin with it.
-        harden_seconds: of one of its steps, measured; or None.
-        harden_most: the largest eps that it should have, where a training under more than that had nothing to choose
-            checkpoints by; or None.
-        tried: what the agent, or one that was trained from it, was hardened by already.
+        training: what is advised to harden the agent by.
         not_tried: what could not be tried at all, in sentences that say why.
         identity: ``victim``, ``env`` and ``seed`` of the report that it belongs to, as a report has them; or None.
         at: the keys of a Dict or Tuple that ``features``, ``scale`` and ``unit`` are of; empty for all that is seen.
@@ -137,12 +161,10 @@ class ReportChoices:
     reasons: tuple[str, ...] = ()
     certificates: tuple[CertifiedReturn, ...] = ()
     untried: tuple[Untried, ...] = ()
+    more: str = ""
     frames: tuple[AttackedFrame, ...] = ()
     film: Path | None = None
-    harden_by: str = ""
-    harden_seconds: float | None = None
-    harden_most: float | None = None
-    tried: tuple[str, ...] = ()
+    training: AdvisedTraining = AdvisedTraining()
     not_tried: tuple[str, ...] = ()
     identity: Mapping[str, Any] | None = None
     at: tuple[str, ...] = ()
@@ -172,8 +194,6 @@ def read_choices(folder: Path) -> ReportChoices:
         if (found := data.pop("schema", SCHEMA)) != SCHEMA:
             raise ValueRangeError(f"it has form {found!r} and not {SCHEMA}: another release of adv_wrappers wrote it")
         choices: ReportChoices = value_of(ReportChoices, data)
-        if choices.harden_by not in ("", *HARDENED_BY):  # it becomes a word of a command
-            raise ValueRangeError(f"harden_by must be one of {HARDENED_BY} or empty, got {choices.harden_by!r:.80}")
         _place(choices, "film", folder.resolve())
         for frame in choices.frames:
             for name in ("true", "shown", "difference"):

@@ -48,7 +48,7 @@ from adv_wrappers.studies.report.sections import (
     sorted_report,
 )
 from adv_wrappers.studies.report.trials import Progress, TrialPlayer
-from adv_wrappers.studies.report.verdict import verdict
+from adv_wrappers.studies.report.verdict import error_to_withstand
 from adv_wrappers.threats.presets import as_threat
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
@@ -394,19 +394,16 @@ def _in_own_terms(value: Any, scale: Sequence[float] | None = None) -> Any:
     return [_in_own_terms(item, scale) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _units(first: AgentSections, second: AgentSections) -> str:
-    """What is to be known of an eps that means something else for either agent; "" where it means the same."""
-    one, other = first.choices.scale, second.choices.scale
+def _units(agents: Agents, labels: tuple[str, str]) -> str:
+    """That an eps is another error for either agent, and by how much; "" where it is the same."""
+    one, other = (agent.choices.scale for agent in agents)
     if one is None or other is None or one == other or len(one) != len(other):
         return ""
-    order = sorted(
-        range(len(one)), key=lambda i: abs(math.log(max(one[i], 1e-12) / max(other[i], 1e-12))), reverse=True
-    )
-    features = first.choices.features
-    some = "; ".join(f"{feature_name(i, features)} {eps_text(one[i])} and {eps_text(other[i])}" for i in order[:3])
+    i = max(range(len(one)), key=lambda i: abs(math.log(max(one[i], 1e-12) / max(other[i], 1e-12))))
+    ranges = f"{eps_text(one[i])} of {labels[0]} and {eps_text(other[i])} of {labels[1]}"
     return (
-        f"An eps is a share of the range that each agent meets by itself, and the ranges differ, most of all those of "
-        f"{some}. Where an absolute error matters, evaluate both under one scale."
+        "The same eps is another error for either, a share of its own ranges, which differ most in "
+        f"{feature_name(i, agents[0].choices.features)}: {ranges}."
     )
 
 
@@ -440,7 +437,7 @@ def _article(first: AgentSections, second: AgentSections, notes: Sequence[str]) 
         )
     both = _only(first, [one for one, _ in pairs]), _only(second, [other for _, other in pairs])
     labels, differences = _labels(first, second), [_difference(*pair) for pair in pairs]
-    said = [_at_its_eps(first, both, labels), _sentence(both, labels)]
+    said = [_at_its_eps(first, both, labels), _sentence(both, labels), _units((first, second), labels)]
     said.append(f"Without an attack the means are {_kept(*pairs[0], labels)}.")
     lines = [(one.label, difference) for (one, _), difference in zip(pairs, differences, strict=True)]
     charts = {"difference": [difference_chart(labels, sorted(lines, key=lambda line: -abs(line[1].mean)))]}
@@ -476,7 +473,7 @@ def _article(first: AgentSections, second: AgentSections, notes: Sequence[str]) 
         },
         means=[(labels[0], pairs[0][0].returned, False), (labels[1], pairs[0][1].returned, False),
                ("difference", differences[0], True)],
-        notes=[note for note in (_units(first, second), *notes) if note],
+        notes=notes,
         only=only,
     )  # fmt: skip
 
@@ -512,15 +509,16 @@ def _only(agent: AgentSections, rows: Sequence[AttackRow]) -> AgentSections:
 
 
 def _at_its_eps(first: AgentSections, both: Agents, labels: tuple[str, str]) -> str:
-    """What either keeps at the eps of the first one's verdict, which its advice is about; "" where none was chosen."""
-    figure = verdict(first).figure if first.choices.played else None
-    if figure is None or figure.eps is None or not both[0].sweeps:
+    """What either keeps at the eps that the first one's advice is about, or the nearest; "" where none was chosen."""
+    found = error_to_withstand(first) if first.choices.played else None
+    one, other = (dict(agent.sweeps[0].strongest) if agent.sweeps else {} for agent in both)
+    common = [eps for eps in one if eps and eps in other]
+    if found is None or found[0] is None or not common:
         return ""
-    one, other = (dict(agent.sweeps[0].strongest).get(figure.eps) for agent in both)
-    if one is None or other is None:
-        return ""
-    kept = _kept(one, other, labels)
-    return f"At eps {eps_text(figure.eps)}, that of the verdict on {labels[0]}, the strongest attack leaves {kept}."
+    advised, about = found[0], f"that of the advice on {labels[0]}"
+    eps = min(common, key=lambda eps: abs(math.log(eps / advised)))
+    about = about if eps == advised else f"the nearest to {eps_text(advised)}, {about}"
+    return f"At eps {eps_text(eps)}, {about}, the strongest attack leaves {_kept(one[eps], other[eps], labels)}."
 
 
 def _kept(one: AttackRow, other: AttackRow, labels: tuple[str, str]) -> str:

@@ -5,76 +5,82 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.environments.environment import Environment
+from adv_wrappers.environments.environment import Environment, json_value
 from adv_wrappers.errors import AdvWrappersError, CardError
-from adv_wrappers.studies.report.choices import ADVERSARIES, HARDENED_BY
-from adv_wrappers.training.method import Tried, hardened_before, tried_in
+from adv_wrappers.registry import Rewards
+from adv_wrappers.studies.report.choices import ADVERSARIES, CHOICES_FILE, AdvisedTraining, HardenedBy, read_choices
+from adv_wrappers.training.method import Tried, hardened_before, learned_as, tried_in
 from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.reading import read_json
 from adv_wrappers.victims.victim import Victim
 
-_RECURRENT = ("max-diff", "pa-ad")  # no loss has bounds through an LSTM
-_Q = ("radial", "sa", "car", "max-diff")
-_IMAGES = ("radial", "sa", "max-diff")
-_POLICIES = ("wocar", "sa", "radial", "pa-ad")
+_RECURRENT: tuple[HardenedBy, ...] = ("max-diff", "pa-ad")  # no loss has bounds through an LSTM
+_Q: tuple[HardenedBy, ...] = ("radial", "sa", "car", "max-diff")
+_IMAGES: tuple[HardenedBy, ...] = ("radial", "sa", "max-diff")
+_POLICIES: tuple[HardenedBy, ...] = ("wocar", "sa", "radial", "pa-ad")
 _ROWS = 32  # environments, as many as train-agent has
 _ROLLOUTS, _STEPS, _LEAST = 4, 8, 128  # of the training that is timed, and the steps of each environment and of all
 # together in one, at the least
 _MOST_FOLDERS = 100  # beside the report that are looked into
 
 
-@dataclass(frozen=True)
-class Advised:
-    """The training that comes next.
-
-    Attributes:
-        by: one of ``HARDENED_BY``, or "" where none can begin with the agent.
-        tried: those before it, in their order.
-        most: the largest eps that it should have, or None.
-        why_none: why none can begin with the agent, or "".
-    """
-
-    by: str = ""
-    tried: tuple[str, ...] = ()
-    most: float | None = None
-    why_none: str = ""
-
-
-def hardened_by(victim: Victim, environment: Environment | None = None, beside: Path | None = None) -> Advised:
-    """What a training that begins with an agent goes on by: the first that was not tried.
+def advised_training(
+    victim: Victim, environment: Environment | None = None, beside: Path | None = None, seed: int = 0
+) -> AdvisedTraining:
+    """The training that an agent is to be hardened by next: the first way that was not tried, as the agent learned.
 
     Of the losses for policies the one that keeps most comes first, and for DQN the one that keeps most in its worst
     seed (``docs/results/defences.md``). WocaR takes no images, and no loss a hidden state. Once all were tried they
-    come again; where one of them left nothing to choose checkpoints by, under half of the eps that would have.
+    come again; where one of them left nothing to choose checkpoints by, under half of the eps that would have. An agent
+    that earns much less than the one that it was trained from is left: that one is begun with again, under half of the
+    eps.
 
     Args:
         victim: the agent.
         environment: where it is trained, if it is to be checked that it can be.
-        beside: a folder whose folders may hold trainings that began with it, or None.
+        beside: a folder whose folders may hold trainings, and reports, or None.
+        seed: of the report.
     """
+    learned = learned_as(victim.card if victim.card else {"training": getattr(victim, "learned", None)})
     try:
-        from adv_wrappers.training.agent import check_spaces, victim_and_algorithm
+        from adv_wrappers.training.agent import AGENT_ALGORITHMS, check_spaces, victim_and_algorithm
         from adv_wrappers.training.sb3_conversion import networks_of_agent
 
-        initial, algorithm = victim_and_algorithm(victim, None)
+        own = AGENT_ALGORITHMS.get(learned.get("algorithm", ""))
+        fits = own is not None and victim.kind in own.begins_from and victim.recurrent == own.recurrent
+        name: Any = own.name if own is not None and fits else ""
+        initial, algorithm = victim_and_algorithm(victim, name or None)
         networks_of_agent(victim)
         if environment is not None:
             check_spaces(environment, initial, algorithm)
     except (AdvWrappersError, ImportError) as error:
-        return Advised(why_none=str(error))
+        return AdvisedTraining(why_none=str(error))
     image = len(victim.observation_space.shape or ()) > 1
     fitting = _RECURRENT if victim.recurrent else _Q if victim.kind == "q" else _IMAGES if image else _POLICIES
-    before = [*hardened_before(victim.card), *([] if beside is None else _tried_beside(beside, victim))]
-    before = [one for one in before if one.by in HARDENED_BY]
+    before = hardened_before(victim.card)
+    rewards: Any = learned.get("rewards")
+    last, known, ref, scale = before[-1] if before else None, victim.fingerprint(), "", None
+    if last is not None and last.gave_up and last.most is not None and last.began_with and last.began_with[1]:
+        known, ref, scale = last.began_with[0], last.began_with[1], last.scale
+    before += [] if beside is None else [one for one in _tried_beside(beside, known) if one not in before]
+    before = [one for one in before if one.by in get_args(HardenedBy)]
     counts = {by: sum(one.by == by for one in before) for by in fitting}
     rounds = min(counts.values())
-    most = min((one.most / 2**rounds for one in before if one.most is not None), default=None)
-    return Advised(next(by for by in fitting if counts[by] == rounds), tuple(one.by for one in before), most)
+    return AdvisedTraining(
+        next(by for by in fitting if counts[by] == rounds),
+        tuple(one.by for one in before),
+        min((one.most / 2**rounds for one in before if one.most is not None), default=None),
+        name,
+        rewards if rewards in get_args(Rewards) else "",
+        gamma if (gamma := learned.get("gamma")) is not None and 0 <= gamma <= 1 else None,
+        begins_with=ref or "",
+        scale=scale,
+        report=_report_beside(beside, known, environment, seed) if ref and beside and environment else "",
+    )
 
 
 def training_step_seconds(
@@ -126,13 +132,27 @@ def training_step_seconds(
     return (ended - began) / (last - first)
 
 
-def _tried_beside(folder: Path, victim: Victim) -> list[Tried]:
+def _tried_beside(folder: Path, fingerprint: str) -> list[Tried]:
     """The trainings in the folders of a folder that began with an agent."""
     found = list[Tried]()
     for path in sorted(folder.glob("*/state.json"))[:_MOST_FOLDERS]:
         with suppress(CardError):
             state = read_json(path)
-            about = state.get("about") if state.get("kind") == "agent" else None
-            if isinstance(about, Mapping) and about.get("victim") == victim.fingerprint():
-                found += tried_in(about, state.get("record"))
+            about, result = (state.get(name) if state.get("kind") == "agent" else None for name in ("about", "result"))
+            if isinstance(about, Mapping) and about.get("victim") == fingerprint:
+                began = result.get("began_with") if isinstance(result, Mapping) else None
+                found += tried_in(about, state.get("record"), began, state.get("best"))
     return found
+
+
+def _report_beside(folder: Path, fingerprint: str, environment: Environment, seed: int) -> str:
+    """The folder, of those in a folder, with the report of an agent on the same episodes; "" where none has it."""
+    env = json_value(environment.described)
+    for path in sorted(folder.glob(f"*/{CHOICES_FILE}"))[:_MOST_FOLDERS]:
+        with suppress(AdvWrappersError):
+            known = read_choices(path.parent).identity or {}
+            agent = known.get("victim")
+            is_its = isinstance(agent, Mapping) and agent.get("fingerprint") == fingerprint
+            if is_its and (known.get("env"), known.get("seed")) == (env, seed):
+                return str(path.parent)
+    return ""

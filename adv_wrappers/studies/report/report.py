@@ -42,7 +42,7 @@ from adv_wrappers.evaluation.threat_comparison import daylight_threats
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, read_choices, write_choices
 from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, half_return, halving_eps, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
-from adv_wrappers.studies.report.hardening import hardened_by, training_step_seconds
+from adv_wrappers.studies.report.hardening import advised_training, training_step_seconds
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges, observed_ranges
 from adv_wrappers.studies.report.page import PAGE_FILE, write_page
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, report_of, sorted_report
@@ -300,9 +300,9 @@ class _Sections:
         self._searched = set[float]()  # eps
         self._said = list[str]()  # of the environment, in its first steps
         self._told_of = set[At]()  # of the other parts of the observation, by a row or a reason why there is none
-        self.advised = hardened_by(victim, environment, folder.path.parent)
-        same = folder.before.harden_by == self.advised.by
-        self._harden_seconds = folder.before.harden_seconds if same else None
+        self.advised = advised_training(victim, environment, folder.path.parent, folder.seed)
+        if folder.before.training.by == self.advised.by:
+            self.advised = replace(self.advised, seconds=folder.before.training.seconds)
         self._no_search: str | None = ""  # why whole episodes cannot be searched; "" before that is known
 
     @property
@@ -812,12 +812,13 @@ class _Sections:
             self.not_tried.append(f"No training by train-agent is advised: {self.advised.why_none}.")
         if not lost or focus is None or not self.advised.by or self.victim.ref is None or until.left < _LEAST_PRICE:
             return
-        if self._harden_seconds is None:
+        if self.advised.seconds is None:
             self._let_go()
             self.tell(f"what a training against this takes ({self.advised.by})")
-            self._harden_seconds = training_step_seconds(
+            seconds = training_step_seconds(
                 self.advised.by, self.victim, self.environment, self.budget(focus), until, self.num_envs
             )
+            self.advised = replace(self.advised, seconds=seconds)
 
     def _pictures(self) -> None:
         """Pictures of one step under some of the threats, and a short film under the strongest."""
@@ -948,6 +949,7 @@ class _Sections:
         whole, kept = self._with_earlier(self.rows.report())
         whole.to_json(self.folder.path / "report.json")
         left_out = [one for one in [*self.rows.left_out, *self.more.values()] if one.threat not in kept]
+        more = sum(one.seconds for one in left_out)
         choices = ReportChoices(
             identity=self.folder.identity,
             command=self._again(self.limit / 60),
@@ -963,13 +965,11 @@ class _Sections:
             halving_eps=halving_eps(self.rows.clean.mean_return, self.strongest),
             reasons=self._reasons(),
             certificates=tuple(self.certificates),
-            untried=tuple(map(self._with_command, grouped_by_attack(left_out))),
+            untried=tuple(grouped_by_attack(left_out)),
+            more=self._again(math.ceil((self.limit + 1.5 * more) / 60)) if left_out else "",
             frames=self.frames,
             film=self.film,
-            harden_by=self.advised.by,
-            harden_seconds=self._harden_seconds,
-            harden_most=self.advised.most,
-            tried=self.advised.tried,
+            training=self.advised,
             not_tried=(*self.not_tried, *(self._not_attacked())),
         )
         write_choices(self.folder.path, choices)
@@ -1015,9 +1015,6 @@ class _Sections:
         if self._player is not None and self._player.has_clean:
             with contextlib.suppress(AdvWrappersError):
                 self.write()
-
-    def _with_command(self, one: Untried) -> Untried:
-        return replace(one, command=self._again(math.ceil((self.limit + 1.5 * one.seconds) / 60)))
 
     def _again(self, minutes: float) -> str:
         """The command, or the line of Python, that goes on with this report."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.statistics import MeanWithInterval, unseen
+from adv_wrappers.evaluation.statistics import LEAST_EPISODES, MeanWithInterval, unseen
 from adv_wrappers.studies.report.advice import NextStep, hardening, words_of_agent
 from adv_wrappers.studies.report.choices import ReportChoices
-from adv_wrappers.studies.report.eps_search import NO_LOSS, half_return
+from adv_wrappers.studies.report.eps_search import NO_LOSS, half_return, halving_eps
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, feature_name, held, known_features
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
@@ -153,6 +153,21 @@ def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
     return None if worst is None else (worst.eps, worst)
 
 
+def error_to_withstand(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
+    """The eps that an agent is to be hardened against, and a row there: the headline, if it has enough episodes.
+
+    A search that came to two episodes may have found an eps at which most others keep everything. Then it is the eps
+    at which half is lost on the line between rows of enough episodes; the headline all the same where these take
+    nothing.
+    """
+    found, least = _headline(agent), min(LEAST_EPISODES, agent.clean.row.episodes)
+    rows = replace(agent, rows=tuple(row for row in agent.rows if row.row.episodes >= least))
+    sound, clean = _headline(rows) if rows.sweeps else None, agent.clean.mean
+    if found is None or sound is None or sound[1] is found[1] or _lost(agent, sound[1]) <= NO_LOSS * abs(clean):
+        return found
+    return halving_eps(clean, dict(_strongest(rows))) or sound[0], sound[1]
+
+
 def _lower_elsewhere(agent: AgentSections, found: AttackRow) -> AttackRow | None:
     """The lowest row of another kind than a verdict's, if it takes a tenth of the return more."""
     other = [
@@ -221,15 +236,17 @@ def _played(agent: AgentSections, eps: float | None = None) -> str:
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
     count = agent.clean.row.episodes
     few = f" All of this rests on {count} episode{'' if count == 1 else 's'} alone." if count <= _FEW else ""
-    return _finding(agent, eps, row) + _noise_alone(agent) + few
+    return _finding(agent, eps, row) + _time_alone(agent, row) + few
 
 
-def _noise_alone(agent: AgentSections) -> str:
-    """That there was time for nothing but noise, of which an agent withstands far more than of any attack."""
+def _time_alone(agent: AgentSections, row: AttackRow) -> str:
+    """What a longer report may find; above all where there was time for nothing but noise."""
     swept = {_attack_name(row) for sweep in agent.sweeps for curve in sweep.curves for row in curve.rows}
-    if swept != {"noise"} or not agent.choices.untried:  # a sweep of noise that ended early is itself untried
+    if not agent.choices.untried or not swept:
         return ""
-    return " There was time for noise alone: an attack that aims at the agent takes more, at smaller sizes."
+    if swept == {"noise"}:  # a sweep of noise that ended early is itself untried
+        return " There was time for noise alone: an attack that aims at the agent takes more, at smaller sizes."
+    return " A longer report may find a smaller size." if _lost(agent, row) > NO_LOSS * abs(agent.clean.mean) else ""
 
 
 def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
@@ -299,17 +316,19 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         words = ["adv-wrappers", "report", *same, "--minutes", "5", "--out", "FOLDER"]
         return (NextStep(what, shlex.join(words)),)
     if found is None or _lost(agent, found[1]) <= NO_LOSS * abs(agent.clean.mean):
-        return (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
-    steps = [] if found[0] is None else hardening(agent, found[0])
+        training = agent.choices.training
+        steps = hardening(agent, training.most or 0.0) if training.begins_with else []
+        return tuple(steps) or (NextStep("Give the report more minutes, and read what it cannot tell", ""),)
+    eps, row = error_to_withstand(agent) or found
+    size = "" if eps is None else _size(agent, eps, row, found[1])
+    steps = [] if eps is None else hardening(agent, eps, size)
     if not steps:
-        steps.append(
-            NextStep(
-                "Harden the agent in its own training: put PerturbObservation, with "
-                f"{'such an attack' if found[0] is None else 'an attack of this size'}, around the "
-                'environment that it is trained in (the page "While an agent trains" of the documentation)',
-                "",
-            )
+        attack = f"an attack of {size}" if size else "such an attack"
+        what = (
+            f"Harden the agent in its own training: put PerturbObservation, with {attack}, around the environment that "
+            'it is trained in (the page "While an agent trains" of the documentation)'
         )
+        steps.append(NextStep(what, ""))
     if (one := _worst_feature(agent, found[0])) is not None:
         clean = agent.clean.mean
         taken = number_text(_lost(agent, one)) + (f" of {number_text(clean)}" if clean > 0 else "")
@@ -318,6 +337,19 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
         what = f"Protect the sensor of {name}, or measure it twice: an error of {size} in it alone takes {taken}"
         steps.append(NextStep(what, ""))
     return tuple(steps)
+
+
+def _size(agent: AgentSections, eps: float, row: AttackRow, headline: AttackRow) -> str:
+    """The size of the errors that an agent is to be hardened against, and what it rests on."""
+    count = row.row.episodes
+    words = "this size" if row is headline else eps_in_words(eps, agent.choices)
+    if row is not headline:
+        half = row.eps is None or eps < row.eps
+        what = "about where half is lost" if half else f"at which {_attack_name(row)} leaves {number_text(row.mean)}"
+        words += f" ({what} on {count} episodes)"
+    elif count < min(LEAST_EPISODES, agent.clean.row.episodes):
+        words += f" (which rests on {count} episode{'' if count == 1 else 's'} alone)"
+    return words
 
 
 def _unknown(agent: AgentSections) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.studies.estimate import search_step, timed_search
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
-from adv_wrappers.studies.report.hardening import hardened_by
+from adv_wrappers.studies.report.hardening import advised_training
 from adv_wrappers.studies.report.observation_ranges import observed_ranges
 from adv_wrappers.studies.report.trials import TrialPlayer
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
@@ -418,6 +418,6 @@ def _choices(entry: StandingEntry, opened: OpenedAgent) -> ReportChoices:
         reasons=(f"The budget is that of the standing: {entry.budget}.",),
         certificates=() if found is None else (CertifiedReturn(eps, found.lower, clean, entry.episodes, found.method),),
         untried=tuple(Untried(name, "did not fit into the time", spent) for name, spent in seconds.items()),
-        harden_by=hardened_by(opened.victim).by,
+        training=advised_training(opened.victim),
         not_tried=tuple(not_tried),
     )

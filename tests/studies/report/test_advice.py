@@ -15,13 +15,14 @@ from click.testing import CliRunner
 import adv_wrappers as adv
 from adv_wrappers.cli.main import main
 from adv_wrappers.studies.report.advice import NextStep, hardening
+from adv_wrappers.studies.report.choices import AdvisedTraining
 from adv_wrappers.studies.report.sections import read_reports
 
 LAST = "adv-wrappers report CartPole-v1 --victim zoo:cartpole-dqn --out {} --minutes 2"
 
 
-def advised(folder: Path, command: str = "", **choices: Any) -> list[NextStep]:
-    choices = {"harden_by": "radial", "minutes": 2, **choices}
+def advised(folder: Path, command: str = "", units: Any = None, **training: Any) -> list[NextStep]:
+    choices = {"training": {"by": "radial", **training}, "minutes": 2, "scale": units}
     (folder / "choices.json").write_text(json.dumps({"command": command, **choices}))
     (agent,) = read_reports(folder).agents
     return hardening(agent, 0.125)
@@ -53,28 +54,57 @@ def test_the_environment_and_the_file_of_the_agent_are_those_of_the_report(folde
 
 
 def test_its_price_stands_in_the_advice(folder: Path) -> None:
-    (known, *_), (unknown, *_) = (advised(folder, **more) for more in ({"harden_seconds": 0.0024}, {}))
+    (known, *_), (unknown, *_) = (advised(folder, **more) for more in ({"seconds": 0.0024}, {}))
     assert "1,000,000 steps take about 40 min on this machine" in known.what and "--steps 1000000" in known.command
     assert "1,000,000 steps, and the command says after the first rollout how long they take" in unknown.what
 
 
 def test_what_was_tried_is_said_and_the_size_is_no_larger_than_it_should_be(folder: Path) -> None:
-    first = advised(folder, tried=["wocar", "sa"], harden_most=0.05)[0]
+    first = advised(folder, tried=["wocar", "sa"], most=0.05)[0]
     assert "(wocar and sa were tried before)" in first.what and "every error of a smaller size, radial" in first.what
     assert "(wocar was tried before)" in advised(folder, tried=["wocar", "wocar"])[0].what
-    assert "--eps 0.05 " in first.command and "--eps 0.125 " in advised(folder, harden_most=0.5)[0].command
+    assert "--eps 0.05 " in first.command and "--eps 0.125 " in advised(folder, most=0.5)[0].command
+
+
+def test_an_agent_goes_on_as_it_learned(folder: Path) -> None:
+    how = {"algorithm": "dqn", "rewards": "raw", "gamma": 0.98}
+    assert "--eps 0.125 --algorithm dqn --rewards raw --gamma 0.98 --steps" in advised(folder, **how)[0].command
+    assert not {"--algorithm", "--rewards", "--gamma"} & {*shlex.split(advised(folder)[0].command)}
+
+
+def test_the_time_of_reports_and_of_their_comparison_is_said(folder: Path) -> None:
+    _, again, both = advised(folder, LAST.format("x"))
+    assert again.what.endswith(", in 2 min") and "in at most 2 min" in both.what
+    assert "--minutes 2" in again.command and "--minutes 2" in both.command
+
+
+def test_a_worse_agent_is_left_for_the_one_that_it_was_trained_from(folder: Path) -> None:
+    """What comes of that is compared with it, and not with the worse one."""
+    known = {"begins_with": "zoo:cartpole-a2c", "most": 0.05, "scale": [1, 2, 3, 4], "tried": ["radial"], "by": "sa"}
+    own, words = (9, 9, 9, 9), LAST.format("x") + " --seed 3"
+    train, again, both = advised(folder, words, own, **known, report="before")
+    assert (
+        "earns much less than zoo:cartpole-a2c" in train.what and "a smaller size, sa (radial was tried" in train.what
+    )
+    assert "CartPole-v1 --victim zoo:cartpole-a2c --robust sa --eps 0.05 --scale '1;2;3;4' --steps" in train.command
+    assert "--victim card:hardened " in again.command
+    assert both.command.startswith("adv-wrappers report before hardened-report ") and "zoo:cartpole-a2c" in both.what
+    first, *others = advised(folder, words, own, **known)
+    assert "report CartPole-v1 --victim zoo:cartpole-a2c --minutes 2 --out hardened-begins-with" in first.command
+    assert len(others) == 3 and "report hardened-begins-with hardened-report " in others[-1].command
 
 
 def test_no_command_is_made_of_what_has_no_name(folder: Path) -> None:
     (agent,) = read_reports(folder).agents
-    played = replace(agent.choices, harden_by="radial", command="adv.report(victim, 'CartPole-v1', out='x')")
+    training = AdvisedTraining("radial")
+    played = replace(agent.choices, training=training, command="adv.report(victim, 'CartPole-v1', out='x')")
     nameless = replace(agent.report, victim={**agent.report.victim, "ref": None})
     made = replace(agent.report, env={**agent.report.env, "make": "lambda"})
     known = replace(agent, choices=played)
     assert hardening(known, 0.1)
     assert not hardening(replace(agent, choices=played, report=nameless), 0.1)
     assert not hardening(replace(agent, choices=replace(played, command=LAST.format("x")), report=made), 0.1)
-    assert not hardening(replace(agent, choices=replace(played, harden_by="")), 0.1)
+    assert not hardening(replace(agent, choices=replace(played, training=AdvisedTraining())), 0.1)
 
 
 def test_commands_are_commands(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:

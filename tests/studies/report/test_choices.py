@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adv_wrappers.studies.report.choices import (
+    AdvisedTraining,
     AttackedFrame,
     CertifiedReturn,
     FeatureSpread,
@@ -20,9 +21,10 @@ def test_what_is_written_is_read(tmp_path):
     choices = ReportChoices(
         "adv-wrappers report", 2.0, 1.5, False, 30, (FeatureSpread("x", -1.0, None, 0.5),), (1.0, 2.0), "of the range",
         (0.0, 0.5), 0.25, ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
-        (Untried("pgd", "no time", 0.0),),
+        (Untried("pgd", "no time", 0.0),), "adv-wrappers report --minutes 3",
         (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),),
-        folder / "film.gif", "wocar", 0.0024, 0.05, ("sa",), ("nothing else",), {"seed": 0}, ("goal",),
+        folder / "film.gif", AdvisedTraining("wocar", ("sa",), 0.05, "ppo", "raw", 0.9, 0.0024, "a", (1.0,), "b"),
+        ("nothing else",), {"seed": 0}, ("goal",),
     )  # fmt: skip
     write_choices(tmp_path, choices)
     assert read_choices(tmp_path) == replace(choices, played=True)

@@ -16,7 +16,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.studies.report.charts import eps_text
 from adv_wrappers.studies.report.comparison_page import _labels, _pair, compare_pages
 from adv_wrappers.studies.report.sections import read_reports
-from adv_wrappers.studies.report.verdict import verdict
+from adv_wrappers.studies.report.verdict import error_to_withstand
 
 SHORT = {"max_episode_steps": 20}
 
@@ -68,10 +68,10 @@ def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
         connection.execute("UPDATE runs SET about = json_set(about, '$.victim.ref', 'zoo:other')")
     found = compare_pages(tmp_path / "before", tmp_path / "after", tmp_path / "both.html")
     (agent,) = read_reports(tmp_path / "before").agents
-    figure = verdict(agent).figure
-    left = number_text(figure.mean)
+    eps, row = error_to_withstand(agent)
+    left = number_text(row.mean)
     assert found.sentence.startswith(
-        f"At eps {eps_text(figure.eps)}, that of the verdict on zoo:cartpole-dqn, the strongest attack leaves "
+        f"At eps {eps_text(eps)}, that of the advice on zoo:cartpole-dqn, the strongest attack leaves "
     )
     kept = f"{left} of zoo:other and {left} of zoo:cartpole-dqn, which these episodes do not tell apart."
     assert kept in found.sentence
@@ -140,9 +140,22 @@ def test_budgets_in_units_of_each_agent_are_the_same_budget(tmp_path):
             "features": [{"name": name} for name in ("place", "speed", "angle", "turn")],
         }
         (tmp_path / name / "choices.json").write_text(json.dumps(choices))
-    text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").page.read_text(encoding="utf-8")
+    found = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html")
+    text = found.page.read_text(encoding="utf-8")
     assert text.split('<table class="sortable">')[1].split("</table>")[0].count("<tr data-kind") == 3
-    assert "most of all those of place 1 and 0.5;" in text
+    differ = "The same eps is another error for either, a share of its own ranges, which differ most in place: "
+    assert f"{differ}1 of zoo:cartpole-dqn and 0.5 of zoo:cartpole-ppo." in found.sentence
+
+
+def test_where_a_search_found_the_size_the_nearest_of_both_is_compared(tmp_path):
+    """What a search found is for its own agent; the advice is about its eps all the same."""
+    for name, victim, threats in (
+        ("a", "zoo:cartpole-dqn", ["noise:eps=0.2", "fgsm:eps=0.3"]), ("b", "zoo:cartpole-ppo", ["noise:eps=0.2"]),
+    ):  # fmt: skip
+        adv.evaluate(victim, "CartPole-v1", threats, episodes=2, out=tmp_path / name)
+        (tmp_path / name / "choices.json").write_text("{}")
+    found = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html")
+    assert found.sentence.startswith("At eps 0.2, the nearest to 0.3, that of the advice on zoo:cartpole-dqn, the ")
 
 
 def test_reports_without_a_common_attack_are_an_error(played, tmp_path):

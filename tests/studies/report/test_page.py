@@ -118,8 +118,8 @@ def test_names_of_strangers_are_text(folder, tmp_path):
         "not_tried": [NASTY],
         "command": NASTY,
     }
-    untried = [{"threat": NASTY, "why": NASTY, "seconds": 1.0, "command": NASTY}]
-    (folder / "choices.json").write_text(json.dumps({**chosen, "untried": untried}))
+    untried = [{"threat": NASTY, "why": NASTY, "seconds": 1.0}]
+    (folder / "choices.json").write_text(json.dumps({**chosen, "untried": untried, "more": NASTY}))
     page = Page(write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8"))
     assert sum(tag == "script" for tag, _ in page.elements) == 1
     assert not any(key.startswith("on") for _, found in page.elements for key in found)
@@ -130,8 +130,8 @@ def test_names_of_strangers_are_text(folder, tmp_path):
 
 def test_words_of_commands_are_not_broken_at_their_hyphens(folder, tmp_path):
     """A line that ends after a hyphen shows --scale as two words."""
-    untried = {"threat": "apgd", "why": "time", "seconds": 1, "command": "adv-wrappers report --out 'my report'"}
-    (folder / "choices.json").write_text(json.dumps({"untried": [untried]}))
+    untried, more = [{"threat": "apgd", "why": "time", "seconds": 1}], "adv-wrappers report --out 'my report'"
+    (folder / "choices.json").write_text(json.dumps({"untried": untried, "more": more}))
     text = write_page(folder, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<code><span>adv-wrappers</span> <span>report</span> <span>--out</span> <span>&#39;my</span> <span>" in text
     assert ".command code span { display: inline-block; max-width: 100%; }" in text
@@ -174,7 +174,7 @@ def test_a_failed_call_leaves_the_old_page(html, tmp_path):
     ("choices", "expected"),
     [
         ("{", "cannot read"),
-        ({"schema": 2}, "another release"),
+        ({"schema": 1}, "another release"),
         ({"eps": [], "reasons": "why"}, "reasons must be a list, each a text, got 'why'"),
         ({"eps": ["small"]}, "eps must be a finite number, got 'small'"),
         ({"film": "../../secret.gif"}, "film must be the name of a file in"),

@@ -61,9 +61,10 @@ def pages(played, tmp_path_factory):
     choices = {
         "features": [{"name": name, "low": -0.1, "high": 0.1, "std": 0.05} for name in names],
         "reasons": ["A reason for these budgets."],
-        "harden_by": "radial",
+        "training": {"by": "radial"},
         "certificates": [{"eps": eps, "lower": lower, "episodes": 3} for eps, lower in ((0, 500), (0.01, 460))],
-        "untried": [{"threat": "pa-ad", "why": "needs training", "seconds": 720, "command": "adv-wrappers report"}],
+        "untried": [{"threat": "pa-ad", "why": "needs training", "seconds": 720}],
+        "more": "adv-wrappers report",
     }
     (folder / "choices.json").write_text(json.dumps(choices))
     for part in ("evaluation", "fresh"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies.report import eps_search
 from adv_wrappers.studies.report import observation_ranges as ranges_module
 from adv_wrappers.studies.report import report as report_module
-from adv_wrappers.studies.report.hardening import hardened_by
+from adv_wrappers.studies.report.hardening import advised_training
 from adv_wrappers.studies.report.report import report
 from adv_wrappers.studies.report.trials import Trial
 from adv_wrappers.utils import deadline
@@ -121,7 +122,7 @@ def test_an_agent_that_breaks_below_a_hundredth(plain_report: Callable[[type], A
 def test_the_training_that_a_page_advises_begins_with_the_agent(ref: str, by: str) -> None:
     pytest.importorskip("stable_baselines3")
     agent = adv.load_victim(ref)
-    assert hardened_by(agent).by == by
+    assert advised_training(agent).by == by
     small: Any = {"steps": 16, "num_envs": 2, "checks": 1, "episodes": 1}
     if by:
         adv.train_agent("CartPole-v1", victim=agent, robust=by, eps=0.05, **small)
@@ -456,6 +457,13 @@ def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkey
     assert before == after
     assert json.loads((tmp_path / "out" / "report.json").read_text())["threats"][-1]["threat"] in before
     assert not {one.threat for one in again.choices.untried} & {"max-diff", "noise"}
+
+
+def test_one_command_plays_all_that_there_was_no_time_for(plain_report: Callable[[type], Any]) -> None:
+    """The order of a report is fixed: what comes later is played after all before it."""
+    choices = plain_report(Narrow).choices
+    seconds = sum(one.seconds for one in choices.untried)
+    assert seconds > 0 and f"minutes={math.ceil(MINUTES + 1.5 * seconds / 60)}, " in choices.more
 
 
 def test_another_call_counts_eps_in_the_ranges_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

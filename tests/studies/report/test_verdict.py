@@ -54,7 +54,7 @@ def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> Non
     ranges = [{"name": name, "low": -0.1, "high": 0.1, "std": 0.05} for name in NAMES]
     certificates = [{"eps": 0.01, "lower": 500, "clean": 500}, {"eps": 0.02, "lower": 460, "clean": 500}]
     choices = {"features": ranges, "certificates": certificates, "not_tried": ["apgd does not apply"]}
-    found = said(folder, **choices, harden_by="radial")
+    found = said(folder, **choices, training={"by": "radial"})
     assert "of each feature's range" in found.sentence and "proved that nothing up to 1%" in found.sentence
     assert found.figure is not None and found.figure.certified_eps == 0.01
     assert found.feature in NAMES and found.cannot_tell[-1] == "apgd does not apply"
@@ -66,9 +66,9 @@ def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> Non
     ("by", "words"), [("radial", "--robust radial"), ("wocar", "--robust wocar"), ("max-diff", "--adversary max-diff")]
 )
 def test_the_next_step_is_a_training_that_can_begin_with_the_agent(folder: Path, by: str, words: str) -> None:
-    first = said(folder, harden_by=by).next[0]
+    first = said(folder, training={"by": by}).next[0]
     assert words in first.command and first.command.endswith("--out hardened") and by in first.what
-    assert not any(step.command for step in said(folder, harden_by="").next)
+    assert not any(step.command for step in said(folder, training={}).next)
 
 
 def test_what_one_feature_takes_of_a_negative_return(folder: Path) -> None:
@@ -90,6 +90,23 @@ def test_a_verdict_on_noise_alone_says_so(tmp_path: Path) -> None:
         assert "noise alone" not in said(folder, untried=[]).sentence, "no other attack fits the agent"
 
 
+def test_a_size_that_little_time_found_is_said_to_be_an_upper_bound(folder: Path) -> None:
+    more = " A longer report may find a smaller size."
+    assert more in said(folder, untried=[{"threat": "pa-ad", "why": "needs training", "seconds": 9.0}]).sentence
+    assert more not in said(folder, untried=[]).sentence
+
+
+def test_a_worse_agent_that_loses_nothing_is_left_all_the_same(folder: Path) -> None:
+    """One that earns next to nothing whatever it is shown is no success."""
+    begins = {"by": "sa", "most": 0.05, "begins_with": "zoo:cartpole-a2c"}
+    said(folder, training=begins)
+    (agent,) = read_reports(folder).agents
+    kept = {name: agent.report.threats[0][name] for name in ("returns", "mean_return")}
+    rows = tuple(replace(row, **kept) for row in agent.report.threats)
+    first, *others = verdict(sorted_report(replace(agent.report, threats=rows), agent.choices)).next
+    assert "--victim zoo:cartpole-a2c" in first.command and len(others) == 3
+
+
 def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
     """An interval of what is taken that holds zero says nothing of other episodes; of too few there is none."""
     (agent,) = read_reports(folder).agents
@@ -102,8 +119,9 @@ def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
 
 
 def test_a_training_of_another_name_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueRangeError, match="harden_by must be one of"):
-        said(folder, harden_by="radial; rm -r x")
+    for name in ("by", "algorithm", "rewards"):
+        with pytest.raises(ValueRangeError, match=f"{name} must be '', "):
+            said(folder, training={name: "raw; rm -r x"})
 
 
 def test_the_sentence_says_how_few_episodes_it_rests_on_and_what_was_played(folder: Path) -> None:
@@ -161,6 +179,32 @@ def test_few_steps_of_other_values_are_named_in_words(tmp_path: Path) -> None:
     adv.evaluate(agent_for(ROOM), lambda: showing(ROOM), threats, episodes=1, out=tmp_path)
     (agent,) = read_reports(tmp_path).agents
     assert [row.label for row in agent.attacked] == ["noise in at most 2 steps", "noise in steps 0 to 1"]
+
+
+def test_the_advice_rests_on_rows_of_enough_episodes(folder: Path) -> None:
+    """A search of two episodes may find an eps at which most others keep everything."""
+    said(folder, training={"by": "radial"}, eps=[0.0])
+    (agent,) = read_reports(folder).agents
+
+    def changed(returns: dict[str, tuple[float, ...]]) -> Verdict:
+        rows = [row for row in agent.report.threats if "0;0" not in row.threat]
+        made = [
+            replace(row, returns=found, mean_return=0.0, episodes=len(found))
+            if (found := returns.get(row.threat)) is not None else row
+            for row in rows
+        ]  # fmt: skip
+        return verdict(sorted_report(replace(agent.report, threats=tuple(made)), agent.choices))
+
+    two, three = (0.0, 0.0), (0.0, 0.0, 0.0)
+    found = changed({"fgsm:eps=0.05": two})
+    assert found.figure is not None and found.figure.eps == 0.05 and found.figure.episodes == 2
+    train = found.next[0]
+    assert "--eps 0.2 " in train.command and "eps 0.2 (at which fgsm leaves 27.7 on 3 episodes), radial" in train.what
+    train = changed({"fgsm:eps=0.2": two, "noise:eps=0.2": two, "noise:eps=0.4": three}).next[0]
+    assert "(about where half is lost on 3 episodes), radial" in train.what
+    assert 0.05 < float(train.command.partition("--eps ")[2].split()[0]) < 0.2
+    every = changed({row.name: two for row in agent.attacked if row.kind == "sweep"})
+    assert every.figure is not None and "this size (which rests on 2 episodes alone)" in every.next[0].what
 
 
 def test_the_number_says_how_many_episodes_it_is_the_mean_of(folder: Path) -> None:
