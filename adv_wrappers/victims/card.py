@@ -412,65 +412,56 @@ def _observation(victim: Victim, rule: Normalize | None) -> tuple[Section, Secti
 
 def _networks(victim: Victim) -> tuple[dict[str, list[nn.Module]], Normalize | None]:
     """The layers of every network by its name in a card, without the observation rule that they have in common."""
-    parts, rules = dict[str, list[nn.Module]](), list[nn.Module | None]()
-    for name, net in (
-        ("policy", getattr(victim, "net", None)),
-        ("value", getattr(victim, "value_net", None)),
-        ("critic", victim.critic),
-        ("robust_sarsa", victim.robust_sarsa),
-    ):
-        if net is None and name != "policy":
-            continue
-        if isinstance(net, MinimumCritic):
-            found, rule = _critics(net)
-            parts |= found
-            rules += [rule] * len(found)
-            continue
-        of_actions = isinstance(net, ActionValue)
-        inner = net.net if isinstance(net, ActionValue) else net
-        beside = of_actions or name in ("policy", "value")
-        layers = _layers_of(inner, victim.recurrent, name == "policy") if beside else None
-        if not layers:
-            remember = ", of a recurrent victim with one LSTM among them" if victim.recurrent else ""
-            raise VictimError(
-                f"a card holds networks of layers in a row ({', '.join(kinds())}){remember}, and critics of those on "
-                f"observation and action side by side, got {net!s:.300}"
-            )
-        first = net.normalise if isinstance(net, ActionValue) else layers[0]
-        rules.append(first if isinstance(first, Normalize) and first.mean.dim() <= 1 else None)
-        flat = len(victim.observation_space.shape or ()) == 1  # then a Flatten does nothing
-        parts[name] = [layer for layer in layers if not (flat and isinstance(layer, nn.Flatten))]
-    rule = rules[0]
-    shared = isinstance(rule, Normalize) and all(other is not None and _same(other, rule) for other in rules)
-    critics = any(isinstance(net, (ActionValue, MinimumCritic)) for net in (victim.critic, victim.robust_sarsa))
-    if critics and not shared and any(other is not None for other in rules):
+    flat = len(victim.observation_space.shape or ()) == 1
+    found = dict[str, tuple[Normalize | None, list[nn.Module]]]()
+    for name, net in (("policy", getattr(victim, "net", None)), ("value", getattr(victim, "value_net", None))):
+        if net is not None or name == "policy":
+            first, *rest = _layers_of(net, flat, victim.recurrent, name == "policy")
+            ruled = isinstance(first, Normalize) and first.mean.dim() <= 1
+            found[name] = (cast(Normalize, first), rest) if ruled else (None, [first, *rest])
+    for name, critic in (("critic", victim.critic), ("robust_sarsa", victim.robust_sarsa)):
+        if isinstance(critic, MinimumCritic):
+            rule = _rule_of(critic.features)
+            found |= {f"critics.{i}": (rule, _layers_of(head, flat)) for i, head in enumerate(critic.heads)}
+        elif isinstance(critic, ActionValue):
+            found[name] = _rule_of(critic.normalise), _layers_of(critic.net, flat)
+        elif critic is not None:
+            raise VictimError(f"a card holds critics of layers in a row on observation and action, got {critic!s:.300}")
+    rules = [rule for rule, _ in found.values()]
+    if rules[0] is not None and all(rule is not None and _same(rule, rules[0]) for rule in rules):
+        return {name: layers for name, (_, layers) in found.items()}, rules[0]
+    if found.keys() - {"policy", "value"} and any(rule is not None for rule in rules):
         raise VictimError("a card holds one observation rule for all of its networks")
-    if not shared or not isinstance(rule, Normalize):
-        return parts, None
-    return {
-        name: layers[1:] if layers and layers[0] is other else layers
-        for (name, layers), other in zip(parts.items(), rules, strict=True)
-    }, rule
+    return {name: layers if rule is None else [rule, *layers] for name, (rule, layers) in found.items()}, None
 
 
-def _critics(net: MinimumCritic) -> tuple[dict[str, list[nn.Module]], nn.Module | None]:
-    """The layers of several critics by their names in a card, and the observation rule before them."""
-    seen = [layer for layer in layers_in_order(net.features) or [net.features] if not isinstance(layer, nn.Flatten)]
-    heads = [layers_in_order(head) for head in net.heads]
-    if len(seen) > 1 or not all(isinstance(layer, (Normalize, nn.Identity)) for layer in seen) or None in heads:
-        raise VictimError(f"a card holds critics of layers in a row on observation and action, got {net!s:.300}")
-    rule = next((layer for layer in seen if isinstance(layer, Normalize)), None)
-    return {f"critics.{i}": layers for i, layers in enumerate(heads) if layers is not None}, rule
+def _rule_of(before: nn.Module) -> Normalize | None:
+    """The observation rule before a critic."""
+    layers = layers_in_order(before)
+    found = None if layers is None else [layer for layer in layers if not isinstance(layer, nn.Flatten)]
+    if found is None or len(found) > 1 or not all(isinstance(layer, Normalize) for layer in found):
+        raise VictimError(f"a card holds critics of layers in a row behind an observation rule, got {before!s:.300}")
+    return cast(Normalize, found[0]) if found else None
 
 
-def _layers_of(net: object, recurrent: bool, pairs: bool) -> list[nn.Module] | None:
-    """The layers of a network one after the other; None where it is no sequence of layers that can be written."""
+def _layers_of(net: object, flat: bool, recurrent: bool = False, pairs: bool = False) -> list[nn.Module]:
+    """The layers of a network one after the other; on ``flat`` observations, a Flatten among them does nothing.
+
+    Raises:
+        VictimError: for a network that is no sequence of layers that can be written.
+    """
     if isinstance(net, (RecurrentActor, RecurrentValue)):
         parts = net.parts
     else:  # another network with a state is no sequence, whatever a trace without a state would find
         parts = [net] if isinstance(net, nn.Module) and not recurrent else []
     found = [layers_in_order(part, pairs) for part in parts]
-    return None if None in found else [layer for layers in found if layers is not None for layer in layers]
+    layers = [layer for some in found for layer in some or [] if not (flat and isinstance(layer, nn.Flatten))]
+    if not layers or None in found:
+        remember = ", of a recurrent victim with one LSTM among them" if recurrent else ""
+        raise VictimError(
+            f"a card holds networks of layers in a row ({', '.join(kinds())}){remember}, got {net!s:.300}"
+        )
+    return layers
 
 
 def _same(a: nn.Module, b: nn.Module) -> bool:
