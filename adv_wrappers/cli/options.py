@@ -105,6 +105,7 @@ SPELLED: dict[str, dict[str, Any]] = {
         "shell_complete": complete_threat,
     },
     "attacks": {"type": str, "flag": "--attack", "multiple": True, "callback": _none_if_empty},
+    "metrics": {"type": str, "flag": "--metric", "multiple": True},
     "out": {"type": FOLDER},
     "tensorboard": {"type": FOLDER, "callback": _needs_tensorboard},
 }  # fmt: skip

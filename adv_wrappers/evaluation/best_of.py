@@ -84,6 +84,7 @@ def joined_runs(first: RunMeasurements, second: RunMeasurements) -> RunMeasureme
     said: dict[str, Any] = {
         name: getattr(first, name) or getattr(second, name) for name in ("integers", "unrepeated", "outside")
     }
-    summed = {field.name for field in fields(RunMeasurements)} - {*episodes, *said, "losses"}
+    metrics = {name: np.concatenate([values, second.metrics[name]]) for name, values in first.metrics.items()}
+    summed = {field.name for field in fields(RunMeasurements)} - {*episodes, *said, "losses", "metrics"}
     sums: dict[str, Any] = {name: getattr(first, name) + getattr(second, name) for name in summed}
-    return RunMeasurements(**episodes, **sums, **said)
+    return RunMeasurements(**episodes, **sums, **said, metrics=metrics)

@@ -9,10 +9,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from adv_wrappers.errors import ValueRangeError
+from adv_wrappers.evaluation.metrics import metric_of
 from adv_wrappers.evaluation.run_monitor import Distance
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import By
+from adv_wrappers.utils.frozen import set_fields
 from adv_wrappers.utils.limits import BestOf, EnvCount, EpisodeCount, Seed, check_fields
 from adv_wrappers.victims.victim import Victim
 
@@ -44,9 +46,10 @@ class Episodes:
         measure: the loss of states that is measured, as for :func:`adv_wrappers.evaluate`.
         distances: how observations are compared, as for :func:`adv_wrappers.evaluate`.
         quantize: whether integer observations stay integers.
+        metrics: what is counted beside the return, as for :func:`adv_wrappers.evaluate`.
 
     Raises:
-        ValueRangeError: for ``by`` that names nothing that is measured.
+        ValueRangeError: for a metric that is none, and for ``by`` that names nothing that is measured.
 
     >>> import adv_wrappers as adv
     >>> how = adv.Episodes(2, seed=7, num_envs=1)
@@ -63,9 +66,12 @@ class Episodes:
     measure: Measure = None
     distances: Distances = None
     quantize: bool = True
+    metrics: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
+        named = (self.metrics,) if isinstance(self.metrics, str) else tuple(self.metrics)
+        set_fields(self, metrics=tuple(dict.fromkeys(metric_of(text).text for text in named)))
         if self.by == "loss" and (self.measure is None or self.measure is False):
             raise ValueRangeError("by='loss' needs the loss of states: give measure=")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +56,7 @@ def evaluate(
     best_of: BestOf = 1,
     by: By = "return",
     workers: Workers = 1,
+    metrics: Sequence[str] = (),
 ) -> Report:
     """Evaluate an agent without an attack and under each threat, on the same episodes.
 
@@ -111,6 +112,11 @@ def evaluate(
             whoever is free. So one run of no more than ``num_envs`` episodes is played by one process; a smaller
             ``num_envs`` makes more blocks. The processes are spawned (a script needs its
             ``if __name__ == "__main__":``) and stay for the next call.
+        metrics: what is counted beside the return, once an episode. ``success`` is whether ``info["is_success"]`` or
+            ``info["success"]`` was true, ``terminated`` whether it ended by itself, as by a fall, ``truncated`` whether
+            it lasted until the limit of time, ``cost`` the sum of ``info["cost"]``; any other name is a key of
+            ``info``, whose last value counts, or ``sum:KEY``, ``mean:KEY``, ``min:KEY``, ``max:KEY`` or ``any:KEY``.
+            ``row.metric(name)`` has the rate or mean, its interval and the worst 5%.
 
     Raises:
         AdvWrappersError: one of its kinds, before any episode is played, for arguments that cannot work: a victim that
@@ -142,6 +148,7 @@ def evaluate(
         measure=measure,
         distances=distances,
         quantize=quantize,
+        metrics=metrics,
     )
     victim = _load(victim, device)
     stacks = as_threat_stacks(threats, victim)

@@ -100,6 +100,7 @@ class Evaluator:
             "victim": victim.described(),
             "measure": measure_text(self.target, victim),
             "by": episodes.by,
+            **({"metrics": tuple(episodes.metrics)} if episodes.metrics else {}),
         }
 
     def key(self, i: int) -> str | None:

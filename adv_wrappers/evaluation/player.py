@@ -14,6 +14,7 @@ from adv_wrappers.errors import ValueRangeError, threat_in_errors
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
+from adv_wrappers.evaluation.metrics import EpisodeMetrics, metric_of
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
 from adv_wrappers.evaluation.run_monitor import ObservationSample, RunMeasurements
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
@@ -176,6 +177,9 @@ class Player:
         if block.target is not None:
             losses = EpisodeLosses(block.target, len(block.seeds), env.num_envs)
 
+        wanted = [metric_of(text) for text in cell.episodes.metrics]
+        metrics = EpisodeMetrics(wanted, len(block.seeds), env.num_envs) if wanted else None
+
         def end(finished: int) -> None:
             self._outside.look(recorder.observation)  # the last of an episode is often its farthest
             if on_episode is not None:
@@ -190,6 +194,7 @@ class Player:
             sample,
             attacked_at,
             losses=losses,
+            metrics=metrics,
             draws=block.draws,
             on_step=self._on_step,
         )

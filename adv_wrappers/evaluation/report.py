@@ -103,12 +103,13 @@ class Report(Tabular):
     )
     quantize: Annotated[bool | None, "whether integer observations stayed integers"] = None
     measure: Annotated[str | None, "the target whose loss was measured, as text"] = None
+    metrics: Annotated[tuple[str, ...], "what was counted beside the return, by name"] = ()
     by: Annotated[Literal["return", "loss"], "what the best of several draws was chosen by"] = "return"
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON knows."""
         data = asdict(self)
-        return {**data, **{key: list(data[key]) for key in ("episode_seeds", "warnings", "threats")}}
+        return {**data, **{key: list(data[key]) for key in ("episode_seeds", "warnings", "threats", "metrics")}}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Report:
@@ -212,6 +213,7 @@ class Report(Tabular):
         sampled = list(dict.fromkeys(k for row in self.threats for k, v in row.distances.items() if v is not None))[:2]
         columns = ["threat", "return", "95% interval", "median", "regret", "impact", "attacked", "changed", "linf"]
         columns += ["loss"] if self.measure is not None else []
+        columns += self.metrics
         rows = [
             (
                 row.label,
@@ -221,6 +223,7 @@ class Report(Tabular):
                 *(share_text(row.get(key)) for key in ("impact", "attacked_fraction", "action_change")),
                 number_text(row.linf),
                 *([number_text(row.loss)] if self.measure is not None else []),
+                *(metric_text(row, name) for name in self.metrics),
                 *(number_text(row.distances.get(key)) for key in sampled),
                 number_text(row.ms_per_step),
             )
@@ -228,7 +231,8 @@ class Report(Tabular):
         ]
         title = f"{victim_name(self.victim)} on {self.env['id']}, {self.episodes} episodes, seed {self.seed}"
         notes, every = tuple(self.footnotes()), (*columns, *sampled, "ms/step")
-        return TextTable(title, every, tuple(rows), notes, self.warnings, by_importance=BY_IMPORTANCE)
+        important = (*BY_IMPORTANCE[:3], *self.metrics, *BY_IMPORTANCE[3:])
+        return TextTable(title, every, tuple(rows), notes, self.warnings, by_importance=important)
 
     @checked
     def to_tensorboard(self, folder: str | Path, step: Count = 0) -> None:
@@ -334,6 +338,14 @@ def number_text(value: float | None) -> str:
 def share_text(value: float | None) -> str:
     """A share of a table, as a percentage."""
     return "-" if value is None else f"{100 * value:.0f}%"
+
+
+def metric_text(row: Row, name: str) -> str:
+    """What a table has of a metric: its rate or mean; a dash for a row without it."""
+    if name not in row.metrics:
+        return "-"
+    found = row.metric(name)
+    return share_text(found.mean) if found.is_rate else number_text(found.mean)
 
 
 def victim_name(victim: Mapping[str, Any]) -> str:

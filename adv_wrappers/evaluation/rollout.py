@@ -23,6 +23,7 @@ from adv_wrappers.core.types import Info
 from adv_wrappers.environments.dmc import CONTROL_OBSERVATIONS, PREFIX, DmcVectorEnv, dmc_vector
 from adv_wrappers.environments.environment import EnvFactory, Environment, not_side_by_side
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.evaluation.metrics import EpisodeMetrics
 from adv_wrappers.evaluation.run_monitor import Mask, ObservationSample, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.victims.policy_runner import PolicyRunner
@@ -48,18 +49,23 @@ class UnfinishedRows(When):
 class EpisodesVectorEnv(SyncVectorEnv):
     """Environments side by side, in DISABLED autoreset mode, for :func:`play_episodes`.
 
-    Of their infos it keeps ``action_mask``, which layers read, and ``control_observations``, as a list of arrays or
-    None, and nothing else: nobody sees them, and to arrange them by key takes a twentieth of a step of Hopper.
+    Of their infos it passes on ``action_mask``, which layers read, and ``control_observations``, as a list of arrays or
+    None, and nothing else: to arrange them by key takes a twentieth of a step of Hopper.
 
     Args:
         make_env: makes one environment.
         rows: the number of environments.
+
+    Attributes:
+        infos: the newest of every environment, as it came.
     """
 
     def __init__(self, make_env: EnvFactory, rows: int) -> None:
         super().__init__([make_env] * rows, autoreset_mode=AutoresetMode.DISABLED)
+        self.infos: list[Info] = [{} for _ in range(rows)]
 
     def _add_info(self, vector_infos: Info, env_info: Info, env_num: int) -> Info:
+        self.infos[env_num] = env_info
         if CONTROL_OBSERVATIONS in env_info:
             states = vector_infos.setdefault(CONTROL_OBSERVATIONS, [None] * self.num_envs)
             states[env_num] = env_info[CONTROL_OBSERVATIONS]
@@ -172,6 +178,7 @@ def play_episodes(
     attacked_at: Counter[int] | None = None,
     *,
     losses: EpisodeLosses | None = None,
+    metrics: EpisodeMetrics | None = None,
     draws: Sequence[int] | None = None,
     on_step: Callable[[], None] | None = None,
 ) -> RunMeasurements:
@@ -187,6 +194,7 @@ def play_episodes(
         sample: considers the attacked observations, or None.
         attacked_at: counts the episodes that were attacked at step t, from 0, or None.
         losses: adds up the losses of states, or None.
+        metrics: reads what is counted beside the return, or None.
         draws: of every episode the number of its draw: the random numbers of the attacks differ between draws, the
             episode does not; None for the first.
         on_step: called after every step of all rows; what it raises ends the run.
@@ -207,6 +215,7 @@ def play_episodes(
     gate.rows = True if everyone else busy
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
     own = _own_rewards(recorder)
+    infos: Sequence[Info] = getattr(recorder.unwrapped, "infos", [{}] * rows)  # none where MuJoCo is stepped directly
     started = time.perf_counter()
     with _standing(recorder) as stand, _gated(engines, gate, numbers[np.minimum(current, episodes - 1)]):
         stand(~busy)
@@ -222,6 +231,8 @@ def play_episodes(
             rewards = rewards if own is None else own()
             if losses is not None:
                 losses.add(recorder.observation, info.get(CONTROL_OBSERVATIONS), rewards)
+            if metrics is not None:
+                metrics.add(infos, busy, terminated)
             before = None if attacked_at is None else monitor.attacked_steps.copy()
             monitor.after_step(attacked_rows, on_true, actions, busy, attacked)
             if attacked_at is not None:
@@ -240,6 +251,8 @@ def play_episodes(
             run.attacked_steps[which] = monitor.attacked_steps[over]
             if not np.isfinite(score[over]).all():
                 raise ValueRangeError(f"the environment returned a reward that is not finite: return {score[over]}")
+            if metrics is not None:
+                metrics.finish(which, over, infos)
             if losses is not None:
                 losses.finish(which, over)
                 losses.begin(done)
@@ -262,5 +275,6 @@ def play_episodes(
             monitor.new_observation(done)
     run.drew = sum(engine.clock.asked for engine in engines)
     run.losses = None if losses is None else losses.totals
+    run.metrics = {} if metrics is None else metrics.values
     run.seconds, run.steps = time.perf_counter() - started, int(run.lengths.sum())
     return run

@@ -11,9 +11,10 @@ from typing import Annotated, Any, TypedDict, get_type_hints
 
 import numpy as np
 
-from adv_wrappers.errors import ThreatError
+from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation import statistics
 from adv_wrappers.evaluation.best_of import DrawResults, EpisodeDraws
+from adv_wrappers.evaluation.metrics import MetricSummary, metric_summary
 from adv_wrappers.evaluation.run_monitor import Distance, ObservationSample
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.evaluation.threat_stacks import ThreatStack, json_form
@@ -113,6 +114,9 @@ class Row(Mapping[str, Any]):
     ] = None
     loss_std: Annotated[NotNegative | None, "its standard deviation over the episodes"] = None
     losses: Annotated[list[float] | None, "of every episode"] = None
+    metrics: Annotated[dict[str, list[float]], "by name what was counted beside the return, of every episode"] = field(
+        default_factory=dict
+    )
     best_of: Annotated[
         Positive, "draws of every episode, of which the best counts; means over attacked steps are of all draws"
     ] = 1
@@ -159,6 +163,21 @@ class Row(Mapping[str, Any]):
             budget = budget["within"]
         eps = budget.get("eps")
         return float(eps) if isinstance(eps, (int, float)) else None
+
+    def metric(self, name: str) -> MetricSummary:
+        """Rate or mean of what was counted beside the return, with its interval and the worst 5%.
+
+        Raises:
+            ValueRangeError: for a metric that the row does not have.
+
+        >>> import adv_wrappers as adv
+        >>> [row] = adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", episodes=4, metrics=["terminated"]).threats
+        >>> print(row.metric("terminated"))
+        0% (0 to 49)
+        """
+        if name not in self.metrics:
+            raise ValueRangeError(f"the row has {', '.join(self.metrics) or 'no metrics'}, not {name!r:.80}: metrics=")
+        return metric_summary(name, self.metrics[name], self.lengths)
 
     def argument(self, name: str) -> float | None:
         """A number among the arguments of the threat's text, such as ``steps``; None where there is none."""
@@ -278,6 +297,7 @@ def measured_row(
         loss=None if losses is None else float(losses.mean()),
         loss_std=None if losses is None else float(losses.std(ddof=1)) if len(losses) > 1 else 0.0,
         losses=None if losses is None else losses.tolist(),
+        metrics={name: values[best].tolist() for name, values in run.metrics.items()},
         best_of=draws.count,
         draws=draws.all_of_them(),
         checks=checks,

@@ -79,6 +79,6 @@ def row_key(about: Mapping[str, object], layers: Sequence[Any], draws: int, dist
     """
     if None in layers:
         return None
-    shared = {key: about[key] for key in _KNOWN_BY}
+    shared = {key: about[key] for key in (*_KNOWN_BY, *(["metrics"] if about.get("metrics") else []))}
     text = json.dumps([shared, list(layers), draws, sorted(distances)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -10,7 +10,7 @@ import functools
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -211,6 +211,7 @@ class RunMeasurements:
         seconds: wall clock of the run.
         integers: whether a perturbed observation is made of integers.
         losses: the total loss of the states of every episode, ``[episodes]``, or None where it was not measured.
+        metrics: by name what is counted beside the return, of every episode, ``[episodes]``.
         unrepeated, outside: what :mod:`.first_steps` says of the environment; "" for nothing.
     """
 
@@ -231,6 +232,7 @@ class RunMeasurements:
     seconds: float = 0.0
     integers: bool = False
     losses: NDArray[np.float64] | None = None
+    metrics: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     unrepeated: str = ""
     outside: str = ""
 

@@ -52,7 +52,7 @@ _STALE = 20.0  # seconds without one, after which the claims of a run are free
 _BUSY = 60.0  # seconds to wait for another writer
 _SHARED_BY_ROWS = (
     "versions", "seed", "episode_seeds", "git", "device", "victim", "env", "episodes", "num_envs", "quantize",
-    "measure", "by",
+    "measure", "by", "metrics",
 )  # fmt: skip
 
 
@@ -264,7 +264,7 @@ class Store:
 
     def _run(self, about: Mapping[str, Any]) -> str:
         """The id of what a report says of all its rows, which is written where it is new."""
-        text = json.dumps({key: about[key] for key in _SHARED_BY_ROWS}, sort_keys=True)
+        text = json.dumps({key: about[key] for key in _SHARED_BY_ROWS if key in about}, sort_keys=True)
         if text not in self._about:
             id = sha256(text.encode()).hexdigest()[:16]
             self._connection.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (id, text))
@@ -385,7 +385,7 @@ def _report(about: Mapping[str, Any], rows: Sequence[Row]) -> Report:
     lowest = known[0]
     minimum = {"kind": "unknown" if lowest is None else "fixed", "value": lowest}
     made = Report(
-        **{**about, "episode_seeds": tuple(about["episode_seeds"])},
+        **{**about, **{name: tuple(about.get(name, ())) for name in ("episode_seeds", "metrics")}},
         warnings=(),
         minimum=minimum,
         threats=compared(rows, lowest, lowest, known),

@@ -29,6 +29,7 @@ from adv_wrappers.errors import NotRobust, ValueRangeError
 from adv_wrappers.evaluation.claim import RobustnessClaim
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation.metrics import metric_of
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES
@@ -105,7 +106,9 @@ def assert_robust(
     suite: str = "standard",
     eps: float | None = None,
     *,
-    min_return: Finite,
+    min_return: Finite | None = None,
+    metric: str | None = None,
+    at_least: Finite | None = None,
     confidence: Annotated[float, Limits(0.5, 1.0, above=True, below=True)] = 0.95,
     budget_s: AboveZero | None = None,
     scale: object = None,
@@ -119,7 +122,7 @@ def assert_robust(
     env_kwargs: EnvKwargs | None = None,
     make: MakeEnv | None = None,
 ) -> Robust:
-    """Assert that an agent's mean return is at least so much under every attack of a suite.
+    """Assert that an agent's mean return, or another metric, is at least so much under every attack of a suite.
 
     Args:
         victim, env, env_kwargs, make, num_envs: as for :func:`adv_wrappers.evaluate`.
@@ -127,6 +130,8 @@ def assert_robust(
         eps, scale: arguments of the budget :class:`Linf`; or ``within``, the budget itself. Not needed where all
             ``attacks`` have a budget of their own.
         min_return: the mean return that is asked for.
+        metric, at_least: instead of it, what is counted in an episode, as in ``metrics`` of
+            :func:`adv_wrappers.evaluate`, and its least rate or mean: ``metric="success", at_least=0.95``.
         confidence: of either verdict.
         budget_s: seconds that the call may take; None takes what ``pytest --adv-budget`` says, or as many as it takes.
         attacks: instead of a suite, threats as :func:`adv_wrappers.evaluate` takes them; names of presets get the
@@ -154,14 +159,20 @@ def assert_robust(
     __tracebackhide__ = True  # pytest shows the line of the test, and not the source of this function
     began = time.perf_counter()
     budget_s = _budget(budget_s)
+    counted = None if metric is None else metric_of(metric)
+    least = min_return if counted is None else at_least
+    if least is None or (min_return is None) == (at_least is None):
+        raise ValueRangeError("assert_robust needs min_return=, or metric= and at_least=, got neither or both")
     attacks = [attacks] if isinstance(attacks, str) else attacks
     agent, (lowest, highest) = load_victim(victim), _return_range(return_range)
     environment = Environment.of(env, agent, env_kwargs, make)
-    if return_range is None:
+    if counted is not None and return_range is None:
+        lowest, highest = (0.0, 1.0) if counted.is_rate else (None, None)
+    elif return_range is None:
         lowest = lowest_return(environment)
     stacks, left_out = _attacks(agent, environment, suite, eps, scale, within, attacks)
     names = [stack.name for stack in stacks]
-    test = _SequentialTest(names, min_return, confidence, most_episodes, rare, lowest, highest)
+    test = _SequentialTest(names, least, confidence, most_episodes, rare, lowest, highest)
     root = np.random.SeedSequence(seed)
     where = f"adv.evaluate({agent.ref or victim!r}, {env!r}, [{{}}], episodes=1)"
     batch, warned = _FIRST, False
@@ -172,7 +183,7 @@ def assert_robust(
         if batch < 1:
             raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         (look_seed,) = root.spawn(1)[0].generate_state(1).tolist()
-        how = Episodes(batch, look_seed, num_envs, distances=())
+        how = Episodes(batch, look_seed, num_envs, distances=(), metrics=() if metric is None else (metric,))
         evaluator = Evaluator(agent, environment, [stacks[i] for i in undecided], how)
         with closing(evaluator), one_thread():
             for place, i in enumerate(undecided):
@@ -181,7 +192,8 @@ def assert_robust(
                 for sentence in () if warned else row.environment_notes.values():
                     warnings.warn(sentence, stacklevel=3)
                 warned = True
-                test.add(i, row.returns, evaluator.seeds, time.perf_counter() - started)
+                values = row.returns if metric is None else row.metrics[metric]
+                test.add(i, values, evaluator.seeds, time.perf_counter() - started)
                 if test.below(i):
                     raise NotRobust(_broken(test.verdict(i), test, where))
                 if budget_s is not None and test.too_slow(budget_s - (time.perf_counter() - began)):

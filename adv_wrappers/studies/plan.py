@@ -35,7 +35,7 @@ from adv_wrappers.utils.parsing import split_arguments, split_stack
 from adv_wrappers.utils.reading import decoding, read_bytes, read_json
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
-_LISTS = ("victims", "environments", "threats", "budgets", "timings", "seeds")
+_LISTS = ("victims", "environments", "threats", "budgets", "timings", "seeds", "metrics")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Grid:
             trained once for all seeds, by the first cell that needs it.
         steps, training, training_seed: as ``steps``, ``training`` and ``seed`` of :class:`AttackSetting`.
         seeds: of the evaluations.
-        episodes, num_envs, quantize, measure, best_of, by: as for :func:`adv_wrappers.evaluate`.
+        episodes, num_envs, quantize, measure, best_of, by, metrics: as for :func:`adv_wrappers.evaluate`.
         select, device: as for :func:`adv_wrappers.load_victim`.
     """
 
@@ -77,6 +77,7 @@ class Grid:
     measure: str | None = None
     best_of: DrawCount = 1
     by: By = "return"
+    metrics: tuple[str, ...] = ()
     select: Select | None = None
     device: str = "cpu"
 
@@ -89,7 +90,7 @@ class Grid:
             set_fields(self, **{name: tuple(items)})
         if not self.victims or not self.seeds:
             raise ValueRangeError("a plan needs at least one victim and one seed")
-        for name in ("victims", "budgets", "timings"):
+        for name in ("victims", "budgets", "timings", "metrics"):
             if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
                 raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
         for name, value in (("measure", self.measure or ""), ("device", self.device)):
@@ -124,6 +125,7 @@ class Grid:
             by=self.by,
             measure=self.measure,
             quantize=self.quantize,
+            metrics=self.metrics,
         )
 
     def stacks(self) -> Iterator[Threat]:

