@@ -50,7 +50,8 @@ class Timing(When):
             if value is field.default or value == field.default:
                 skipped = True
             else:  # behind an argument that is left out, only its name says which one a value is
-                text = repr(value) if isinstance(value, str) else str(value)
+                whole = isinstance(value, float) and value.is_integer()
+                text = repr(value) if isinstance(value, str) else str(int(value) if whole else value)
                 given.append(f"{field.name}={text}" if skipped else text)
         return f"{self.name}({','.join(given)})"
 

@@ -143,7 +143,7 @@ def test_words_of_python_do_not_combine_timings() -> None:
             combine()
 
 
-TEXTS = ("every(3)", "bernoulli(0.1)&atmost(7)", "(always()|~window(0,3))&~(never()|every(2))")
+TEXTS = ("every(3)", "bernoulli(0)", "bernoulli(0.1)&atmost(7)", "(always()|~window(0,3))&~(never()|every(2))")
 NESTED = ("always()&(never()&every(2))", "~(always()&never())", "~~every(2)")
 
 
