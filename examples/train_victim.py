@@ -42,7 +42,7 @@ import adv_wrappers as adv
 from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.environments.dmc import dmc
 from adv_wrappers.networks.layers import ActionValue, Normalize
-from adv_wrappers.training.defences.losses import Radial
+from adv_wrappers.training.defences.radial import Radial
 
 TANH = {"activation_fn": torch.nn.Tanh, "net_arch": [64, 64]}
 MUJOCO: dict[str, Any] = {

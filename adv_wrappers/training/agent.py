@@ -83,12 +83,12 @@ from adv_wrappers.training.defences.atla import (
     SnapshotAdversary,
     hold_statistics,
 )
-from adv_wrappers.training.defences.dqn import RobustDQN, RobustQMethod
-from adv_wrappers.training.defences.losses import RobustMethod
+from adv_wrappers.training.defences.base import RobustActorMethod, RobustMethod, RobustQMethod
+from adv_wrappers.training.defences.dqn import RobustDQN
 from adv_wrappers.training.defences.methods import ACTOR_METHODS, POLICY_METHODS, Q_METHODS
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.ppo import RobustA2C, RobustPPO, RobustUpdates, make_robust
-from adv_wrappers.training.defences.td3 import RobustActorMethod, RobustDDPG, RobustTD3
+from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from adv_wrappers.training.director_networks import policy_kwargs
 from adv_wrappers.training.folder import (
     TrainingFolder,

@@ -28,9 +28,9 @@ from adv_wrappers.studies.standing.measure import what_card_says
 from adv_wrappers.studies.suite.attack_lists import SUITES
 from adv_wrappers.training.agent import train_agent
 from adv_wrappers.training.defences.car import CarDQN
-from adv_wrappers.training.defences.losses import Radial, SARegularizer
+from adv_wrappers.training.defences.radial import Radial
+from adv_wrappers.training.defences.sa import SADDPG, SARegularizer
 from adv_wrappers.training.defences.smoothed import SmoothedDQN
-from adv_wrappers.training.defences.td3 import SADDPG
 
 SHIPPED = Path("benchmarks/reproduce/defences")
 PARTS = ("agents", "attacks", "smoothing")

@@ -27,7 +27,8 @@ import adv_wrappers as adv
 from adv_wrappers.core.schedules import LinearSchedule
 from adv_wrappers.evaluation.searches.beam import beam_search
 from adv_wrappers.threats.presets import parse_threat
-from adv_wrappers.training.defences.losses import Radial, SARegularizer
+from adv_wrappers.training.defences.radial import Radial
+from adv_wrappers.training.defences.sa import SARegularizer
 from adv_wrappers.victims.action_bounds import Method
 
 

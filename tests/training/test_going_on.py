@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from adv_wrappers.training.agent import train_agent
-from tests.training.defences.test_losses import Reach
+from tests.training.defences.test_radial import Reach
 
 SMALL = {"eps": 0.05, "steps": 128, "num_envs": 4, "phase": 32, "checks": 4, "episodes": 2}
 ROLLOUTS = {"n_steps": 8, "n_epochs": 1}

@@ -31,8 +31,7 @@ from torch.nn.functional import one_hot
 
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.schedules import LinearSchedule, ScheduledShare, at
-from adv_wrappers.training.defences.dqn import RobustQMethod
-from adv_wrappers.training.defences.losses import InnerMaximization
+from adv_wrappers.training.defences.base import InnerMaximization, RobustQMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.resilience.dqn import QBatch, error
 from adv_wrappers.utils.limits import AboveZero
@@ -47,7 +46,7 @@ class CarDQN(InnerMaximization, RobustQMethod):
             count alike.
         kappa: the weight of the loss of DQN beside it, a number or a schedule.
         eps: the share of the budget that is used, a number or a schedule.
-        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.losses.InnerMaximization>`
+        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.base.InnerMaximization>`
             has them: a bound of the error, or what gradient steps find.
     """
 

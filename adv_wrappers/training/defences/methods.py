@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from adv_wrappers.training.defences.base import RobustActorMethod, RobustMethod, RobustQMethod
 from adv_wrappers.training.defences.car import CarDQN
-from adv_wrappers.training.defences.dqn import SADQN, RadialDQN, RobustQMethod
-from adv_wrappers.training.defences.losses import Radial, RobustMethod, SARegularizer
+from adv_wrappers.training.defences.radial import Radial, RadialDQN
+from adv_wrappers.training.defences.sa import SADDPG, SADQN, SARegularizer
 from adv_wrappers.training.defences.smoothed import SmoothedDQN, SmoothedPolicy
-from adv_wrappers.training.defences.td3 import SADDPG, RobustActorMethod
 from adv_wrappers.training.defences.wocar import Wocar
 
 POLICY_METHODS: dict[str, type[RobustMethod]] = {

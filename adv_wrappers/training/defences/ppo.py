@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn import functional
 
 from adv_wrappers.bounds.interval_bounds import interval
+from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod
 from adv_wrappers.training.defences.dqn import RobustDQN
-from adv_wrappers.training.defences.losses import PolicyBatch, RobustMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.defences.td3 import RobustTD3
 from adv_wrappers.training.method import TrainingMethod

@@ -43,8 +43,7 @@ from adv_wrappers.core.schedules import (
     at,
 )
 from adv_wrappers.errors import BudgetError
-from adv_wrappers.training.defences.dqn import RobustQMethod
-from adv_wrappers.training.defences.losses import PolicyBatch, RobustMethod
+from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod, RobustQMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.resilience.dqn import QBatch, error
 from adv_wrappers.utils.limits import Positive

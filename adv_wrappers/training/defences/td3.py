@@ -1,92 +1,21 @@
-"""SA-DDPG (Zhang et al. 2020): TD3 and DDPG whose actors answer alike anywhere in the budget.
-
-``train_agent(..., algorithm="td3", robust="sa")``, or ``"ddpg"``, adds a regularizer to the loss of the actor::
-
-    L = -Q(x, pi(x)) + weight R(x),   R(x) = max over y in the box of mean over j of (pi_j(y) - pi_j(x))**2
-
-with actions in [-1, 1]. The paper has the norm of the difference; its authors' code (github.com/huanzhang12/SA_DDPG)
-the mean of squares above. ``form="interval"`` bounds ``R`` by the interval bounds of every action, to which their
-convex relaxation goes as well while eps rises; ``form="sgld"`` looks for the largest by gradient steps. Their
-``actor_reg`` is the ``weight``: for InvertedPendulum 1 with bounds, for Hopper 1000 with SGLD, on rewards as they are;
-eps rises between a half and three quarters of the training.
-
-The critics learn as those of the algorithm do, from true observations: the paper changes the actor alone.
-"""
+"""TD3 and DDPG of Stable-Baselines3 with a regularizer of the actor."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3 import DDPG, TD3
 from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
 from stable_baselines3.common.utils import polyak_update
-from torch import Tensor
 from torch.nn import functional
 
-from adv_wrappers.bounds.interval_bounds import interval
-from adv_wrappers.core.schedules import (
-    LinearSchedule,
-    ScheduledShare,
-    ScheduledWeight,
-    at,
-)
 from adv_wrappers.core.types import Array
-from adv_wrappers.training.defences.losses import InnerMaximization
+from adv_wrappers.training.defences.base import RobustActorMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
 from adv_wrappers.training.method import TrainingMethod
 from adv_wrappers.utils.checks import number
-
-
-class RobustActorMethod(TrainingMethod):
-    """How the loss of a deterministic actor is made robust."""
-
-    images: ClassVar[bool] = False
-
-    def regularizer(self, bounds: BoundedPolicy, observations: Tensor, done: float) -> Tensor:
-        """What is added to the loss of the actor when ``done`` of the training, in [0, 1], is done, a number.
-
-        Args:
-            bounds: of the actor.
-            observations: of a minibatch, as the algorithm sees them, ``[B, n]``.
-            done: the share of the training.
-        """
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class SADDPG(InnerMaximization, RobustActorMethod):
-    """The regularizer of SA-DDPG (Zhang et al. 2020), for DDPG and TD3; see the head of this file.
-
-    Args:
-        weight: of the regularizer in the loss of the actor, a number or a schedule. It stands beside
-            values, so it means more where rewards are small, as those that are normalised are.
-        eps: the share of the budget that is used, a number or a schedule.
-        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.losses.InnerMaximization>`
-            has them: a bound of the distance, or what gradient steps find.
-    """
-
-    name: ClassVar[str] = "sa-ddpg"
-    weight: ScheduledWeight = 1.0
-    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.5, 0.75))
-    steps: int = field(default=5, kw_only=True)
-
-    def regularizer(self, bounds: BoundedPolicy, observations: Tensor, done: float) -> Tensor:
-        weight, share = at(self.weight, done), at(self.eps, done)
-        if weight == 0 or share == 0:
-            return torch.zeros(())
-        actions = bounds.net(bounds.observed(observations))
-        low, high = bounds.boxes(observations, share)
-        if self.form == "interval":
-            least, most = interval(bounds.net, low, high)
-            off = torch.maximum((actions - least).abs(), (most - actions).abs())
-        else:
-            held = actions.detach()
-            points = self.ascend(lambda y: (bounds.net(y) - held).square().mean(1), low, high)
-            off = bounds.net(points) - actions
-        return weight * off.square().mean()
 
 
 class RobustTD3(TD3):

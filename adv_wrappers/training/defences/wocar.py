@@ -43,8 +43,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adv_wrappers.core.schedules import LinearSchedule, ScheduledWeight, at
-from adv_wrappers.training.defences.losses import PolicyBatch, RobustMethod, SARegularizer
+from adv_wrappers.training.defences.base import PolicyBatch, RobustMethod
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
+from adv_wrappers.training.defences.sa import SARegularizer
 from adv_wrappers.utils.limits import AboveZero, Positive
 
 _SAMPLED = 8  # actions of a Box among which the importance of a state is looked for

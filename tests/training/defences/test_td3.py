@@ -20,11 +20,11 @@ import stable_baselines3 as sb3
 from stable_baselines3.common.noise import NormalActionNoise
 
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.defences.losses import SARegularizer
 from adv_wrappers.training.defences.methods import ACTOR_METHODS
-from adv_wrappers.training.defences.td3 import SADDPG, RobustDDPG, RobustTD3
+from adv_wrappers.training.defences.sa import SADDPG, SARegularizer
+from adv_wrappers.training.defences.td3 import RobustDDPG, RobustTD3
 from tests.every_case import every_case
-from tests.training.defences.test_losses import Pictures, Reach
+from tests.training.defences.test_radial import Pictures, Reach
 
 SMALL: dict[str, Any] = {
     "num_envs": 4, "checks": 2, "episodes": 2,

@@ -13,9 +13,9 @@ pytest.importorskip("stable_baselines3")
 from torch.distributions import kl_divergence
 
 from adv_wrappers.training.agent import train_agent
-from adv_wrappers.training.defences.losses import SARegularizer
+from adv_wrappers.training.defences.sa import SARegularizer
 from adv_wrappers.training.defences.wocar import RolloutTransitions, Wocar, WorstAttackCritic
-from tests.training.defences.test_losses import (
+from tests.training.defences.test_radial import (
     SMALL,
     Choose,
     Pictures,

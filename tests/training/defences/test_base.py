@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.training.defences.losses import SARegularizer, langevin_ascent
+from adv_wrappers.training.defences.base import langevin_ascent
+from adv_wrappers.training.defences.sa import SARegularizer
 from tests.every_case import every_case
 
 

@@ -28,9 +28,11 @@ from adv_wrappers.core.schedules import LinearSchedule, SmoothSchedule
 from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.training.agent import AGENT_ALGORITHMS, algorithm_settings, make_agent, train_agent
 from adv_wrappers.training.algorithms import Training
-from adv_wrappers.training.defences.losses import PAPER, PolicyBatch, Radial, SARegularizer, langevin_ascent
+from adv_wrappers.training.defences.base import PolicyBatch, langevin_ascent
 from adv_wrappers.training.defences.policy_bounds import BoundedPolicy, image_bounds
 from adv_wrappers.training.defences.ppo import make_robust
+from adv_wrappers.training.defences.radial import PAPER, Radial
+from adv_wrappers.training.defences.sa import SARegularizer
 from adv_wrappers.training.sb3_conversion import live_victim, update_normaliser
 from adv_wrappers.training.sb3_vec_env import AgentVecEnv
 from tests.every_case import every_case

@@ -1,0 +1,152 @@
+"""SA-PPO, SA-DQN and SA-DDPG (Zhang et al. 2020): a regularizer for policies that answer alike in the whole box.
+
+``train_agent(..., robust="sa")`` adds to the loss of the algorithm a weight times how far the answer may move within
+the budget: the divergence of the policy (:class:`SARegularizer`, for PPO and A2C), the lead of another action
+(:class:`SADQN`), or the distance of the action (:class:`SADDPG`, for TD3 and DDPG). ``form="interval"`` bounds it from
+above, ``form="sgld"`` finds a large one by gradient steps. What the paper leaves open, or where this differs:
+
+- SA-PPO's code (github.com/huanzhang12/SA_PPO) adds ``kappa * sum((mean(y) - mean(x))**2 / std**2)``, twice the
+  divergence: its kappa of 0.03 (convex relaxation) and 0.1 (SGLD) on Hopper are a ``weight`` of 0.06 and 0.2 here. Its
+  relaxation goes from CROWN's bounds to interval bounds while eps rises; ``form="interval"`` has the latter alone. Its
+  eps rises over three quarters of 2M steps, and SGLD holds the clean mean constant.
+- SA-DQN adds to the loss of DQN a weight times ``max(max_i u(Q_i - Q_b), -margin)``, with u an upper bound, and i over
+  the actions other than the best one ``b``: no other action's value may come near that of the best. It would do so at
+  eps = 0 too, so it begins where the schedule of eps does. ``form="sgld"`` takes the largest ``Q_i - Q_b`` that
+  gradient steps find in place of the bound, as SA-PPO does; the paper has a convex relaxation and projected gradient
+  descent.
+- SA-DDPG adds to ``-Q(x, pi(x))``, the loss of the actor, a weight times ``R(x)``, the largest
+  ``mean over j of (pi_j(y) - pi_j(x))**2`` for y in the box, with actions in [-1, 1]. The paper has the norm of the
+  difference; its authors' code (github.com/huanzhang12/SA_DDPG) the mean of squares. Their convex relaxation goes to
+  interval bounds while eps rises, as between a half and three quarters of the training. Their ``actor_reg`` is the
+  ``weight``: for InvertedPendulum 1 with bounds, for Hopper 1000 with SGLD, on rewards as they are. The critics learn
+  as those of the algorithm do, from true observations: the paper changes the actor alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from adv_wrappers.bounds.interval_bounds import interval
+from adv_wrappers.core.schedules import LinearSchedule, ScheduledShare, ScheduledWeight, at
+from adv_wrappers.training.defences.base import (
+    InnerMaximization,
+    PolicyBatch,
+    RobustActorMethod,
+    RobustMethod,
+    RobustQMethod,
+    values_above,
+)
+from adv_wrappers.training.defences.policy_bounds import BoundedPolicy
+from adv_wrappers.training.resilience.dqn import QBatch, error
+from adv_wrappers.utils.limits import NotNegative
+
+
+@dataclass(frozen=True)
+class SARegularizer(InnerMaximization, RobustMethod):
+    """The regularizer of SA-PPO (Zhang et al. 2020): the largest ``KL(pi(x), pi(y))`` for ``y`` in the box.
+
+    Args:
+        weight: of the divergence in the loss, a number or a schedule.
+        eps: the share of the budget that is used, a number or a schedule.
+        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.base.InnerMaximization>`
+            has them: a bound of the divergence, or what gradient steps find.
+    """
+
+    name: ClassVar[str] = "sa"
+    weight: ScheduledWeight = 0.1
+    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, end=2 / 3))
+
+    def policy_loss(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+        standard = batch.surrogate(batch.log_prob).mean()
+        weight, share = at(self.weight, done), at(self.eps, done)
+        return standard if weight == 0 or share == 0 else standard + weight * self.largest(bounds, batch, done).mean()
+
+    def largest(self, bounds: BoundedPolicy, batch: PolicyBatch, done: float) -> Tensor:
+        """The largest divergence inside the boxes around the observations of a minibatch, or its bound, ``[B]``."""
+        share = at(self.eps, done)
+        if self.form == "interval":
+            return bounds.divergence(batch.observations, share)
+        clean = bounds.net(bounds.observed(batch.observations))
+        held, boxes = clean.detach(), bounds.boxes(batch.observations, share)
+        points = self.ascend(lambda y: bounds.divergence_at(y, held), *boxes)
+        return bounds.divergence_at(points, clean)
+
+
+@dataclass(frozen=True)
+class SADQN(InnerMaximization, RobustQMethod):
+    """The hinge of SA-DQN (Zhang et al. 2020, their loss of DQN).
+
+    Args:
+        weight: of the hinge in the loss, a number or a schedule.
+        margin: what the best action's value may be above all others in the box before the hinge is content.
+        eps: the share of the budget that is used, a number or a schedule.
+        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.base.InnerMaximization>`
+            has them: a bound of the lead of another action, or what gradient steps find.
+    """
+
+    name: ClassVar[str] = "sa-dqn"
+    weight: ScheduledWeight = 0.1
+    margin: NotNegative = 1.0
+    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.25, 0.75))
+
+    def losses(self, bounds: BoundedPolicy, batch: QBatch, done: float) -> Tensor:
+        standard = error(batch.value, batch.target)
+        weight, share = at(self.weight, done), at(self.eps, done)
+        if weight == 0 or share == 0:
+            return standard
+        low, high = bounds.boxes(batch.observations, share)
+        if self.form == "interval":
+            return standard + weight * hinge(bounds, batch, low, high, self.margin)
+        best = batch.values.argmax(1)
+        points = self.ascend(lambda y: lead(bounds.net(y), best), low, high)
+        return standard + weight * lead(bounds.net(points), best).clamp(min=-self.margin)
+
+
+def hinge(bounds: BoundedPolicy, batch: QBatch, low: Tensor, high: Tensor, margin: float) -> Tensor:
+    """The hinge of SA-DQN in boxes ``[B, *S]``, ``[B]``."""
+    best = batch.values.argmax(1)
+    return lead(values_above(bounds, best, low, high), best).clamp(min=-margin)
+
+
+def lead(values: Tensor, actions: Tensor) -> Tensor:
+    """How far the largest of the other values ``[B, A]`` lies above that of an action, ``[B]``."""
+    own = one_hot(actions, values.shape[1]).bool()
+    return (values - values.gather(1, actions[:, None])).masked_fill(own, -torch.inf).amax(1)
+
+
+@dataclass(frozen=True)
+class SADDPG(InnerMaximization, RobustActorMethod):
+    """The regularizer of SA-DDPG (Zhang et al. 2020), for DDPG and TD3; see the head of this file.
+
+    Args:
+        weight: of the regularizer in the loss of the actor, a number or a schedule. It stands beside
+            values, so it means more where rewards are small, as those that are normalised are.
+        eps: the share of the budget that is used, a number or a schedule.
+        form, steps, noise: as :class:`InnerMaximization <adv_wrappers.training.defences.base.InnerMaximization>`
+            has them: a bound of the distance, or what gradient steps find.
+    """
+
+    name: ClassVar[str] = "sa-ddpg"
+    weight: ScheduledWeight = 1.0
+    eps: ScheduledShare = field(default=LinearSchedule(0.0, 1.0, 0.5, 0.75))
+    steps: int = field(default=5, kw_only=True)
+
+    def regularizer(self, bounds: BoundedPolicy, observations: Tensor, done: float) -> Tensor:
+        weight, share = at(self.weight, done), at(self.eps, done)
+        if weight == 0 or share == 0:
+            return torch.zeros(())
+        actions = bounds.net(bounds.observed(observations))
+        low, high = bounds.boxes(observations, share)
+        if self.form == "interval":
+            least, most = interval(bounds.net, low, high)
+            off = torch.maximum((actions - least).abs(), (most - actions).abs())
+        else:
+            held = actions.detach()
+            points = self.ascend(lambda y: (bounds.net(y) - held).square().mean(1), low, high)
+            off = bounds.net(points) - actions
+        return weight * off.square().mean()
