@@ -470,6 +470,7 @@ class BeamEpisode:
         seed: what the environment was reset with.
         first: its first state.
         groups: how many groups of places there are.
+        below: the return under which others are looked for.
 
     Attributes:
         lowest: the lowest return that was reached from groups 0 to g; infinity before there is one; float64 ``[G]``.
@@ -478,8 +479,8 @@ class BeamEpisode:
         nodes: how many steps were simulated.
     """
 
-    def __init__(self, seed: int, first: TreeNode, groups: int) -> None:
-        self.seed, self.first = seed, first
+    def __init__(self, seed: int, first: TreeNode, groups: int, below: float = np.inf) -> None:
+        self.seed, self.first, self.below = seed, first, below
         self.lowest, self.least_reward = np.full(groups, np.inf), np.full(groups, np.inf)
         self.path: PerturbedPath | None = None
         self.nodes = 0
@@ -500,7 +501,8 @@ class BeamEpisode:
 
         There is none where a group has met no negative reward, and a return that is no higher.
         """
-        return (np.asarray(total)[..., None] < self.lowest) | (self.least_reward < 0)
+        lower: NDArray[np.bool_] = np.asarray(total)[..., None] < np.minimum(self.lowest, self.below)
+        return lower | (self.least_reward < 0)
 
     def record(self) -> list[RecordedStep]:
         """The perturbed steps of the lowest return, in their order."""
@@ -533,6 +535,7 @@ class BeamSearch:
         on_end: Callable[[], None] = lambda: None,
         on_step: Callable[[int], None] = lambda states: None,
         until: Deadline | None = None,
+        below: float = np.inf,
     ) -> list[BeamEpisode]:
         """Search the episodes of some seeds side by side.
 
@@ -542,12 +545,13 @@ class BeamSearch:
             on_step: called after every step with the number of states that go on; what it raises ends the search.
             until: when the search stops; each episode then goes on without an attack, from the state that promises
                 least.
+            below: as for :func:`beam_search`.
 
         Raises:
             SnapshotError: for an environment that can neither be saved nor replayed.
             ValueRangeError: for rewards that are not finite.
         """
-        found = [BeamEpisode(seed, self.episodes.reset(seed), self.groups) for seed in seeds]
+        found = [BeamEpisode(seed, self.episodes.reset(seed), self.groups, below) for seed in seeds]
         beam = [BeamState(one.first, i, 0, np.ones(self.groups, bool), None) for i, one in enumerate(found)]
         self.attacks.begin(seeds[0])
         self.steps = 0
@@ -761,7 +765,7 @@ class FoundPerturbations:
         threat: plays them, in :func:`adv_wrappers.evaluate` with the same episodes and seed and wherever else an
             environment is reset with one of ``seeds``.
         seeds: the seeds of the episodes that were searched, the first ones of those that were asked for.
-        returns: the lowest returns that the search reached; float64 ``[E]``.
+        returns: the lowest returns that the search reached, ``below`` where it left an episode; float64 ``[E]``.
         perturbed: how many steps of each are perturbed; int64 ``[E]``.
         nodes: how many steps were simulated; int64 ``[E]``.
     """
@@ -800,6 +804,7 @@ def beam_search(
     on_step: Callable[[int], None] = lambda states: None,
     together: Positive = TOGETHER,
     until: Deadline | None = None,
+    below: float = math.inf,
 ) -> FoundPerturbations:
     """Search whole episodes for perturbed observations that leave a deterministic victim a low return.
 
@@ -822,6 +827,8 @@ def beam_search(
         until: when the search stops; None for never. What was found by then is kept: of the episodes whose search
             ended, and of those under way, if they came further or there are no others. So the episodes that withstand
             a search, which takes longest there, are not left out.
+        below: the return of an episode under which others are looked for: where no reward is negative, ways that have
+            earned as much are left.
 
     Raises:
         VictimError: for a victim that samples, is recurrent, or has no gradient.
@@ -861,6 +868,7 @@ def beam_search(
             "quantize": quantize,
             "together": together,
             "rankings": list(_RANKINGS),
+            "below": None if math.isinf(below) else below,
         }
         folder = Path(out) if out is not None and victim.is_known and environment.is_known else None
         known = None if folder is None else _known(folder, settings, attacks.threat.budget)
@@ -872,7 +880,7 @@ def beam_search(
             progress("beam", 0, episodes)
         found, least = list[BeamEpisode](), math.inf  # and the steps of the search that took fewest
         for start in range(0, episodes, together):
-            part = search.run(seeds[start : start + together], on_end, on_step, until)
+            part = search.run(seeds[start : start + together], on_end, on_step, until, below)
             over = until is not None and until.passed
             if not over or search.steps > least or not found:
                 found += part
@@ -887,7 +895,7 @@ def beam_search(
     result = FoundPerturbations(
         ThreatModel("observation", how, attacks.threat.budget),
         tuple(seeds[: len(found)]),
-        np.array([one.lowest[-1] for one in found]),
+        np.array([below if np.isinf(one.lowest[-1]) else one.lowest[-1] for one in found]),
         np.array([len(one.record()) for one in found]),
         np.array([one.nodes for one in found]),
     )

@@ -92,7 +92,8 @@ _CHANNEL = (
 _FAULTS = ("sensor-dropout:rate=0.1,fill=last", *_CHANNEL)
 _CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "discrete-search:loss=q")  # of choices
 _RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
-_FIRST_WIDTH, _FIRST_EPISODES = 8, 2  # of the search that goes first: a wider one of fewer finds more
+_FIRST_WIDTH, _FIRST_EPISODES = 8, 1  # of the search that goes first: a wider one of fewer finds more
+_FIRST_ROWS = 64  # observations that are attacked in the time of one
 _TOGETHER = 2  # episodes that are searched side by side: more take longer before the first is known
 _ASCENTS: dict[str, Any] = {"steps": 4, "restarts": 1}  # of a narrow search: half the price, and hardly weaker
 _FIRST_SHARE = 0.75  # of the time for strong attacks, for that search
@@ -267,6 +268,14 @@ def _whose(identity: Mapping[str, Any] | None) -> str:
     return f"{victim.get('ref') or 'an agent'} in {env.get('id')} from seed {about.get('seed')}"
 
 
+def first_width(actions: int) -> int:
+    """The width of the search that goes first: the ascents of a step, one to each other action, are of one batch."""
+    width = _FIRST_WIDTH
+    while 2 * width * max(actions - 1, 1) <= _FIRST_ROWS // 2:  # a beam keeps nearly twice its width
+        width *= 2
+    return width
+
+
 class _Sections:
     """Plays a report section by section, in an order that does not depend on the time."""
 
@@ -433,9 +442,13 @@ class _Sections:
 
     def _halves(self, trial: Trial, times: float = 1.0) -> bool:
         """Whether a trial takes half of the return, or so many times that."""
-        clean = self.rows.clean.mean_return
-        half = half_return(clean, (one.mean for one in self.strongest.values()))
+        clean, half = self.rows.clean.mean_return, self._half
         return bool(half < clean and clean - trial.mean >= times * (clean - half))
+
+    @property
+    def _half(self) -> float:
+        """What is left where half of the return is lost, as far as is known."""
+        return half_return(self.rows.clean.mean_return, (one.mean for one in self.strongest.values()))
 
     # the sections
 
@@ -477,7 +490,8 @@ class _Sections:
             self.tell("a narrow search over whole episodes, from the eps found so far downwards")
 
             def look(eps: float) -> Trial:
-                trial = self._beam(self.budget(eps), search.share(_TRY_SHARE))
+                # it asks whether half is lost: an episode that has earned as much says no
+                trial = self._beam(self.budget(eps), search.share(_TRY_SHARE), below=self._half)
                 self._swept.append(trial)
                 return trial
 
@@ -846,14 +860,18 @@ class _Sections:
                 self.not_tried.append(f"A search over whole episodes does not apply: {self._no_search}")
         return self._no_search is None and _SEARCHED > 0
 
-    def _beam(self, budget: Linf, until: Deadline, part: str = "", *, wide: bool = False) -> Trial:
+    def _beam(
+        self, budget: Linf, until: Deadline, part: str = "", *, wide: bool = False, below: float = math.inf
+    ) -> Trial:
         """What a search over whole episodes finds under a budget, in those that it came to before ``until``.
 
         Raises:
             OutOfTime: where there is too little time to begin.
         """
-        episodes, eps, width = self.rows.episodes, budget.eps, WIDTH if wide else _FIRST_WIDTH
+        episodes, eps = self.rows.episodes, budget.eps
         count = min(episodes.count, _MANY if wide else _FIRST_EPISODES)
+        assert isinstance(self.victim.action_space, spaces.Discrete)
+        width = WIDTH if wide else first_width(int(self.victim.action_space.n))
         # episodes whose search was cut short are played to their end, and then all of them for the row
         after = _ENDING * self.rows.clean.ms_per_step / 1000 * sum(self.rows.clean.lengths[:count])
         until = Deadline(min(until.left, self.deadline.left - self.rows.reserve - after))
@@ -863,7 +881,7 @@ class _Sections:
         found = beam_search(
             self.victim, self.environment, None, count, episodes.seed, width, within=budget,
             out=self.folder.path / f"beam-{eps:.4g}-width{width}{part}",
-            together=_TOGETHER, until=until, **({} if wide else _ASCENTS),
+            together=_TOGETHER, until=until, below=below, **({} if wide else _ASCENTS),
         )  # fmt: skip
         trial = self.rows.play(found.threat, None, "what the search found", label=BEAM, episodes=len(found.seeds))
         return replace(trial, eps=eps)

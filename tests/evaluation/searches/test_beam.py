@@ -277,3 +277,25 @@ def test_an_environment_that_is_replayed():
 def test_what_cannot_be_searched(changed, error, words):
     with pytest.raises(error, match=words):
         beam_search(**{"victim": agent(), "env": Walk, "eps": 0.1, **changed})
+
+
+def test_ways_that_earned_too_much_are_left():
+    """Whether a return below one can be had is known by then, in fewer steps; what is below is found all the same."""
+    short = {"episodes": 2, "width": 4, "steps": 2, "restarts": 1, "env_kwargs": {"max_episode_steps": 60}}
+    for eps, is_lost in ((0.001, False), (0.4, True)):
+        whole = beam_search("zoo:cartpole-dqn", "CartPole-v1", eps, **short)
+        found = beam_search("zoo:cartpole-dqn", "CartPole-v1", eps, below=30.0, **short)
+        assert (found.nodes < whole.nodes).all() and ((found.returns < 30.0) == is_lost).all()
+        if is_lost:
+            assert found.returns.tolist() == whole.returns.tolist()
+        else:
+            assert found.returns.tolist() == [30.0, 30.0] and not found.perturbed.any()
+
+
+@pytest.mark.slow
+def test_one_episode_widely_finds_more_in_fewer_steps_than_two_narrowly():
+    """So a report searches first."""
+    given = {"within": Linf(0.1, (0.49, 0.81, 0.11, 0.925)), "steps": 4, "restarts": 1}
+    narrow = beam_search("zoo:cartpole-dqn", "CartPole-v1", episodes=2, width=8, **given)
+    first = beam_search("zoo:cartpole-dqn", "CartPole-v1", episodes=1, width=32, below=250.0, **given)
+    assert first.returns[0] < 250 < narrow.returns.mean() and first.nodes.sum() < narrow.nodes.sum()

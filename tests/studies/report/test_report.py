@@ -459,6 +459,10 @@ def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkey
     assert not {one.threat for one in again.choices.untried} & {"max-diff", "noise"}
 
 
+def test_the_first_search_is_as_wide_as_one_batch_of_ascents() -> None:
+    assert [report_module.first_width(actions) for actions in (1, 2, 3, 4, 18)] == [32, 32, 16, 8, 8]
+
+
 def test_one_command_plays_all_that_there_was_no_time_for(plain_report: Callable[[type], Any]) -> None:
     """The order of a report is fixed: what comes later is played after all before it."""
     choices = plain_report(Narrow).choices
