@@ -78,7 +78,7 @@ def test_what_impact_counts_from(tmp_path: Path, given: str | None, kind: str) -
     [
         (
             ["CartPole-v1", "--victim", "zoo:cartpole-dqn", "--minimum", "low"],
-            "must be a finite return, 'worst-action'",
+            "must be a finite number or 'worst-action'",
         ),
         (["CartPole-v1", "--victim", "zoo:nobody"], "no agent 'nobody'"),
         (["Acrobot-v1", "--victim", "zoo:cartpole-dqn"], "observation space"),
@@ -328,7 +328,7 @@ DYNAMICS = ["train-dynamics", "Hopper-v5", "--victim", "zoo:hopper-ppo"]
         ([*CRITIC, "--one", "--robust-eps", "1e308"], "--robust-eps': 1e+308 is not in the range"),
         ([*CRITIC, "--one", "--num-envs", "9" * 30], "--num-envs must be an integer from 1 to 65536"),
         ([*DYNAMICS, "--layers", "9" * 30], "--layers"),
-        ([*DYNAMICS, "--width", "9" * 30], "widths in hidden must be an integer from 1 to 65536"),
+        ([*DYNAMICS, "--width", "9" * 30], "hidden must be a list, each an integer from 1 to 65536"),
         ([*DYNAMICS, "--ensemble", "70000"], "--ensemble must be an integer from 1 to 100"),
         ([*DYNAMICS, "--epochs", "9" * 30], "--epochs must be an integer from 1 to 1000000"),
         ([*DYNAMICS, "--transitions", "9" * 30], "--transitions must be an integer from 100 to 1000000000000"),

@@ -76,10 +76,10 @@ def test_adversaries_on_actions_are_trained_once_for_all_budgets():
 @every_case(
     ("change", "error", "message"),
     [
-        ({"train": "yes"}, ValueRangeError, "train of a plan is true or false"),
+        ({"train": "yes"}, ValueRangeError, "train must be true or false"),
         ({"training": 3}, ValueRangeError, "training of a plan is a table of arguments"),
         ({"training": {"nonsense": 1}}, ThreatError, "not nonsense"),
-        ({"steps": 0}, ValueRangeError, "steps of a plan"),
+        ({"steps": 0}, ValueRangeError, "steps must be an integer from 1"),
         ({"suite": ["nonsense"]}, ThreatError, "nonsense"),
     ],
 )  # fmt: skip
