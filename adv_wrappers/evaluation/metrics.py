@@ -57,6 +57,7 @@ class Metric:
 def metric_of(text: str) -> Metric:
     """The metric of a name; raises :class:`ValueRangeError` for what is none.
 
+    >>> from adv_wrappers.evaluation.metrics import metric_of
     >>> metric_of("max:torque").reduction, metric_of("x_position").reduction
     ('max', 'last')
     """
@@ -195,6 +196,7 @@ def wilson_interval(successes: int, count: int, level: OpenShare = 0.95) -> tupl
         successes, count: how many of how many trials, at least one.
         level: probability that the interval covers the rate.
 
+    >>> from adv_wrappers.evaluation.metrics import wilson_interval
     >>> [round(end, 3) for end in wilson_interval(10, 10)]
     [0.722, 1.0]
     """
@@ -210,6 +212,7 @@ def wilson_interval(successes: int, count: int, level: OpenShare = 0.95) -> tupl
 def pass_hat_k(successes: int, count: int, k: int) -> float:
     """Probability that ``k`` episodes in a row succeed (Yao et al. 2024), without bias from ``count`` >= k episodes.
 
+    >>> from adv_wrappers.evaluation.metrics import pass_hat_k
     >>> pass_hat_k(9, 10, 2)
     0.8
     """
