@@ -176,6 +176,9 @@ class AppendLogStd(nn.Module, Operation):
     def build(cls, stored: StoredLayer) -> AppendLogStd:
         return cls(stored.take("log_std", 1, stored.inputs).detach(), **stored.settings)
 
+    def width(self, inputs: int | None) -> int | None:
+        return 2 * self.log_std.shape[1]
+
 
 @register
 class OneHot(nn.Module, Operation):

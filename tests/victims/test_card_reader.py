@@ -16,6 +16,7 @@ from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.utils.reading import parse_tensors, read_bytes
 from adv_wrappers.victims.card import environment_of, load_card
 from tests.every_case import every_case
+from tests.processes import python
 
 OBS, ACT, HID = 5, 2, 6
 RULE = {"mean": [0.5, -1.0, 0.0, 2.0, 0.0], "std": [1.0, 0.1, 0.0, 3.0, 2.0], "epsilon": 1e-8, "clip": 10.0}
@@ -148,6 +149,19 @@ def test_older_kinds(kind, tmp_path):
         assert (one is None) is (expected is None)
         torch.testing.assert_close(one, expected) if one is not None else None
     assert victim.card["role"] == "victim" and victim.ref == f"card:{folder}"
+
+
+def test_loading_an_agent_imports_no_compiler():
+    """Which takes torch longer than all else, for every command and every worker."""
+    names = ("cartpole-dqn", "hopper-ppo", "cartpole-balance-sac", "pong-ppo")
+    code = f"""
+import sys
+import adv_wrappers as adv
+for name in {names}:
+    adv.load_victim(f"zoo:{{name}}")
+print("torch._inductor" in sys.modules)
+"""
+    assert python(code).stdout.split()[-1] == "False"
 
 
 def test_what_a_card_says_of_its_victim(tmp_path):
