@@ -215,7 +215,9 @@ class Layer:
     """Mixin of the wrappers that perturb: ``threat``, ``engine``, and the means to change the budget."""
 
     on: ClassVar[On]
+    _check_answer: ClassVar[staticmethod[[Any, Any], None]]  # of what ``step`` returns
 
+    env: Any
     engine: Engine
     beneath: dict[str, int]
     budget_share: float = 1.0  # that is used
@@ -247,6 +249,7 @@ class Layer:
                     f"{type(self).__name__} perturbs the {self.on}, {threat.label} is a threat to the {threat.on}"
                 )
             beneath, self.beneath = layers(env), counts(env)
+            self._unchecked = 0 if beneath else CHECKED_STEPS  # answers of the environment
             env, parameters = self._parameters_beneath(env)
             simulators = EnvironmentBeneath(env)
             self.keep_true, self.quantize = keep_true, quantize
@@ -305,6 +308,17 @@ class Layer:
     def _send(self, action: Any, mask: Any = None) -> Any:
         """The action that the environment gets; ``mask`` is the action mask, where the environment gave one."""
         return self.engine.act(action, mask)
+
+    def _answer(self, action: Any) -> Any:
+        """What the Gymnasium environment returns to an action, or to one per row; the first answers are checked.
+
+        Not for SB3's environments, whose step is a ``step_async`` and a ``step_wait``.
+        """
+        answer = self.env.step(action)
+        if self._unchecked:
+            self._check_answer(self.env, answer)
+            self._unchecked -= 1
+        return answer
 
     def _pay(self, rewards: Any) -> Any:
         """The rewards of a step, one or ``[B]``, as the next layer or the agent gets them."""
@@ -407,6 +421,8 @@ def floated(obs: Any, paths: tuple[Path, ...] | None = None) -> Any:
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A layer around a :class:`gymnasium.Env`; its subclasses say what it perturbs."""
 
+    _check_answer: ClassVar = staticmethod(check_step)
+
     def _wrap(self, env: Any) -> Wrapped:
         if not isinstance(env, gym.Env):
             of_agents = ": PerturbAgents takes PettingZoo's" if hasattr(env, "possible_agents") else ""
@@ -416,7 +432,6 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return Wrapped(env.observation_space, env.action_space)
 
     def _installed(self, env: AnyEnv) -> None:
-        self._unchecked = 0 if layers(self.env) else CHECKED_STEPS
         self.metadata = {**(self.env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
         self.env = env
         if not self.quantize:
@@ -456,14 +471,6 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         obs, info = self._receive(obs, info)
         return obs, reward, terminated, truncated, info
 
-    def _answer(self, action: Any) -> Any:
-        """What the environment returns to an action; its first answers are checked."""
-        answer = self.env.step(action)
-        if self._unchecked:
-            check_step(self.env, answer)
-            self._unchecked -= 1
-        return answer
-
     def _receive(self, obs: Any, info: Info) -> tuple[Any, Info]:
         """What the environment returned, as the next layer or the agent gets it."""
         engine = self.engine
@@ -482,7 +489,7 @@ class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def _take(self, obs: Any, info: Info) -> Any:
         """The observation as a layer takes it that does not take it as it came; one on actions takes their mask."""
         if self.on == "observation":
-            return floated(obs, self.engine.applied.field.paths)
+            return self._received(obs)
         mask = side_by_side_mask(info.get(MASK), self._choices)
         self._action_mask = None if mask is None else torch.as_tensor(mask)[None]
         return obs
@@ -497,6 +504,8 @@ _AUTORESET: dict[AutoresetMode, Autoreset] = {
 
 class VectorLayer(Layer, VectorWrapper):
     """A layer around a :class:`gymnasium.vector.VectorEnv`."""
+
+    _check_answer: ClassVar = staticmethod(check_step_of_vector)
 
     def _wrap(self, env: Any) -> Wrapped:
         if not isinstance(env, VectorEnv):
@@ -519,7 +528,6 @@ class VectorLayer(Layer, VectorWrapper):
             self.single_observation_space = self.perturbed_space
             self.observation_space = batch_space(self.perturbed_space, env.num_envs)
         self.metadata = {**(env.metadata or {}), **self.beneath, LAYERS: self.beneath[LAYERS] + 1}
-        self._unchecked = 0 if layers(env) else CHECKED_STEPS
         self._every: Flags = np.ones(env.num_envs, bool)
 
     @property
@@ -574,14 +582,6 @@ class VectorLayer(Layer, VectorWrapper):
         self._action_mask = self._allowed(info, None)
         obs, info = self._receive(obs, info)
         return obs, rewards, terminated, truncated, info
-
-    def _answer(self, actions: Any) -> Any:
-        """What the environment returns to actions; its first answers are checked."""
-        answer = self.env.step(actions)
-        if self._unchecked:
-            check_step_of_vector(self.env, answer)
-            self._unchecked -= 1
-        return answer
 
     def _end_step(self, obs: Any, done: Batch, info: Info) -> Info:
         """End the engine's step; ``info`` with SAME_STEP's last observations as the agent gets them."""
