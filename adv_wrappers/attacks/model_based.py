@@ -239,17 +239,13 @@ def descend(problem: PlanningProblem, plans: Tensor, iterations: int, lr: float)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Planners that sample: for models, victims and simulators without gradients.
-#
-# The cross-entropy method (Rubinstein and Kroese 2004) draws plans around a mean, and moves mean and deviation to the
-# best of them. Model predictive path integral control (Williams et al. 2017) moves the mean to all of them, weighted by
-# ``exp(-loss / temperature)``. Both keep the best plan that was ever drawn.
+# The planner for models, victims and simulators without gradients: the cross-entropy method (Rubinstein and Kroese
+# 2004), which draws plans around a mean, and moves mean and deviation to the best of them.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 ELITES = 0.125  # share of the samples that the cross-entropy method moves to
 SPREAD, LEAST_SPREAD = 0.5, 0.05  # standard deviation of the first samples and of the last, in the budget's radius
-TEMPERATURE = 0.25  # in standard deviations of the sampled losses
 
 
 def cem(problem: PlanningProblem, plans: Tensor, iterations: int, samples: int, context: Context) -> Tensor:
@@ -276,22 +272,6 @@ def cem(problem: PlanningProblem, plans: Tensor, iterations: int, samples: int, 
     return best[0]
 
 
-def mppi(problem: PlanningProblem, plans: Tensor, iterations: int, samples: int, context: Context) -> Tensor:
-    """Model predictive path integral control from the best of some plans; arguments as of :func:`cem`."""
-    least, best = best_of(problem.losses(plans), plans)
-    mean = best[0]
-    std = torch.full_like(mean, SPREAD)
-    for _ in range(iterations):
-        drawn = _drawn(problem, mean, std, samples, context)
-        losses = problem.losses(drawn)
-        first, plan = best_of(losses, drawn)
-        least, best = best_of(torch.cat([least, first]), torch.cat([best, plan]))
-        scale = TEMPERATURE * losses.std(0, unbiased=False).clamp(min=torch.finfo(losses.dtype).tiny)
-        weights = torch.softmax(-(losses - losses.amin(0)) / scale, 0)
-        mean = (weights[..., None, None] * drawn).sum(0)
-    return best_of(torch.cat([least, problem.losses(mean[None])]), torch.cat([best, mean[None]]))[1][0]
-
-
 def _drawn(problem: PlanningProblem, mean: Tensor, std: Tensor, samples: int, context: Context) -> Tensor:
     """Plans around a mean, the mean itself first, ``[samples, B, T, d]``."""
     rows, steps, size = mean.shape
@@ -302,132 +282,9 @@ def _drawn(problem: PlanningProblem, mean: Tensor, std: Tensor, samples: int, co
     return problem.feasible(mean + std * normal)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The linear quadratic regulator as a planner, iterated where the system is not linear.
-#
-# Weng et al. 2020 (footnote 1) name LQR and i-LQR as other ways to solve equations 3 and 4. Where the model and the
-# victim are linear and the loss is quadratic, these are a linear quadratic control problem, and a Riccati recursion
-# solves it. Elsewhere the system is linearised and the loss expanded to second order around a plan, again and again:
-# the iterative LQR of Li and Todorov (2004), with the line search of Tassa et al. (2012). The budget is no part of
-# the recursion: plans are drawn back into it, so that where it binds a descent may do better.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-STEPS = (1.0, 0.5, 0.25, 0.1, 0.03)  # of the line search
-_RIDGE = 1e-8  # of the largest entry of a curvature: smaller eigenvalues are raised to it
-
-
-def lqr(problem: PlanningProblem, plans: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Iterative LQR from plans ``[P, B, T, d]``: the best plan that each led to, and its loss ``[P, B]``.
-
-    One iteration solves a linear system with a quadratic loss, within a budget that does not bind.
-
-    Args:
-        problem: the problem, with a model and a victim that have gradients.
-        plans: where it begins, in the budget.
-        iterations: how often the system is linearised.
-    """
-    least, best = problem.losses(plans).detach(), plans
-    for _ in range(iterations):
-        offered = problem.feasible(_improved(problem, best))  # [S, P, B, T, d]
-        losses = torch.cat([least[None], problem.losses(offered).detach()])
-        tried = torch.cat([best[None], offered])
-        flat, moves = losses.flatten(1), tried.flatten(1, 2)
-        found, kept = best_of(flat, moves)
-        least, best = found[0].view_as(least), kept[0].view_as(best)
-    return least, best
-
-
-def _improved(problem: PlanningProblem, plans: Tensor) -> Tensor:
-    """Plans after one backward and one forward pass, for every step of the line search: ``[S, P, B, T, d]``."""
-    copies, (steps, size) = plans.shape[:-2], plans.shape[-2:]
-    plan, count = plans.reshape(-1, steps, size), math.prod(copies)
-    obs = problem.obs.expand(*copies, -1).reshape(count, -1)
-    states, pieces = [obs], []
-    for t in range(steps):
-        piece = _expanded(problem, states[-1], plan[:, t], t, copies)
-        pieces.append(piece)
-        states.append(piece[0])
-    n = obs.shape[1]
-    slope, curve = obs.new_zeros(count, n), obs.new_zeros(count, n, n)  # of the loss to go
-    gains: list[tuple[Tensor, Tensor]] = []
-    for _, jacobian, gradient, hessian in reversed(pieces):
-        first = gradient + (jacobian.mT @ slope[..., None])[..., 0]
-        second = hessian + jacobian.mT @ curve @ jacobian
-        inverse = _inverse(second[:, n:, n:])
-        open_loop = -(inverse @ first[:, n:, None])[..., 0].nan_to_num(0.0)
-        feedback = (-inverse @ second[:, n:, :n]).nan_to_num(0.0)
-        gains.append((open_loop, feedback))
-        slope = first[:, :n] + (second[:, :n, n:] @ open_loop[..., None])[..., 0]
-        curve = second[:, :n, :n] + second[:, :n, n:] @ feedback
-        slope, curve = (part.nan_to_num(0.0, 0.0, 0.0) for part in (slope, (curve + curve.mT) / 2))
-    gains.reverse()
-    scale = torch.tensor(STEPS, dtype=plan.dtype, device=plan.device)[:, None, None]
-    now = obs.expand(len(STEPS), -1, -1)
-    found = []
-    many = torch.Size((len(STEPS), *copies))
-    for t, (open_loop, feedback) in enumerate(gains):
-        correction = (feedback @ (now - states[t])[..., None])[..., 0].nan_to_num(0.0)
-        move = (plan[:, t] + scale * open_loop + correction).clamp(-1, 1) * problem.attacked[t]
-        found.append(move)
-        with torch.no_grad():
-            flat = now.reshape(-1, n)
-            now = _stepped(problem, flat, move.reshape(-1, size), t, many)[0].view(now.shape)
-    return torch.stack(found, -2).view(*many, steps, size)
-
-
-def _stepped(problem: PlanningProblem, obs: Tensor, move: Tensor, t: int, copies: torch.Size) -> tuple[Tensor, Tensor]:
-    """The next observations and the losses, for moves in the budget's radius."""
-    radius = problem.radius.expand(*copies, -1).reshape(move.shape)
-    assert problem.model is not None
-    then, reward = problem.model.predict(obs, problem.acted(obs, move * radius, t, copies))
-    return then, problem.target(then, reward)
-
-
-def _expanded(
-    problem: PlanningProblem, obs: Tensor, move: Tensor, t: int, copies: torch.Size
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One step around a state and a move: the next state, its Jacobian, and gradient and Hessian of the loss.
-
-    Derivatives are in the state and the move together, ``[C, n, n + d]``, ``[C, n + d]`` and ``[C, n + d, n + d]``.
-    """
-    n = obs.shape[1]
-    with torch.enable_grad():
-        z = torch.cat([obs, move], -1).detach().requires_grad_()
-        then, loss = _stepped(problem, z[:, :n], z[:, n:] * problem.attacked[t], t, copies)
-        rows = [torch.autograd.grad(then[:, i].sum(), z, retain_graph=True)[0] for i in range(n)]
-        (gradient,) = torch.autograd.grad(loss.sum(), z, create_graph=True)
-        second = [_or_zero(gradient[:, i].sum(), z) for i in range(z.shape[1])]
-    hessian = torch.stack(second, 1)
-    return then.detach(), torch.stack(rows, 1), gradient.detach(), (hessian + hessian.mT) / 2
-
-
-def _or_zero(value: Tensor, z: Tensor) -> Tensor:
-    """The gradient of a value that may not depend on ``z`` at all."""
-    if not value.requires_grad:
-        return torch.zeros_like(z)
-    (found,) = torch.autograd.grad(value, z, retain_graph=True, allow_unused=True)
-    return torch.zeros_like(z) if found is None else found
-
-
-def _inverse(curve: Tensor) -> Tensor:
-    """The inverse of symmetric matrices ``[C, d, d]``, whose eigenvalues are raised above zero before.
-
-    Zero for matrices that are not finite: a model that runs away over a plan has no second order there.
-    """
-    known = curve.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
-    size = curve.abs().amax((-2, -1), keepdim=True).clamp(min=torch.finfo(curve.dtype).tiny ** 0.5)
-    scaled = torch.where(known, (curve + curve.mT) / 2 / size, torch.eye(curve.shape[-1]).to(curve))
-    values, vectors = torch.linalg.eigh(scaled)
-    inverse = vectors @ torch.diag_embed(1 / values.clamp(min=_RIDGE)) @ vectors.mT / size
-    return torch.where(known, inverse, 0.0)
-
-
 MOST_PLANNED_STEPS = 10_000
 SIMULATOR = "simulator"  # instead of a model
-GRADIENT_PLANNERS = ("adam", "lqr")
-SAMPLING_PLANNERS = {"cem": cem, "mppi": mppi}
-Planner = Literal["adam", "lqr", "cem", "mppi"]
+Planner = Literal["adam", "cem"]
 
 
 @dataclass(frozen=True)
@@ -443,12 +300,12 @@ class Planned(SimulatingPerturbation, VictimAttack):
             (:data:`.targets.TARGETS`).
         steps: length T of a plan.
         apply: how many perturbations of a plan are applied before the next one is made, at most ``steps``.
-        planner: ``adam`` (the paper's), ``lqr`` (iterative LQR), or without gradients ``cem`` (the cross-entropy
-            method) or ``mppi``; None takes ``adam`` where there are gradients, else ``cem``.
-        iterations: steps of Adam, linearisations of LQR, or how often is sampled.
+        planner: ``adam`` (the paper's), or without gradients ``cem`` (the cross-entropy method); None takes ``adam``
+            where there are gradients, else ``cem``.
+        iterations: steps of Adam, or how often is sampled.
         lr: Adam's learning rate, in the budget's radius.
-        restarts: descents of Adam or LQR, from the best starts of every row.
-        samples: plans that ``cem`` and ``mppi`` draw each time.
+        restarts: descents of Adam, from the best starts of every row.
+        samples: plans that ``cem`` draws each time.
         every: of the steps of a plan only every so many are attacked, as where the timing is ``Every(k)``.
 
     Raises:
@@ -480,10 +337,8 @@ class Planned(SimulatingPerturbation, VictimAttack):
                 "train-dynamics, makes"
             )
         if self.in_simulator:
-            if self.planner in GRADIENT_PLANNERS:
-                raise ThreatError(
-                    f"planner={self.planner} follows gradients, and a simulator has none: use cem or mppi"
-                )
+            if self.planner == "adam":
+                raise ThreatError("planner=adam follows gradients, and a simulator has none: use cem")
         elif isinstance(self.dynamics, str):
             set_fields(self, dynamics=load_dynamics(self.dynamics))
         if not self.in_simulator and not hasattr(self.dynamics, "predict"):
@@ -547,8 +402,8 @@ class Planned(SimulatingPerturbation, VictimAttack):
             raise VictimError(f"{self.name} takes observations [n], this victim sees {victim.observation_space}")
         if victim.recurrent:
             raise VictimError(f"{self.name} plans through a policy without a hidden state, and this victim has one")
-        if self.planner in GRADIENT_PLANNERS and not victim.differentiable:
-            raise VictimError(f"planner={self.planner} follows the victim's gradient, and this one has none")
+        if self.planner == "adam" and not victim.differentiable:
+            raise VictimError("planner=adam follows the victim's gradient, and this one has none")
         if isinstance(self.dynamics, Dynamics):
             self.dynamics.check(victim)
 
@@ -609,16 +464,11 @@ class Planned(SimulatingPerturbation, VictimAttack):
         tried = starts(problem, context, previous)
         differentiable = problem.model is not None and self.victim.differentiable
         planner = self.planner or ("adam" if differentiable else "cem")
-        if planner in SAMPLING_PLANNERS:
-            return SAMPLING_PLANNERS[planner](problem, tried, self.iterations, self.samples, context)
+        if planner == "cem":
+            return cem(problem, tried, self.iterations, self.samples, context)
         _, chosen = best_of(problem.losses(tried), tried, self.restarts)
-        if self.iterations:
-            if planner == "adam":
-                losses, chosen = descend(problem, chosen, self.iterations, self.lr)
-            else:
-                losses, chosen = lqr(problem, chosen, self.iterations)
-            _, chosen = best_of(losses, chosen)
-        return chosen[0]
+        losses, chosen = descend(problem, chosen, self.iterations, self.lr)
+        return best_of(losses, chosen)[1][0]
 
 
 def shifted(plan: Tensor, age: Tensor) -> Tensor:
