@@ -57,8 +57,8 @@ from adv_wrappers.networks.operations.relaxation import (
 from adv_wrappers.utils.checks import check_choice, integer
 
 Intermediate = Literal["interval", "crown"]
-MOST_AT_ONCE = 2**20  # coefficients of the rows that are propagated together, so that they stay in a cache
-RATE = 0.1  # of Adam, on numbers from 0 to 1
+_AT_ONCE = 2**20  # coefficients of the rows that are propagated together, so that they stay in a cache
+_RATE = 0.1  # of Adam, on numbers from 0 to 1
 
 
 def crown(
@@ -221,7 +221,7 @@ class RelaxedNetwork:
         for step in self.steps[: number + 1]:
             if isinstance(step, AffineStep):
                 widest = max(widest, *(math.prod(shape) for shape in step.shapes))
-        return max(1, MOST_AT_ONCE // (2 * len(self.boxes[0][0]) * widest))
+        return max(1, _AT_ONCE // (2 * len(self.boxes[0][0]) * widest))
 
 
 def linear_bounds(steps: Sequence[BoundStep], rows: RowsByValue, offset: Tensor, refine: int) -> Bounds:
@@ -243,21 +243,13 @@ def linear_bounds(steps: Sequence[BoundStep], rows: RowsByValue, offset: Tensor,
     return least + offset, offset - opposite
 
 
-def lower_bounds(
-    steps: Sequence[BoundStep],
-    rows: RowsByValue,
-    choices: Choices,
-    constraints: Callable[[int, Tensor, Tensor], Tensor] | None = None,
-) -> Tensor:
+def lower_bounds(steps: Sequence[BoundStep], rows: RowsByValue, choices: Choices) -> Tensor:
     """Lower bounds ``[B, 2 M]`` on combinations of values, and on minus them.
 
     Args:
         steps: of all values.
         rows: the combinations, ``[B or 1, M, *S]`` by the number of a value.
         choices: tangents of activation functions, for those that do not take their first choice, ``[B, 2 M, *S]``.
-        constraints: takes the number of the value of an activation function, the rows of that value and of the one
-            that it takes, ``[B, 2 M, *S]`` both, and returns the latter with multipliers of constraints on that value
-            added. Every activation function has to be among ``choices`` then.
     """
     held = {number: (each, False) for number, each in rows.items()}  # and whether minus the rows stand behind them
     total = Total(next(iter(rows.values())).new_zeros(()))
@@ -283,11 +275,8 @@ def lower_bounds(
                     each, size, both = with_opposite(each), torch.cat([size, size], 1), True
                     total.split()
             total.add(products(each, found.offset), products(size, found.offset_apart), both)
-            join, before = torch.add if both else signed, each
+            join = torch.add if both else signed
             each = join(each * found.slope, size * found.slope_apart)  # what is no longer needed is not held
-            if constraints is not None:
-                each = constraints(number, before, each)
-            del before
             pull(step.sources[0], each, True)
         else:
             pulled, both = step.pull(each, both, total)
@@ -340,7 +329,7 @@ def _optimised(steps: Sequence[BoundStep], rows: RowsByValue, count: int) -> Cho
                 m.lerp_(slope, 0.1)
                 v.lerp_(slope.square(), 0.001)
                 ahead = (m / (1 - 0.9**i)) / ((v / (1 - 0.999**i)).sqrt() + 1e-8)
-                numbers.append((number + RATE * ahead).clamp(0, 1))
+                numbers.append((number + _RATE * ahead).clamp(0, 1))
     with torch.no_grad():
         keep_better(lower_bounds(steps, rows, choices(numbers)))
     return choices([number.detach() for number in kept])

@@ -45,8 +45,8 @@ def network_bounds(name: str, radius: float) -> Value:
     def both(found: Any) -> list[float]:
         return [list(found[0].shape), *summary([found[0].numpy(), found[1].numpy()], 4)]
 
-    def decided(split: str) -> Value:
-        found = inner("decide")(net, low, high, most_boxes=50, split=split)
+    def decided() -> Value:
+        found = inner("decide")(net, low, high, most_boxes=50)
         return [digest(found.found.numpy()), digest(found.undecided.numpy()), found.boxes]
 
     crown = inner("crown")
@@ -57,8 +57,7 @@ def network_bounds(name: str, radius: float) -> Value:
         "crown of a difference": answered(lambda: both(crown(net, low, high, spec))),
         "full-crown": answered(lambda: both(crown(net, low, high, intermediate="crown"))),
         "refined": answered(lambda: both(crown(net, low, high, intermediate="crown", refine=5))),
-        "bisect": answered(decided, "inputs"),
-        "bisect neurons": answered(decided, "neurons"),
+        "bisect": answered(decided),
     }
 
 

@@ -156,7 +156,7 @@ def test_few_rows_at_once_give_the_same(monkeypatch):
     net, shape = net_of("picture", "relu", 0)
     low, high = boxes(shape, 0, 4)
     whole = crown(net, low, high, intermediate="crown")
-    monkeypatch.setattr("adv_wrappers.bounds.crown_bounds.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("adv_wrappers.bounds.crown_bounds._AT_ONCE", 1)
     torch.testing.assert_close(torch.stack(crown(net, low, high, intermediate="crown")), torch.stack(whole))
 
 
