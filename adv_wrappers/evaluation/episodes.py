@@ -10,7 +10,7 @@ import numpy as np
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.metrics import metric_of
-from adv_wrappers.evaluation.run_monitor import Distance
+from adv_wrappers.evaluation.observation_sample import Distance
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.registry import By

@@ -16,9 +16,10 @@ from adv_wrappers.evaluation.cost import warn_of_long_attacks
 from adv_wrappers.evaluation.episodes import Distances, Episodes
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Processes
-from adv_wrappers.evaluation.player import Block, BlockResult, PlayerSetup
+from adv_wrappers.evaluation.player import Block, PlayerSetup
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.row import Row
+from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.store import ROWS_FILE, PlayedCell, Store, unknown_key
 from adv_wrappers.evaluation.target_distance import Measure
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_action, worst_action
@@ -215,7 +216,7 @@ def play_missing(
             executor = None
             if workers > 1:
                 setup = PlayerSetup(evaluator.cells)
-                executor = opened.enter_context(closing(Processes[Block, BlockResult](workers, setup, tries=1)))
+                executor = opened.enter_context(closing(Processes[Block, RunMeasurements](workers, setup, tries=1)))
             evaluator.play(missing, executor, add, move, fail)
         return evaluator.report(rows, minimum, failed) if kept is None else kept.export(rows)
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from adv_wrappers.environments.dmc import feature_names
 from adv_wrappers.environments.environment import Environment, is_named, json_value
 from adv_wrappers.errors import SimulationError, ValueRangeError
-from adv_wrappers.evaluation.best_of import play_draws
+from adv_wrappers.evaluation.cell_run import CellRun
+from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.executor import Executor, Tell, ThisProcess
-from adv_wrappers.evaluation.player import Block, BlockResult, Cell, Player
+from adv_wrappers.evaluation.executor import Executor, ThisProcess
+from adv_wrappers.evaluation.observation_sample import sampled_distances
+from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.report import Report, describe_minimum
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.return_range import LeastReturn, known_range
-from adv_wrappers.evaluation.row import COLUMNS, Row, checked_row, compared, measured_row
+from adv_wrappers.evaluation.row import COLUMNS, Row, compared
 from adv_wrappers.evaluation.row_key import revision, row_key, versions
-from adv_wrappers.evaluation.run_monitor import ObservationSample, sampled_distances
+from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.statistics import KnownRange
 from adv_wrappers.evaluation.target_distance import measure_text, measured_target
 from adv_wrappers.evaluation.threat_stacks import (
@@ -87,6 +89,9 @@ class Evaluator:
         if self.under:
             first = f"none{PERTURBED}{' + '.join(self.under)})"
             self.stacks = [replace(stack, name=stack.name if stack.layers else first) for stack in self.stacks]
+            self.cells = tuple(
+                replace(cell, threats=stack) for cell, stack in zip(self.cells, self.stacks, strict=True)
+            )
         self.about: dict[str, Any] = {
             "versions": versions(),
             "seed": int(episodes.seed),
@@ -106,53 +111,19 @@ class Evaluator:
     def key(self, i: int) -> str | None:
         """What the row of a cell is known by (see :func:`row_key`); None where nothing distinguishes it from others."""
         layers = [json_form(layer) for layer in self.stacks[i].layers]
-        target = getattr(self.target, "function", None)
+        target, seeds = getattr(self.target, "function", None), self.cells[i].seeds
         known = self.victim.is_known and self.environment.is_known and is_named(target)
-        seeds = self._seeds(i)
         about = {**self.about, "episodes": len(seeds), "episode_seeds": tuple(seeds)}
         return row_key(about, layers, self.draws[i], self.sampled) if known else None
 
-    def _seeds(self, i: int) -> list[int]:
-        """The seeds of the episodes of a cell."""
-        return self.seeds[: self.stacks[i].episodes]
-
     def plays(self, i: int) -> int:
         """The number of episodes of a cell, every draw counted."""
-        return self.draws[i] * len(self._seeds(i))
-
-    def stages(self, i: int) -> Generator[list[Block], list[BlockResult], Row]:
-        """The blocks of a cell that are played next, as a generator that is sent what they measured.
-
-        Returns:
-            The columns of its row that the cell decides.
-        """
-        samples, seeds = list[ObservationSample](), self._seeds(i)
-        draws = play_draws(self.draws[i], len(seeds), self.episodes.by)
-        numbers, first = next(draws), True  # the sample is of the first two draws
-        while True:
-            every = seeds * (len(numbers) // len(seeds))
-            found = yield [
-                Block(
-                    i,
-                    tuple(every[part.start : part.stop]),
-                    tuple(numbers[part.start : part.stop]),
-                    bool(self.sampled) and first,
-                    self.target,
-                )
-                for part in self.episodes.blocks(len(numbers))
-            ]
-            samples += [sample for _, sample in found if sample is not None]
-            first = False
-            try:
-                numbers = draws.send([measured for measured, _ in found])
-            except StopIteration as end:
-                sample = ObservationSample.joined(samples) if samples else None
-                return measured_row(self.stacks[i], end.value, sample, self.sampled, self._known)
+        return self.draws[i] * len(self.cells[i].seeds)
 
     def play(
         self,
         which: Collection[int],
-        executor: Executor[Block, BlockResult] | None = None,
+        executor: Executor[Block, RunMeasurements] | None = None,
         on_row: Callable[[int, Row], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
         on_divergence: Callable[[int, SimulationError], None] | None = None,
@@ -175,40 +146,40 @@ class Evaluator:
             ValueRangeError: for observations, rewards or distances that are not finite.
             WorkerError: where a process dies.
         """
-        rows = dict[int, Row]()
-        with_player = executor or ThisProcess[Block, BlockResult](self.player)
-        stages = {i: _Stages(i, self.stages(i), progress) for i in which}
-        waiting = [(i, block) for i in stages for block in stages[i].blocks]
-        diverged = dict[int, tuple[int, SimulationError]]()  # the first block of a cell that does, and its error
-        under_way = Counter[int]()  # blocks of a cell
-        while waiting or under_way.total():
+        rows, told = dict[int, Row](), dict.fromkeys(which, -1)
+        with_player = executor or ThisProcess[Block, RunMeasurements](self.player)
+        runs = {i: CellRun(i, self.cells[i], self.draws[i], self.target, self.sampled, self._known) for i in which}
+        waiting, under_way = [block for run in runs.values() for block in run.blocks], 0
+
+        def tell(i: int, before: int, finished: int) -> None:
+            if progress is not None and before + finished > told[i]:
+                told[i] = before + finished
+                progress(i, told[i])
+
+        while waiting or under_way:
             while waiting and with_player.free() > 0:
-                i, block = waiting.pop(0)
-                stages[i].tell(0)
-                with_player.submit(block, stages[i].teller())
-                under_way[i] += 1
+                block = waiting.pop(0)
+                tell(block.cell, 0, 0)
+                with_player.submit(block, functools.partial(tell, block.cell, runs[block.cell].finished))
+                under_way += 1
             for played in with_player.collect(None):
-                i = played.task.cell
-                under_way[i] -= 1
-                if isinstance(played.error, SimulationError) and on_divergence is not None and self.stacks[i].layers:
-                    place = stages[i].place(played.task)
-                    if i not in diverged or place < diverged[i][0]:
-                        diverged[i] = (place, played.error)
-                    # blocks before it are played, as the error is that of the first one, whichever ends first
-                    first = diverged[i][0]
-                    waiting = [one for one in waiting if one[0] != i or stages[i].place(one[1]) < first]
-                if i in diverged:
-                    if on_divergence is not None and not under_way[i] and all(cell != i for cell, _ in waiting):
-                        on_divergence(i, diverged[i][1])
+                under_way -= 1
+                i, error = played.task.cell, played.error
+                survives = on_divergence is not None and self.stacks[i].layers
+                outcome = error if survives and isinstance(error, SimulationError) else played.value()
+                ended = runs[i].add(played.task, outcome)
+                tell(i, 0, runs[i].finished)
+                if not ended:
                     continue
-                row = stages[i].add(played.task, played.value())
-                stages[i].tell(stages[i].finished)
-                if row is not None:
+                row, diverged = runs[i].row, runs[i].error
+                if diverged is not None and on_divergence is not None:
+                    on_divergence(i, diverged)
+                elif row is None:  # another stage
+                    waiting[:0] = runs[i].blocks
+                else:
                     rows[i] = row
                     if on_row is not None:
                         on_row(i, row)
-                elif stages[i].fresh:
-                    waiting[:0] = [(i, block) for block in stages[i].blocks]
         return rows
 
     def steps_of(self, lengths: Sequence[int]) -> int:
@@ -246,7 +217,7 @@ class Evaluator:
         lowest = fixed
         if isinstance(minimum, str):
             lowest = next((row.mean_return for stack, row in played if is_worst_action(stack, self.victim)), None)
-        outcomes = [checked_row(stack, row) for stack, row in played]
+        outcomes = [CheckedRow.of(stack, row) for stack, row in played]
         warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
         if self._on_rewards:
             by = " + ".join(self._on_rewards)
@@ -256,57 +227,10 @@ class Evaluator:
             **self.about,
             warnings=tuple(warnings),
             minimum=describe_minimum(minimum, self.victim, lowest),
-            threats=compared(
-                [row for _, row in played], *((None, None) if self.under else (lowest, fixed)), self._known
-            ),
+            threats=compared([row for _, row in played], *((None, None) if self.under else (lowest, fixed))),
         )
 
     def close(self) -> None:
         """Close the environments, unless the player was handed over."""
         if self._own:
             self.player.close()
-
-
-class _Stages:
-    """What is played of one cell, stage by stage, and how far it is."""
-
-    def __init__(
-        self,
-        cell: int,
-        stages: Generator[list[Block], list[BlockResult], Row],
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        self._cell, self._stages, self._progress = cell, stages, progress
-        self._told, self.finished, self.fresh = -1, 0, False
-        self._begin(next(stages))
-
-    def _begin(self, blocks: list[Block]) -> None:
-        self.blocks, self._found = blocks, dict[int, BlockResult]()
-
-    def place(self, block: Block) -> int:
-        """The place of a block among those of its stage."""
-        return next(n for n, one in enumerate(self.blocks) if one is block)
-
-    def add(self, block: Block, result: BlockResult) -> Row | None:
-        """Add what a block measured; the row, where it was the last one."""
-        self._found[self.place(block)] = result
-        self.finished += len(block.seeds)
-        self.fresh = len(self._found) == len(self.blocks)
-        if self.fresh:
-            try:
-                self._begin(self._stages.send([self._found[n] for n in range(len(self.blocks))]))
-            except StopIteration as end:
-                row: Row = end.value
-                return row
-        return None
-
-    def tell(self, finished: int) -> None:
-        """Say how many episodes are finished, if that is news."""
-        if self._progress is not None and finished > self._told:
-            self._told = finished
-            self._progress(self._cell, finished)
-
-    def teller(self) -> Tell:
-        """A function of the number of finished episodes of the next block."""
-        before = self.finished
-        return lambda finished: self.tell(before + finished)

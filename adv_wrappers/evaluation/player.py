@@ -15,8 +15,9 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Tell
 from adv_wrappers.evaluation.first_steps import OutsideSpace, unrepeated
 from adv_wrappers.evaluation.metrics import EpisodeMetrics, metric_of
+from adv_wrappers.evaluation.observation_sample import ObservationSample
 from adv_wrappers.evaluation.rollout import EpisodesVectorEnv, play_episodes, side_by_side
-from adv_wrappers.evaluation.run_monitor import ObservationSample, RunMeasurements
+from adv_wrappers.evaluation.run_monitor import RunMeasurements
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.utils.pace import StepTimer
@@ -44,6 +45,11 @@ class Cell:
     environment: Environment
     threats: ThreatStack
     episodes: Episodes
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those of its episodes."""
+        return self.episodes.seeds[: self.threats.episodes]
 
 
 @dataclass(frozen=True)
@@ -81,9 +87,6 @@ class Block:
     draws: tuple[int, ...] | None = None
     sampled: bool = False
     target: Target | None = None
-
-
-BlockResult = tuple[RunMeasurements, "ObservationSample | None"]
 
 
 class Player:
@@ -165,20 +168,14 @@ class Player:
 
     def play(
         self, block: Block, on_episode: Tell | None = None, attacked_at: Counter[int] | None = None
-    ) -> BlockResult:
+    ) -> RunMeasurements:
         """What a block measures; the arguments beside it, and errors, are those of :func:`play_episodes`."""
         cell, (recorder, env) = self._cells[block.cell], self._runs[block.cell]
         if self._unrepeated is None:
             rows = getattr(self.venv, "envs", ())  # none where MuJoCo is stepped directly
             first = cell.victim, cell.episodes.seeds[0], self._outside, self._on_step
             self._unrepeated = unrepeated(rows, *first) if rows else ""
-        sample = ObservationSample(block.seeds) if block.sampled else None
-        losses = None
-        if block.target is not None:
-            losses = EpisodeLosses(block.target, len(block.seeds), env.num_envs)
-
-        wanted = [metric_of(text) for text in cell.episodes.metrics]
-        metrics = EpisodeMetrics(wanted, len(block.seeds), env.num_envs) if wanted else None
+        wanted, size = [metric_of(text) for text in cell.episodes.metrics], (len(block.seeds), env.num_envs)
 
         def end(finished: int) -> None:
             self._outside.look(recorder.observation)  # the last of an episode is often its farthest
@@ -191,15 +188,18 @@ class Player:
             cell.victim,
             list(block.seeds),
             end,
-            sample,
+            ObservationSample(block.seeds) if block.sampled else None,
             attacked_at,
-            losses=losses,
-            metrics=metrics,
+            losses=None if block.target is None else EpisodeLosses(block.target, *size),
+            metrics=EpisodeMetrics(wanted, *size) if wanted else None,
             draws=block.draws,
             on_step=self._on_step,
         )
-        run.unrepeated, run.outside = self._unrepeated or "", self._outside.found
-        return run, sample
+        if self._unrepeated:
+            run.notes["unrepeated"] = self._unrepeated
+        if self._outside.found:
+            run.notes["outside"] = self._outside.found
+        return run
 
     def step_seconds(self, cell: int, seeds: Sequence[int], timer: StepTimer) -> list[float]:
         """Seconds of some steps of a cell, which begins as if it were played, and of which nothing is kept.

@@ -2,13 +2,14 @@
 
 An attack that fails looks like an agent that is robust. Each check returns sentences that say what was seen and what
 may be done about it; a report carries them, and so does the table of the command line. What rows say of each other is
-looked at in :mod:`.masking` and :mod:`.statistics`.
+looked at in :mod:`.masking`.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 
 import numpy as np
 
@@ -22,11 +23,10 @@ from adv_wrappers.core.budgets import Linf
 from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.evaluation.checked_row import CheckedRow, clean_row
 from adv_wrappers.evaluation.episodes import checkpoint_seeds
 from adv_wrappers.evaluation.masking import find_masking
-from adv_wrappers.evaluation.statistics import mean_interval, paired_differences, too_few_episodes
-from adv_wrappers.evaluation.warning_counts import CheckedRow
-from adv_wrappers.threats.presets import presets
+from adv_wrappers.evaluation.statistics import MOST_COUNTED, POWER, episodes_needed, mean_interval, paired_differences
 from adv_wrappers.threats.text import name_of
 from adv_wrappers.utils.checks import either, finite_float, is_integer
 from adv_wrappers.victims.saved_networks import Critic
@@ -35,11 +35,13 @@ from adv_wrappers.victims.victim import Victim
 
 _MAX_SHARE = 0.5  # above this share, what may happen now and then is a warning
 _MOST_EPISODES = 10**6  # of a card, which may be anybody's file
-_STRONGER = "max-diff:restarts=6,keep=best,noise=0"
+_STRONGER = ("pgd", "apgd", "multi-targeted")  # forms of single runs, of agents with discrete actions
+_STRONGER_MAX_DIFF = "max-diff:restarts=6,keep=best,noise=0"
+_CLAIMED = 0.1  # of the clean mean: what a reader would take for a difference
 
 
 def find_warnings(
-    outcomes: Sequence[CheckedRow],
+    rows: Sequence[CheckedRow],
     victim: Victim,
     env: str | None = None,
     under: Sequence[str] = (),
@@ -48,26 +50,26 @@ def find_warnings(
     """All warnings about a set of runs of one victim, in the order of the runs.
 
     Args:
-        outcomes: the runs; the one without threats is the clean run.
+        rows: the runs; the one without threats is the clean run.
         victim: the agent.
         env: the id of the environment.
         under: texts of the threats that the environment has itself, innermost first.
         seeds: those of the episodes.
     """
-    found = said_of_environment(outcomes) + perturbed_already(under)
-    found += mode_of_stochastic_policy(victim) + random_answers(outcomes, victim)
-    found += other_environment(victim, env) + ([] if under else far_below_training(outcomes, victim, env))
-    for outcome in outcomes:
-        found += budget_covers_space(outcome, victim) + without_effect(outcome)
-    found += whole_space_takes_nothing(outcomes, victim) + find_masking(outcomes) + learned_nothing(outcomes)
-    found += chosen_on_scored_episodes(outcomes, victim, env, seeds) + too_few_episodes(outcomes)
-    return found + only_single_runs(outcomes, victim)
+    found = said_of_environment(rows) + perturbed_already(under)
+    found += mode_of_stochastic_policy(victim) + random_answers(rows, victim)
+    found += other_environment(victim, env) + ([] if under else far_below_training(rows, victim, env))
+    for row in rows:
+        found += budget_covers_space(row, victim) + without_effect(row)
+    found += whole_space_takes_nothing(rows, victim) + find_masking(rows) + learned_nothing(rows)
+    found += chosen_on_scored_episodes(rows, victim, env, seeds) + too_few_episodes(rows)
+    return found + only_single_runs(rows, victim)
 
 
-def said_of_environment(outcomes: Sequence[CheckedRow]) -> list[str]:
+def said_of_environment(rows: Sequence[CheckedRow]) -> list[str]:
     """An environment that does not follow its seed, and observations outside of their space; each once."""
-    said = [next((getattr(o, name) for o in outcomes if getattr(o, name)), "") for name in ("unrepeated", "outside")]
-    return [text for text in said if text]
+    said = [[row.checks[name] for row in rows if name in row.checks][:1] for name in ("unrepeated", "outside")]
+    return [*itertools.chain(*said)]
 
 
 def perturbed_already(under: Sequence[str]) -> list[str]:
@@ -88,54 +90,40 @@ def other_environment(victim: Victim, env: str | None) -> list[str]:
     return [f"{victim.ref or 'the agent'} is an agent for {own}, and plays in {env} here"]
 
 
-def measured_returns(victim: Victim, env: str | None) -> list[tuple[float, float, float]]:
-    """Mean, deviation and number of the returns without an attack in ``env``, as a victim's card says."""
-    card, found = victim.card or {}, list[tuple[float, float, float]]()
-    if env is None or (card.get("environment") or {}).get("id") != env:
-        return found
-    for entry in card.get("measured") or ():
-        if isinstance(entry, dict) and entry.get("attack") == "none":
-            mean, std, episodes = (finite_float(entry.get(key)) for key in ("mean", "std", "episodes"))
-            if mean is not None and std is not None and episodes:
-                found.append((mean, std, episodes))
-    return found
-
-
-def far_below_training(outcomes: Sequence[CheckedRow], victim: Victim, env: str | None) -> list[str]:
+def far_below_training(rows: Sequence[CheckedRow], victim: Victim, env: str | None) -> list[str]:
     """A clean run that leaves far less than the victim's card says was measured in the same environment.
 
     Far is beyond three standard errors of the difference and a tenth of the measured mean, with an interval that does
     not reach that mean. Of several measurements the lowest of these bounds counts.
     """
-    clean = next((o.returns for o in outcomes if not o.layers), None)
-    if clean is None:
+    clean, card, bounds = clean_row(rows), victim.card or {}, list[tuple[float, float]]()
+    if clean is None or env is None or (card.get("environment") or {}).get("id") != env:
         return []
-    bounds = []
-    for mean, std, episodes in measured_returns(victim, env):
-        error = std * (1 / max(episodes, 1) + 1 / len(clean)) ** 0.5
-        bounds.append((mean - max(3 * error, 0.1 * abs(mean)), mean))
-    if not bounds:
-        return []
-    bound, mean = min(bounds)
-    if clean.mean() >= bound or mean_interval(clean)[1] >= mean:
+    for entry in card.get("measured") or ():
+        if isinstance(entry, dict) and entry.get("attack") == "none":
+            mean, std, episodes = (finite_float(entry.get(key)) for key in ("mean", "std", "episodes"))
+            if mean is not None and std is not None and episodes:
+                error = std * (1 / max(episodes, 1) + 1 / len(clean.returns)) ** 0.5
+                bounds.append((mean - max(3 * error, 0.1 * abs(mean)), mean))
+    bound, mean = min(bounds, default=(-math.inf, -math.inf))
+    if clean.mean >= bound or mean_interval(clean.returns)[1] >= mean:
         return []
     return [
-        f"without an attack the agent earns {clean.mean():.6g}, its card says {mean:.6g}: this may not be what was "
+        f"without an attack the agent earns {clean.mean:.6g}, its card says {mean:.6g}: this may not be what was "
         f"measured. Look at its observation statistics (VecNormalize), the version of {env}, the keyword arguments "
         f"of the environment, and select="
     ]
 
 
-def budget_covers_space(outcome: CheckedRow, victim: Victim) -> list[str]:
+def budget_covers_space(row: CheckedRow, victim: Victim) -> list[str]:
     """Budgets within which every bounded feature can take every value of its space."""
     found = []
-    for layer in outcome.layers:
-        covered = _covered(layer, victim)
-        if covered is not None:
+    for layer in row.layers:
+        if (covered := _covered(layer, victim)) is not None:
             budget, low, high = covered
             unit = "of the space" if budget.scale is None else "of its scale"
             found.append(
-                f"{outcome.name}: a radius of eps={budget.eps:g} in units {unit} covers the whole range of the "
+                f"{row.name}: a radius of eps={budget.eps:g} in units {unit} covers the whole range of the "
                 f"{layer.on} ({low:g} to {high:g}), so every value of a bounded feature is allowed"
             )
     return found
@@ -161,38 +149,54 @@ def _covered(layer: ThreatModel, victim: Victim) -> tuple[Linf, float, float] | 
     return budget, float(low.min()), float(high.max())
 
 
-def whole_space_takes_nothing(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str]:
+def whole_space_takes_nothing(rows: Sequence[CheckedRow], victim: Victim) -> list[str]:
     """Attacks that may show anything and leave the clean return (Athalye, Carlini and Wagner 2018, section 3.1)."""
-    clean = next((o.returns for o in outcomes if not o.layers), None)
-    found = []
-    for outcome in outcomes:
-        layer = outcome.layers[0] if len(outcome.layers) == 1 else None
-        if clean is None or layer is None or layer.on != "observation" or isinstance(layer.how, (Noise, Flip, Learned)):
-            continue
-        if _covered(layer, victim) is not None and mean_interval(paired_differences(clean, outcome.returns))[0] <= 0:
-            found.append(
-                f"{outcome.name} leaves the clean return ({outcome.returns.mean():.6g} of {np.mean(clean):.6g}) with a "
-                f"radius that covers the space: an attack that may show the agent anything should take something, so "
-                f"it fails, or the agent does not act by what it sees"
-            )
-    return found
+    clean = clean_row(rows)
+    return [
+        f"{row.name} leaves the clean return ({row.mean:.6g} of {clean.mean:.6g}) with a radius that covers the space: "
+        f"an attack that may show the agent anything should take something, so it fails, or the agent does not act by "
+        f"what it sees"
+        for row in rows
+        if clean is not None and row.attack is not None and not isinstance(row.attack.how, (Noise, Flip, Learned))
+        if _covered(row.attack, victim) is not None and row.least_taken(clean) <= 0
+    ]
 
 
-def only_single_runs(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str]:
+def only_single_runs(rows: Sequence[CheckedRow], victim: Victim) -> list[str]:
     """One sentence where gradient attacks are single runs, and no stronger form of them is among the rows."""
-    threats = {o.name: o.layers[0] for o in outcomes if len(o.layers) == 1 and o.layers[0].on == "observation"}
-    restarts = {name: getattr(threat.how, "restarts", 1) for name, threat in threats.items()}
-    strong: list[str] = [name for name in ("pgd", "apgd", "multi-targeted") if victim.discrete and name in presets]
-    if "restarts" in {field.name for field in fields(MaxDiff)} and not strong:
-        strong = [_STRONGER]
-    if not strong or any(name_of(t) in strong or restarts[name] > 1 for name, t in threats.items()):
+    attacks = [row for row in rows if row.attack is not None]
+    names = [name_of(row.layers[0]) for row in attacks]
+    strong = _STRONGER if victim.discrete else (_STRONGER_MAX_DIFF,)
+    if {*names} & {*strong} or any(getattr(row.layers[0].how, "restarts", 1) > 1 for row in attacks):
         return []
-    single = [name for name, threat in threats.items() if isinstance(threat.how, (MinBest, MaxDiff))]
-    if not single:
-        return []
-    forms = either(strong)
+    single = [row.name for row in attacks if isinstance(row.layers[0].how, (MinBest, MaxDiff))]
     verb = "is a single run" if len(single) == 1 else "are single runs"
-    return [f"{', '.join(single)} {verb} with published settings: {forms} would search the same budget harder"]
+    said = f"{', '.join(single)} {verb} with published settings: {either(strong)} would search the same budget harder"
+    return [said] if single else []
+
+
+def too_few_episodes(rows: Sequence[CheckedRow]) -> list[str]:
+    """Differences that a reader would claim, and that the episodes of the report do not tell from chance.
+
+    Those are what an attack takes from the clean return, and the lead of the strongest attack over the second
+    strongest, where they are a tenth of the clean mean or more. One sentence names all of them.
+    """
+    clean, attacks = clean_row(rows), sorted((row for row in rows if row.layers), key=lambda row: row.mean)
+    if clean is None or not attacks or len(clean.returns) < 2:
+        return []
+    said = []
+    for lower, higher in [*((attack, clean) for attack in attacks), *itertools.pairwise(attacks[:2])]:
+        differences = paired_differences(higher.returns, lower.returns)
+        mean = float(differences.mean())
+        if mean > 0 and mean >= _CLAIMED * abs(clean.mean) and mean_interval(differences)[0] <= 0:
+            needed = episodes_needed(differences)
+            count = f"more than {MOST_COUNTED}" if needed is None else f"about {max(needed, len(differences) + 1)}"
+            said.append(f"{lower.name} against {higher.name} ({lower.against(higher)}, {count} episodes)")
+    sentence = (
+        f"too few episodes to tell from chance: {'; '.join(said)}. For a power of {POWER:.0%} at the difference that "
+        f"was seen play more, and take the number for a rough one"
+    )
+    return [sentence] if said else []
 
 
 def mode_of_stochastic_policy(victim: Victim) -> list[str]:
@@ -207,13 +211,13 @@ def mode_of_stochastic_policy(victim: Victim) -> list[str]:
     return []
 
 
-def random_answers(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str]:
+def random_answers(rows: Sequence[CheckedRow], victim: Victim) -> list[str]:
     """Victims of which an attack sees one draw, or the most likely action, of several.
 
     An agent that samples its actions is none of these to an attack by its parameters: they are the probabilities, over
     which nothing is drawn. :class:`Smoothed` averages over draws of noise itself (Athalye et al. 2018).
     """
-    asked, unequal = (sum(getattr(o, name) for o in outcomes) for name in ("asked_twice", "unequal_answers"))
+    asked, unequal = (sum(row.count(name) for row in rows) for name in ("asked_twice", "unequal_answers"))
     found = []
     if unequal:
         found.append(
@@ -222,59 +226,59 @@ def random_answers(outcomes: Sequence[CheckedRow], victim: Victim) -> list[str]:
             f"initial_state=), and an attack's gradient is that of one draw. Switch it off, "
             f"or aim the attacks at the expectation: a victim whose module averages many draws (as Smoothed does)"
         )
-    if isinstance(victim, Smoothed) and victim.samples < 2 and any(o.layers for o in outcomes):
+    if isinstance(victim, Smoothed) and victim.samples < 2 and any(row.layers for row in rows):
         seen = "without its noise" if victim.samples == 0 else "under one draw of its noise"
         found.append(f"attacks see the agent {seen}: the expectation over many takes Smoothed(samples=16) or more")
     if victim.select == "sample" and not isinstance(victim, Smoothed):
         found += [
-            f"{o.name} looks at the most likely action, and the agent samples its actions: square and max-diff look at "
-            f"the probabilities"
-            for o in outcomes
-            if any(isinstance(layer.how, HopSkipJump) for layer in o.layers)
+            f"{row.name} looks at the most likely action, and the agent samples its actions: square and max-diff look "
+            f"at the probabilities"
+            for row in rows
+            if any(isinstance(layer.how, HopSkipJump) for layer in row.layers)
         ]
     return found
 
 
-def without_effect(outcome: CheckedRow) -> list[str]:
+def without_effect(row: CheckedRow) -> list[str]:
     """Zero gradients, attacks that change nothing, and draws that are all the same."""
     found = []
-    if outcome.gradients and outcome.zero_gradients > _MAX_SHARE * outcome.gradients:
+    zero, gradients = row.count("zero_gradients"), row.count("gradients")
+    if zero > _MAX_SHARE * gradients:
         found.append(
-            f"{outcome.name}: zero gradients at {outcome.zero_gradients} of {outcome.gradients} observations, so the "
-            f"attack is blind there: another loss, or an attack that needs no gradient, may be far stronger"
+            f"zero gradients at {zero} of {gradients} observations, so the attack is blind there: another loss, or an "
+            f"attack that needs no gradient, may be far stronger"
         )
-    if outcome.attacked and outcome.unchanged > _MAX_SHARE * outcome.attacked:
-        where = f"{outcome.unchanged} of {outcome.attacked} attacked observations came out unchanged"
-        if outcome.integers and not outcome.zero_gradients:
-            found.append(f"{outcome.name}: {where}: lost by rounding to integers; raise eps or use quantize=False")
-        else:
-            found.append(f"{outcome.name}: {where}")
-    if outcome.alike:
+    unchanged, attacked = row.count("unchanged"), row.count("attacked")
+    if unchanged > _MAX_SHARE * attacked:
+        rounded = row.count("integers") and not zero
+        hint = ": lost by rounding to integers; raise eps or use quantize=False" if rounded else ""
+        found.append(f"{unchanged} of {attacked} attacked observations came out unchanged{hint}")
+    if row.count("alike"):
         found.append(
-            f"{outcome.name}: two draws of every episode are alike, so nothing in it is random and no others were "
-            f"played: best_of is for random attacks"
+            "two draws of every episode are alike, so nothing in it is random and no others were played: best_of is "
+            "for random attacks"
         )
-    return found
+    return [f"{row.name}: {said}" for said in found]
 
 
-def learned_nothing(outcomes: Sequence[CheckedRow]) -> list[str]:
+def learned_nothing(rows: Sequence[CheckedRow]) -> list[str]:
     """Trained adversaries that take no more than chance from the clean return, on the same episodes."""
-    clean = next((o.returns for o in outcomes if not o.layers), None)
-    trained = [o for o in outcomes if any(isinstance(layer.how, Learned) for layer in o.layers)]
+    clean = clean_row(rows)
     return [
-        f"{o.name} takes nothing of the clean return ({o.returns.mean():.6g} of {clean.mean():.6g}): its training may "
-        f"have met no reward to learn from, so it says little of the agent"
-        for o in trained
-        if clean is not None and mean_interval(paired_differences(clean, o.returns))[0] <= 0
+        f"{row.name} takes nothing of the clean return ({row.mean:.6g} of {clean.mean:.6g}): its training may have met "
+        f"no reward to learn from, so it says little of the agent"
+        for row in rows
+        if clean is not None and any(isinstance(layer.how, Learned) for layer in row.layers)
+        if row.least_taken(clean) <= 0
     ]
 
 
 def chosen_on_scored_episodes(
-    outcomes: Sequence[CheckedRow], victim: Victim, env: str | None, seeds: Sequence[int]
+    rows: Sequence[CheckedRow], victim: Victim, env: str | None, seeds: Sequence[int]
 ) -> list[str]:
     """Agents, adversaries and critics that were chosen among several by episodes which the report scores."""
     scored, found = {*seeds}, dict[str, str]()
-    for what, instead, card in _chosen(outcomes, victim):
+    for what, instead, card in _chosen(rows, victim):
         record, own = card.get("training"), card.get("environment")
         known = record if isinstance(record, Mapping) else {}
         about = known.get("environment") or own
@@ -288,18 +292,18 @@ def chosen_on_scored_episodes(
     return [*found.values()]
 
 
-def _chosen(outcomes: Sequence[CheckedRow], victim: Victim) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+def _chosen(rows: Sequence[CheckedRow], victim: Victim) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     """What a report scores and may have been chosen among several: its name, how it then seems, and its card."""
     if isinstance(victim.card, Mapping):
         yield "the agent's checkpoint", "high", victim.card
-    for outcome in outcomes:
-        for layer in outcome.layers:
+    for row in rows:
+        for layer in row.layers:
             how = layer.how
             if isinstance(how, Learned) and isinstance(record := getattr(how.director, "record", None), Mapping):
-                yield f"the checkpoint of {outcome.name}", "low", {"training": record}
+                yield f"the checkpoint of {row.name}", "low", {"training": record}
             critic = (how.critic or getattr(how.victim, "robust_sarsa", None)) if isinstance(how, RobustSarsa) else None
             if isinstance(critic, Critic):
-                yield f"the critic of {outcome.name}", "low", critic.card
+                yield f"the critic of {row.name}", "low", critic.card
 
 
 def _choosing_seeds(record: object) -> list[int]:

@@ -24,7 +24,8 @@ from adv_wrappers.environments.dmc import CONTROL_OBSERVATIONS, PREFIX, DmcVecto
 from adv_wrappers.environments.environment import EnvFactory, Environment, not_side_by_side
 from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.metrics import EpisodeMetrics
-from adv_wrappers.evaluation.run_monitor import Mask, ObservationSample, RunMeasurements, RunMonitor
+from adv_wrappers.evaluation.observation_sample import ObservationSample
+from adv_wrappers.evaluation.run_monitor import Mask, RunMeasurements, RunMonitor
 from adv_wrappers.evaluation.target_distance import EpisodeLosses
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
@@ -203,16 +204,15 @@ def play_episodes(
         ValueRangeError: for observations or returns that are not finite.
     """
     rows, episodes = env.num_envs, len(seeds)
-    run = RunMeasurements(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64))
+    run = RunMeasurements(np.zeros(episodes), np.zeros(episodes, np.int64), np.zeros(episodes, np.int64), sample=sample)
     runner, gate = PolicyRunner(victim, rows), UnfinishedRows()
-    monitor = RunMonitor(run, env, recorder, runner, sample)
+    monitor = RunMonitor(run, env, recorder, runner)
     perturbing = (*monitor.on_observations, *monitor.on_actions, *monitor.on_dynamics)
     engines = [wrapper.engine for wrapper in perturbing]
     numbers = np.zeros(episodes, np.int64) if draws is None else np.asarray(draws, np.int64)
     current = np.arange(rows)
     busy = current < episodes
-    everyone = bool(busy.all())
-    gate.rows = True if everyone else busy
+    gate.rows = True if busy.all() else busy
     score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
     own = _own_rewards(recorder)
     infos: Sequence[Info] = getattr(recorder.unwrapped, "infos", [{}] * rows)  # none where MuJoCo is stepped directly
@@ -225,7 +225,7 @@ def play_episodes(
         monitor.new_observation()
         while True:
             attacked = monitor.attacked
-            attacked_rows, on_true = monitor.before_step(obs, busy, everyone, current, length)
+            attacked_rows, on_true = monitor.before_step(obs, busy, current, length)
             actions = runner.act(obs)
             obs, rewards, terminated, truncated, info = env.step(actions)
             rewards = rewards if own is None else own()
@@ -264,8 +264,7 @@ def play_episodes(
             current[over] += rows
             busy = current < episodes
             stand(over & ~busy)
-            everyone = bool(busy.all())
-            gate.rows = True if everyone else busy
+            gate.rows = True if busy.all() else busy
             score[done], length[done], monitor.attacked_steps[done] = 0.0, 0, 0
             for engine in engines:
                 engine.clock.first_episode = numbers[np.minimum(current, episodes - 1)]
@@ -273,8 +272,8 @@ def play_episodes(
             obs, _ = env.reset(seed=new_seeds, options={"reset_mask": done})  # type: ignore[arg-type]
             runner.reset(done, new_seeds)
             monitor.new_observation(done)
-    run.drew = sum(engine.clock.asked for engine in engines)
+    run.sums["drew"] = sum(engine.clock.asked for engine in engines)
     run.losses = None if losses is None else losses.totals
     run.metrics = {} if metrics is None else metrics.values
-    run.seconds, run.steps = time.perf_counter() - started, int(run.lengths.sum())
+    run.sums["seconds"] = time.perf_counter() - started
     return run

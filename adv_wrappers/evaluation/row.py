@@ -13,12 +13,7 @@ import numpy as np
 
 from adv_wrappers.errors import ThreatError, ValueRangeError
 from adv_wrappers.evaluation import statistics
-from adv_wrappers.evaluation.best_of import DrawResults, EpisodeDraws
 from adv_wrappers.evaluation.metrics import MetricSummary, metric_summary
-from adv_wrappers.evaluation.run_monitor import Distance, ObservationSample
-from adv_wrappers.evaluation.statistics import KnownRange
-from adv_wrappers.evaluation.threat_stacks import ThreatStack, json_form
-from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.threats.text import without_number
 from adv_wrappers.utils.checks import is_number
 from adv_wrappers.utils.limits import Count, NotNegative, Positive, Share
@@ -44,6 +39,13 @@ class Checks(EnvironmentNotes):
     alike: Annotated[bool, "whether two draws of every episode came out the same"]
     asked_twice: Annotated[Count, "observations about which the victim was asked twice"]
     unequal_answers: Annotated[Count, "those of them at which the second answer was another one"]
+
+
+class DrawResults(TypedDict):
+    """Returns and losses of every draw (outer) of every episode (inner)."""
+
+    returns: Annotated[list[list[float]], "by draw"]
+    losses: Annotated[list[list[float]] | None, "by draw"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -240,104 +242,17 @@ _CHECKS = {*get_type_hints(Checks)}
 COLUMNS = tuple(column.name for column in fields(Row))
 
 
-def measured_row(
-    stack: ThreatStack,
-    draws: EpisodeDraws,
-    sample: ObservationSample | None,
-    distances: Mapping[str, Distance],
-    known: KnownRange = (None, None),
-) -> Row:
-    """The columns that one run decides; those that depend on other runs are None (see :func:`compared`).
-
-    Args:
-        stack: the threats.
-        draws: what was played.
-        sample: the observations that were sampled.
-        distances: those that are measured of them.
-        known: the range of returns, at which the interval is cut.
-    """
-    run, best = draws.run, draws.best
-    returns, lengths = run.returns[best], run.lengths[best]
-    fractions = run.attacked_steps[best] / lengths
-    losses = None if run.losses is None else run.losses[best]
-    checks = Checks(
-        attacked=run.compared,
-        unchanged=run.unchanged,
-        gradients=run.gradients,
-        zero_gradients=run.zero_gradients,
-        integers=run.integers,
-        alike=draws.alike,
-        asked_twice=run.asked_twice,
-        unequal_answers=run.unequal_answers,
-    )
-    if run.unrepeated:
-        checks["unrepeated"] = run.unrepeated
-    if run.outside:
-        checks["outside"] = run.outside
-    return Row(
-        threat=stack.name,
-        **statistics.summary(returns, known),
-        caveat=statistics.caveat(returns),
-        attacked_fraction=run.attacked / run.steps,
-        e_adv=float(fractions.mean()),
-        e_adv_std=float(fractions.std(ddof=1)) if len(fractions) > 1 else 0.0,
-        action_change=run.changed_actions / run.attacked if run.attacked else None,
-        l2=run.l2 / run.compared if run.compared else None,
-        linf=run.linf / run.compared if run.compared else None,
-        distances=sample.means(distances) if sample is not None else {},
-        distance_images=len(sample) if sample is not None else 0,
-        ms_per_step=1000 * run.seconds / run.steps,
-        episodes=len(returns),
-        mean_length=float(lengths.mean()),
-        transfer=stack.transfer,
-        layers=[json_form(threat) for threat in stack.layers],
-        returns=returns.tolist(),
-        lengths=lengths.tolist(),
-        attacked_fractions=fractions.tolist(),
-        loss=None if losses is None else float(losses.mean()),
-        loss_std=None if losses is None else float(losses.std(ddof=1)) if len(losses) > 1 else 0.0,
-        losses=None if losses is None else losses.tolist(),
-        metrics={name: values[best].tolist() for name, values in run.metrics.items()},
-        best_of=draws.count,
-        draws=draws.all_of_them(),
-        checks=checks,
-    )
-
-
-def checked_row(stack: ThreatStack, row: Row) -> CheckedRow:
-    """A run and its :func:`measured_row`, as the checks need them."""
-    checks: Mapping[str, Any] = row.checks or {}
-    return CheckedRow(stack.name, stack.layers, np.array(row.returns, np.float64), transfer=stack.transfer, **checks)
-
-
-def compared(
-    rows: Sequence[Row], lowest: float | None, fixed: float | None, known: KnownRange = (None, None)
-) -> tuple[Row, ...]:
+def compared(rows: Sequence[Row], lowest: float | None, fixed: float | None) -> tuple[Row, ...]:
     """The rows, the clean one first, with ``regret``, ``impact`` and ``general_impact``.
 
     Args:
-        rows: the rows of :func:`measured_row`.
+        rows: the rows as they were played.
         lowest: the return that ``impact`` counts from; None where it is not known (yet).
         fixed: the one that ``general_impact`` counts from.
-        known: the range of returns, at which intervals are cut: those of a store are not.
     """
     found = list[Row]()
     for row in rows:
-        clean = _mean_of_first(rows[0], row.episodes)  # on the episodes that the row holds
-        low, high = statistics.cut((row.low, row.high), row.mean_return, known)
-        found.append(
-            replace(
-                row,
-                low=low,
-                high=high,
-                regret=statistics.regret(clean, row.mean_return),
-                impact=statistics.impact(clean, row.mean_return, lowest),
-                general_impact=statistics.impact(clean, row.mean_return, fixed),
-            )
-        )
+        clean = float(np.mean(rows[0].returns[: row.episodes]))  # on the episodes that the row holds
+        impact, general = (statistics.impact(clean, row.mean_return, least) for least in (lowest, fixed))
+        found.append(replace(row, regret=clean - row.mean_return, impact=impact, general_impact=general))
     return tuple(found)
-
-
-def _mean_of_first(row: Row, count: int) -> float:
-    """The mean return over the first episodes of a row."""
-    return row.mean_return if count >= row.episodes else float(np.mean(row.returns[:count]))

@@ -1,15 +1,13 @@
 """What one run measures: how far observations were moved, and whether the environment received another action.
 
 Everything is summed over the steps that count, those of the episodes that are evaluated; rows that have played all
-their episodes are left out.
+their episodes are left out. At a few steps the victim is asked twice, and gradients of attacks are looked at.
 """
 
 from __future__ import annotations
 
-import functools
-import heapq
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,173 +15,25 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from torch import Tensor
 
-from adv_wrappers.core import rng
-from adv_wrappers.core.spaces import CHOICES
-from adv_wrappers.core.types import Array, Rows, Space
-from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
-from adv_wrappers.evaluation.image_distances import DISTANCES
-from adv_wrappers.evaluation.warning_counts import count_unequal_answers, count_zero_gradients
+from adv_wrappers.attacks.gradient_attack import GradientAttack
+from adv_wrappers.core.arrays import flat_rows
+from adv_wrappers.core.bound_victim import BoundVictim
+from adv_wrappers.core.engine import Engine
+from adv_wrappers.core.perturbation import Perturbation
+from adv_wrappers.core.spaces import CHOICES, to_victim
+from adv_wrappers.core.types import Array, Space
+from adv_wrappers.evaluation.observation_sample import ObservationSample
+from adv_wrappers.evaluation.row import EnvironmentNotes
 from adv_wrappers.utils.trees import is_text, select
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.wrappers.action_recorder import VectorActionRecorder
 from adv_wrappers.wrappers.changed_actions import ActionChanges
 from adv_wrappers.wrappers.layer import AnyVectorEnv, Layer, layers
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Distances that are too slow for every step: they are computed on a sample of the attacked steps.
-#
-# Every attacked step has the same chance to be in the sample, and which are depends on the seeds of the episodes alone,
-# not on the number of environments: a step's priority is drawn from the key of (seed, t), and the smallest are sampled.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-MAX_PAIRS = 256  # observations of a run that are compared, at most
-_BATCH = 32  # of these, compared at once
-_STREAM = 1 << 43  # folded into the key of an episode, so that priorities share no draw with attacks or agents
-_EVERY_STEP = ("l2", "linf")  # computed at every attacked step, and columns of their own
-
-Distance = Callable[[Tensor, Tensor], Any]  # (perturbed, true), tensors [B, *S], to B numbers
-
-
-def sampled_distances(given: Any, space: Space, columns: Sequence[str]) -> dict[str, Distance]:
-    """The distances that are sampled, by name, each tried out on one observation of ``space``.
-
-    Args:
-        given: names of ``DISTANCES`` and functions ``(x, y) -> [B]`` with a ``name``, of tensors ``[B, *S]`` in the
-            dtype of the space; None takes ``ssim`` and ``psnr`` for images of uint8, as far as they apply.
-        space: the observation space.
-        columns: names that are taken by other columns of a report.
-
-    Raises:
-        ValueRangeError: for an unknown name, one that is used twice, and a function that cannot compare observations.
-        SpaceError: for a space that a distance does not apply to.
-    """
-    if given is None:
-        if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 2:
-            return {}
-        return {name: DISTANCES[name] for name in ("ssim", "psnr") if _applies(DISTANCES[name], space)}
-    found: dict[str, Distance] = {}
-    for item in given if isinstance(given, (list, tuple)) else [given]:
-        if isinstance(item, str) and item in _EVERY_STEP:
-            continue
-        name = item if isinstance(item, str) else getattr(item, "name", getattr(item, "__name__", None))
-        known = isinstance(item, str) and item in DISTANCES
-        if not known and (isinstance(item, str) or not callable(item) or not isinstance(name, str) or not name):
-            raise ValueRangeError(
-                f"distances are {', '.join(DISTANCES)} or functions (x, y) with a name, such as an Lpips, got {item!r}"
-            )
-        if name in found or (not known and (name in DISTANCES or name in columns)):
-            raise ValueRangeError(f"the name {name!r} of a distance is taken: give the function another .name")
-        if not isinstance(space, spaces.Box):
-            raise SpaceError(f"the distance {name} compares observations of a Box space, this one is {space}")
-        found[str(name)] = _with_limits(item, space) if isinstance(item, str) else item
-        _compare(str(name), found[str(name)], [np.zeros(space.shape, space.dtype)] * 2)
-    return found
-
-
-def _with_limits(name: str, space: spaces.Box) -> Distance:
-    """One of ``DISTANCES`` as it is called on observations of ``space``, with the range of floats."""
-    if space.dtype == np.uint8:
-        return DISTANCES[name]
-    low, high = float(np.min(space.low)), float(np.max(space.high))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise SpaceError(f"the distance {name} needs observations with finite bounds, this space is {space}")
-    return functools.partial(DISTANCES[name], limits=(low, high))
-
-
-def _applies(distance: Distance, space: spaces.Box) -> bool:
-    try:
-        _compare("", distance, [np.zeros(space.shape, space.dtype)] * 2)
-    except AdvWrappersError:
-        return False
-    return True
-
-
-def _compare(name: str, distance: Distance, images: Sequence[Array]) -> NDArray[np.float64]:
-    """One number for each pair of images, given in turn: perturbed, true, perturbed, true, ..."""
-    x, y = (torch.from_numpy(np.stack(images[i::2])) for i in range(2))
-    try:
-        values = np.asarray(torch.as_tensor(distance(x, y)).detach().cpu().double())
-    except AdvWrappersError:
-        raise
-    except Exception as error:  # whatever a user's function may raise
-        raise ValueRangeError(f"the distance {name} cannot compare observations {tuple(x.shape)}: {error}") from error
-    if values.shape != (len(x),) or np.isnan(values).any():
-        raise ValueRangeError(f"the distance {name} must return {len(x)} numbers for {len(x)} pairs, got {values}")
-    return values
-
-
-class ObservationSample:
-    """Pairs of (perturbed, true) observations at some of the attacked steps of one run.
-
-    Args:
-        seeds: the seeds of the episodes.
-        most: the number of pairs that are sampled; None for ``MAX_PAIRS``.
-    """
-
-    def __init__(self, seeds: Sequence[int], most: int | None = None) -> None:
-        self._roots = rng.roots([rng.fold(rng.root(seed), _STREAM) for seed in seeds])
-        self._pairs: list[tuple[int, int, Array, Array]] = []  # a heap, the largest priority first
-        self._most, self._considered = MAX_PAIRS if most is None else most, 0
-        self._largest = np.uint64(np.iinfo(np.uint64).max)  # priority in the sample, once it is full
-
-    def __len__(self) -> int:
-        """The number of pairs."""
-        return len(self._pairs)
-
-    def consider(
-        self,
-        perturbed: Any,
-        true: Any,
-        rows: Rows,
-        episodes: NDArray[np.int64],
-        steps: NDArray[np.int64],
-    ) -> None:
-        """Add the rows of an attacked step that belong into the sample.
-
-        Args:
-            perturbed, true: observations ``[N, *S]``.
-            rows: numbers of the attacked rows, int ``[n]``; None for all.
-            episodes, steps: the episode that every row plays, and its step: int ``[N]``.
-        """
-        priorities = rng.fold(self._roots[select(episodes, rows)], select(steps, rows))
-        for i in np.flatnonzero(priorities <= self._largest).tolist():
-            row, place = i if rows is None else int(rows[i]), self._considered
-            self._considered += 1
-            item = (-int(priorities[i]), place, np.array(perturbed[row]), np.array(true[row]))
-            if len(self._pairs) < self._most:
-                heapq.heappush(self._pairs, item)
-            else:
-                heapq.heappushpop(self._pairs, item)
-            if len(self._pairs) == self._most:
-                self._largest = np.uint64(-self._pairs[0][0])
-
-    @staticmethod
-    def joined(samples: Sequence[ObservationSample]) -> ObservationSample:
-        """The sample of several runs together, each of its own episodes; ties go to the earlier run."""
-        found = ObservationSample((), max(sample._most for sample in samples))
-        pairs = [(-pair[0], i, pair) for i, part in enumerate(samples) for pair in part._pairs]
-        chosen = sorted(pairs, key=lambda item: (item[0], item[1], item[2][1]))[: found._most]
-        found._pairs = [(key, place, x, true) for place, (_, _, (key, _, x, true)) in enumerate(chosen)]
-        heapq.heapify(found._pairs)
-        return found
-
-    def means(self, distances: Mapping[str, Distance]) -> dict[str, float | None]:
-        """By name, the mean of every distance over the pairs where it is finite, or None where there are none."""
-        pairs = [(perturbed, true) for _, _, perturbed, true in sorted(self._pairs, key=lambda item: -item[0])]
-        found: dict[str, float | None] = {}
-        for name, distance in distances.items():
-            batches = [pairs[i : i + _BATCH] for i in range(0, len(pairs), _BATCH)]
-            values = [_compare(name, distance, [image for pair in batch for image in pair]) for batch in batches]
-            finite = [v for part in values for v in part.tolist() if math.isfinite(v)]
-            found[name] = math.fsum(finite) / len(finite) if finite else None
-        return found
-
-
 _LOOKED_AT = (0, 16, 64)  # steps of a run at which the victim is asked twice, attacked ones for gradients
 _ROWS_LOOKED_AT = 8  # rows of these steps
+_ROUNDING = 64  # units in the last place by which two equal answers may differ, as on devices that add in any order
 
 Mask = bool | NDArray[np.bool_]  # rows, [B]; True or False for all of them
 
@@ -196,50 +46,28 @@ class RunMeasurements:
         returns: of every episode, ``[episodes]``.
         lengths: the number of steps of every episode.
         attacked_steps: the number of steps of every episode at which any threat attacked.
-        steps: the number of steps of all episodes.
-        changed_actions: the attacked steps at which the environment received another action than the agent would have
-            taken on the true observation.
-        compared: the number of steps whose distances are summed: the attacked ones.
-        l2, linf: the sums of the distances from the true to the perturbed observation (or action); an entry of a
-            discrete observation that was changed counts as 1.
-        unchanged: the compared observations that an attack left as they were.
-        gradients: the observations at which the gradient of an attack was looked at.
-        zero_gradients: those of them at which it is zero or not finite.
-        asked_twice: the observations about which the agent was asked twice.
-        unequal_answers: those of them at which the second answer was another one.
-        drew: how many layers drew random numbers that differ between draws of an episode.
-        seconds: wall clock of the run.
+        sums: over all steps, by name. ``compared`` is the number of those whose distances are summed, the attacked
+            ones; ``l2`` and ``linf`` are the sums of the distances from the true to the perturbed observation (or
+            action), of which an entry of a discrete observation that was changed counts as 1; ``changed_actions`` the
+            attacked steps at which the environment received another action than the agent would have taken on the true
+            observation; ``drew`` how many layers drew random numbers that differ between draws of an episode;
+            ``seconds`` the wall clock; the others are those of :class:`.Checks`.
         integers: whether a perturbed observation is made of integers.
         losses: the total loss of the states of every episode, ``[episodes]``, or None where it was not measured.
         metrics: by name what is counted beside the return, of every episode, ``[episodes]``.
-        unrepeated, outside: what :mod:`.first_steps` says of the environment; "" for nothing.
+        notes: what :mod:`.first_steps` says of the environment.
+        sample: of the attacked observations, or None.
     """
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
     attacked_steps: NDArray[np.int64]
-    steps: int = 0
-    changed_actions: int = 0
-    compared: int = 0
-    l2: float = 0.0
-    linf: float = 0.0
-    unchanged: int = 0
-    gradients: int = 0
-    zero_gradients: int = 0
-    asked_twice: int = 0
-    unequal_answers: int = 0
-    drew: int = 0
-    seconds: float = 0.0
+    sums: dict[str, Any] = field(default_factory=Counter)
     integers: bool = False
     losses: NDArray[np.float64] | None = None
     metrics: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    unrepeated: str = ""
-    outside: str = ""
-
-    @property
-    def attacked(self) -> int:
-        """The steps of all finished episodes at which any threat attacked."""
-        return int(self.attacked_steps.sum())
+    notes: EnvironmentNotes = field(default_factory=EnvironmentNotes)
+    sample: ObservationSample | None = None
 
 
 class RunMonitor:
@@ -250,7 +78,6 @@ class RunMonitor:
         env: the vector environment under all wrappers.
         recorder: the wrapper beneath all others, which remembers true observations and received actions.
         runner: acts for the agent.
-        sample: considers every attacked observation, or None.
 
     Attributes:
         attacked: rows whose newest observation was attacked.
@@ -264,9 +91,8 @@ class RunMonitor:
         env: AnyVectorEnv,
         recorder: VectorActionRecorder,
         runner: PolicyRunner,
-        sample: ObservationSample | None = None,
     ) -> None:
-        self.measurements, self.recorder, self.runner, self.sample = measurements, recorder, runner, sample
+        self.measurements, self.recorder, self.runner = measurements, recorder, runner
         self.attacked_steps = np.zeros(runner.rows, np.int64)
         found = layers(env)
         self.on_observations = [layer for layer in found if layer.on == "observation"]
@@ -284,58 +110,48 @@ class RunMonitor:
             self.attacked = fresh if mask is None else np.where(mask, fresh, self.attacked)
 
     def before_step(
-        self,
-        obs: Any,
-        busy: NDArray[np.bool_],
-        everyone: bool,
-        episodes: NDArray[np.int64],
-        steps: NDArray[np.int64],
-    ) -> tuple[Rows, Array | None]:
+        self, obs: Any, busy: NDArray[np.bool_], episodes: NDArray[np.int64], steps: NDArray[np.int64]
+    ) -> tuple[NDArray[np.intp], Array | None]:
         """Compare the observations on which the agent acts next with the true ones.
 
         Args:
             obs: the observations that the agent receives.
             busy: rows that count, bool ``[B]``.
-            everyone: whether all rows do.
             episodes, steps: the episode and the step that every row is at, int ``[B]``.
 
         Returns:
-            The attacked rows that count, and the actions that the agent would take there on the true observations;
-            both None where no row was attacked.
+            The numbers of the attacked rows that count, int ``[n]``, and the actions that the agent would take there
+            on the true observations; None where there are none.
         """
+        sums = self.measurements.sums
         if self._steps in _LOOKED_AT:
-            numbers = np.flatnonzero(busy)[:_ROWS_LOOKED_AT]
-            count, unequal = count_unequal_answers(self.runner, obs, numbers)
-            self.measurements.asked_twice += count
-            self.measurements.unequal_answers += unequal
+            count, unequal = count_unequal_answers(self.runner, obs, np.flatnonzero(busy)[:_ROWS_LOOKED_AT])
+            sums["asked_twice"] += count
+            sums["unequal_answers"] += unequal
         self._steps += 1
-        if not self.on_observations or self.attacked is False:
-            return None, None
-        rows = (
-            None
-            if everyone and (self.attacked is True or self.attacked.all())
-            else np.flatnonzero(self.attacked & busy)
-        )
-        if rows is not None and len(rows) == 0:
+        rows = np.flatnonzero(self.attacked & busy)
+        if len(rows) == 0:
             return rows, None
-        sums, true = self.measurements, self.recorder.observation
+        true = self.recorder.observation
         difference = _differences(select(obs, rows), select(true, rows), self.runner.victim.observation_space)
-        largest = difference.max(1)
-        sums.l2 += float(np.sqrt(np.einsum("ij,ij->i", difference, difference)).sum())
-        sums.linf += float(largest.sum())
-        sums.compared += len(largest)
-        sums.unchanged += int(np.count_nonzero(largest == 0))
-        if self.sample is not None:
-            self.sample.consider(obs, true, rows, episodes, steps)
-        numbers = np.arange(len(busy)) if rows is None else rows
+        self._add_distances(difference)
+        sums["unchanged"] += int(np.count_nonzero(difference.max(1) == 0))
+        if self.measurements.sample is not None:
+            self.measurements.sample.consider(obs, true, rows, episodes, steps)
         for layer in self.on_observations if self._compared_steps in _LOOKED_AT else ():
-            count, zero = count_zero_gradients(layer.engine, true, numbers[:_ROWS_LOOKED_AT])
-            sums.gradients, sums.zero_gradients = sums.gradients + count, sums.zero_gradients + zero
+            count, zero = count_zero_gradients(layer.engine, true, rows[:_ROWS_LOOKED_AT])
+            sums["gradients"] += count
+            sums["zero_gradients"] += zero
         self._compared_steps += 1
         return rows, self.runner.peek(true, rows)
 
     def after_step(
-        self, rows: Rows, on_true: Array | None, actions: Array, busy: NDArray[np.bool_], attacked: Mask
+        self,
+        rows: NDArray[np.intp],
+        on_true: Array | None,
+        actions: Array,
+        busy: NDArray[np.bool_],
+        attacked: Mask,
     ) -> None:
         """Compare the actions that the environment received with those that the agent would take unattacked.
 
@@ -345,24 +161,75 @@ class RunMonitor:
             busy: rows that count, bool ``[B]``.
             attacked: rows whose observations were attacked before this step.
         """
-        sums, received = self.measurements, self.recorder.action
-        if self.on_actions or self.on_dynamics:
-            attacked_actions = busy & _attacked(self.on_actions)
-            either = attacked_actions | (busy & (attacked | _attacked(self.on_dynamics)))
-            if not self.on_observations and attacked_actions.any() and not self.runner.victim.discrete:
-                difference = np.abs(_flat(received) - _flat(actions))[attacked_actions].astype(np.float64)
-                sums.l2 += float(np.sqrt((difference * difference).sum(1)).sum())
-                sums.linf += float(difference.max(1).sum())
-                sums.compared += len(difference)
-            unattacked = actions
-            if on_true is not None:
-                unattacked = actions.copy()
-                unattacked[slice(None) if rows is None else rows] = on_true
-            self.attacked_steps += either
-            sums.changed_actions += int(np.count_nonzero(self._differ(unattacked, received) & either))
-        elif on_true is not None:
-            self.attacked_steps[slice(None) if rows is None else rows] += 1
-            sums.changed_actions += int(np.count_nonzero(self._differ(on_true, select(received, rows))))
+        if not (self.on_observations or self.on_actions or self.on_dynamics):
+            return
+        received, attacked_actions = self.recorder.action, busy & _attacked(self.on_actions)
+        if not self.on_observations and attacked_actions.any() and not self.runner.victim.discrete:
+            self._add_distances(np.abs(_flat(received) - _flat(actions))[attacked_actions].astype(np.float64))
+        unattacked = actions
+        if on_true is not None:
+            unattacked = actions.copy()
+            unattacked[rows] = on_true
+        either = attacked_actions | (busy & (attacked | _attacked(self.on_dynamics)))
+        self.attacked_steps += either
+        self.measurements.sums["changed_actions"] += int(np.count_nonzero(self._differ(unattacked, received) & either))
+
+    def _add_distances(self, difference: Array) -> None:
+        """Add the distances of attacked rows, from absolute differences ``[n, F]``."""
+        sums = self.measurements.sums
+        sums["l2"] += float(np.sqrt(np.einsum("ij,ij->i", difference, difference)).sum())
+        sums["linf"] += float(difference.max(1).sum())
+        sums["compared"] += len(difference)
+
+
+def count_zero_gradients(engine: Engine, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+    """The number of observations at which an attack's gradient was computed, and of those where it is zero.
+
+    A gradient that is not finite counts as zero. It is that of the attack's own objective for the true observation,
+    taken a little beside it: a divergence has no slope at the true observation itself.
+
+    Args:
+        engine: the engine of a wrapper on observations.
+        obs: true observations ``[B, *S]``, or a dictionary of them.
+        rows: numbers of the rows that are looked at, int ``[n]``.
+    """
+    how: Any = engine.threat.how
+    victim, field = getattr(how, "victim", None), engine.applied.field
+    if not isinstance(how, Perturbation) or not hasattr(how, "objective") or victim is None:
+        return 0, 0
+    full = to_victim(select(obs, rows), victim.dtype, victim.device, True, space=victim.observation_space)
+    x: Any = field.take(full, True)
+    fill = None if field.keys is None else (lambda part: field.give(full, part, True))
+    bound = BoundVictim(victim, engine.hidden_state(victim, rows), fill, full)
+    signs = torch.ones(x[0].numel(), dtype=x.dtype, device=x.device)
+    signs[1::2] = -1
+    beside = x + signs.view(x.shape[1:]) * (1.0 if field.grid else 1e-3 * x.abs().clamp(min=1.0))
+    with torch.no_grad():
+        loss = how.objective(x, bound)
+        gradient_of = how.gradient(bound, loss) if isinstance(how, GradientAttack) else bound.gradient(loss)
+        gradient = flat_rows(gradient_of(beside))
+    zero = ~gradient.ne(0).any(1) | ~torch.isfinite(gradient).all(1)
+    return len(rows), int(zero.sum())
+
+
+def count_unequal_answers(runner: PolicyRunner, obs: Any, rows: NDArray[np.intp]) -> tuple[int, int]:
+    """The number of observations about which the victim is asked twice, and of those where its answers differ.
+
+    Differences of a few units in the last place, of the largest number of an answer, count as none.
+
+    Args:
+        runner: acts for the victim.
+        obs: observations ``[B, *S]``, or a dictionary of them.
+        rows: numbers of the rows that are looked at, int ``[n]``.
+
+    Raises:
+        ValueRangeError: for observations that are not finite.
+        VictimError: for answers that are not what was promised.
+    """
+    first, second = runner.params(obs, rows), runner.params(obs, rows)
+    largest = torch.where(first.isfinite(), first.abs(), 0.0).amax(1, keepdim=True)
+    near = (first - second).abs() <= _ROUNDING * torch.finfo(first.dtype).eps * largest
+    return len(first), int((~(near | (first == second)).all(1)).sum())
 
 
 def _attacked(wrappers: Sequence[Layer]) -> Mask:

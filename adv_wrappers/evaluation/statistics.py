@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.warning_counts import CheckedRow
 
 LEAST_EPISODES = 10  # episodes below which no interval is called one of 95%
 FEW = 3  # returns other than the commonest one that an interval must not rest on alone
@@ -269,11 +267,6 @@ def summary(values: Returns, known: KnownRange = (None, None)) -> dict[str, Any]
     }
 
 
-def regret(clean: float, attacked: float) -> float:
-    """What the attack took: clean minus attacked mean return."""
-    return clean - attacked
-
-
 def impact(clean: float, attacked: float, minimum: float | None) -> float | None:
     """The share of what could be taken that was taken, ``(clean - attacked) / (clean - minimum)``.
 
@@ -300,7 +293,6 @@ def impact(clean: float, attacked: float, minimum: float | None) -> float | None
 
 POWER = 0.8  # probability that a difference as large as the one that was seen is told from chance
 MOST_COUNTED = 10_000  # episodes; more are not counted
-_CLAIMED = 0.1  # of the clean mean: what a reader would take for a difference
 
 
 def episodes_needed(differences: Returns, power: float = POWER, level: float = 0.95) -> int | None:
@@ -345,36 +337,3 @@ def episodes_needed(differences: Returns, power: float = POWER, level: float = 0
         middle = (low + high) // 2
         low, high = (low, middle) if suffice(middle) else (middle, high)
     return high
-
-
-def too_few_episodes(outcomes: Sequence[CheckedRow]) -> list[str]:
-    """Differences that a reader would claim, and that the episodes of the report do not tell from chance.
-
-    Those are what an attack takes from the clean return, and the lead of the strongest attack over the second
-    strongest, where they are a tenth of the clean mean or more. One sentence names all of them.
-    """
-    clean = next((o for o in outcomes if not o.layers), None)
-    attacks = sorted((o for o in outcomes if o.layers), key=lambda o: float(o.returns.mean()))
-    if clean is None or not attacks or len(clean.returns) < 2:
-        return []
-    pairs = [(attack, clean) for attack in attacks] + [*itertools.pairwise(attacks[:2])]
-    least = _CLAIMED * abs(float(clean.returns.mean()))
-    said = [text for lower, higher in pairs if (text := _undecided(lower, higher, least)) is not None]
-    if not said:
-        return []
-    return [
-        f"too few episodes to tell from chance: {'; '.join(said)}. For a power of {POWER:.0%} at the difference that "
-        f"was seen play more, and take the number for a rough one"
-    ]
-
-
-def _undecided(lower: CheckedRow, higher: CheckedRow, least: float) -> str | None:
-    """The means of two rows, and the episodes that their difference needs; None where it is small, or established."""
-    differences = paired_differences(higher.returns, lower.returns)
-    mean = float(differences.mean())
-    if mean <= 0 or mean < least or mean_interval(differences)[0] > 0:
-        return None
-    needed = episodes_needed(differences)
-    count = f"more than {MOST_COUNTED}" if needed is None else f"about {max(needed, len(differences) + 1)}"
-    means = f"{lower.returns.mean():.6g} against {higher.returns.mean():.6g}"
-    return f"{lower.name} against {higher.name} ({means}, {count} episodes)"

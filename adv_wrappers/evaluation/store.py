@@ -25,11 +25,12 @@ from typing import Any
 
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import AdvWrappersError, OutputError, StoreError, ValueRangeError
+from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.evaluator import PERTURBED
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import find_warnings
-from adv_wrappers.evaluation.return_range import described_range
-from adv_wrappers.evaluation.row import Row, checked_row, compared
+from adv_wrappers.evaluation.return_range import described_lowest_return
+from adv_wrappers.evaluation.row import Row, compared
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.text import unique
 from adv_wrappers.utils.parsing import split_stack
@@ -297,7 +298,7 @@ class Store:
         return dict(zip(unique(name for name, _ in found), (error for _, error in found), strict=True))
 
     def rows(self) -> Iterator[tuple[Mapping[str, Any], Row]]:
-        """Of every row what a report says of all its rows, and the row, as :func:`measured_row` made it."""
+        """Of every row what a report says of all its rows, and the row, as it was played."""
         return ((cell.about or {}, cell.row) for cell in self.played() if cell.row is not None)
 
     def reports(self) -> list[Report]:
@@ -381,14 +382,13 @@ def _report(about: Mapping[str, Any], rows: Sequence[Row]) -> Report:
     names = unique(row.threat for row in rows)
     rows = [replace(row, threat=name) for row, name in zip(rows, names, strict=True)]
     under = _under(rows[0])
-    known = (None, None) if under else described_range(about["env"])
-    lowest = known[0]
+    lowest = None if under else described_lowest_return(about["env"])
     minimum = {"kind": "unknown" if lowest is None else "fixed", "value": lowest}
     made = Report(
         **{**about, **{name: tuple(about.get(name, ())) for name in ("episode_seeds", "metrics")}},
         warnings=(),
         minimum=minimum,
-        threats=compared(rows, lowest, lowest, known),
+        threats=compared(rows, lowest, lowest),
     )
     return replace(made, warnings=tuple(_warnings(made, under)))
 
@@ -418,7 +418,7 @@ def _warnings(report: Report, under: Sequence[str]) -> list[str]:
         except AdvWrappersError as error:  # such as one that was searched for these very episodes
             left_out.append(f"{row.threat} was not checked, as it cannot be loaded: {error}")
             continue
-        outcomes.append(checked_row(ThreatStack(row.threat, layers, row.transfer), row))
+        outcomes.append(CheckedRow.of(ThreatStack(row.threat, layers, row.transfer), row))
     return [*find_warnings(outcomes, victim, report.env["id"], under, report.episode_seeds), *left_out]
 
 

@@ -72,7 +72,7 @@ class CheckpointEvaluator:
         with one_thread():
             stack = ThreatStack("the threat of a checkpoint", threats, False)
             self._player.open([Cell(victim, self._environment, stack, self._episodes)])
-            return self._player.play(Block(0, tuple(self.seeds)))[0]
+            return self._player.play(Block(0, tuple(self.seeds)))
 
     def worst_case(self, victim: Victim, within: Budget) -> PlayedEpisodes:
         """The same episodes as the greedy worst case plays them: its returns, and the share of steps without a choice.

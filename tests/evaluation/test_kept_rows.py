@@ -19,7 +19,7 @@ import adv_wrappers as adv
 from adv_wrappers.attacks.targets import VictimValue
 from adv_wrappers.environments.named_function import MakeFunction
 from adv_wrappers.errors import OutputError, StoreError, ValueRangeError
-from adv_wrappers.evaluation.evaluator import Evaluator
+from adv_wrappers.evaluation import evaluator
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.store import ROWS_FILE, Store
 from adv_wrappers.victims import Victim
@@ -33,8 +33,8 @@ KEPT = {"report.json", "rows.db"}
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One item a run that is played."""
     runs: list[Any] = []
-    stages = Evaluator.stages
-    monkeypatch.setattr(Evaluator, "stages", lambda self, i: (runs.append(i), stages(self, i))[1])
+    made = evaluator.CellRun
+    monkeypatch.setattr(evaluator, "CellRun", lambda i, *how: (runs.append(i), made(i, *how))[1])
     return runs
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.evaluation import masking
+from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.utils.parsing import split_outside_quotes
 from adv_wrappers.victims import Victim
 from tests.evaluation.agents import balancing, short

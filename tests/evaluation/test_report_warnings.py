@@ -13,8 +13,8 @@ from torch import nn
 import adv_wrappers as adv
 from adv_wrappers.errors import VictimError
 from adv_wrappers.evaluation import report_warnings
+from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.episodes import checkpoint_seeds, draw_seeds
-from adv_wrappers.evaluation.warning_counts import CheckedRow
 from adv_wrappers.victims import Victim, from_module
 from adv_wrappers.victims.smoothed import Smoothed
 from tests.evaluation.agents import balancing, short
@@ -41,10 +41,12 @@ def test_a_trained_adversary_that_learned_nothing(victim: Victim) -> None:
 
 
 def test_zero_gradients_and_lost_perturbations(victim: Victim) -> None:
-    assert "zero gradients at 8 of 8" in report_warnings.without_effect(CheckedRow("a", (), LOW, 10, 0, 8, 8))[0]
-    assert report_warnings.without_effect(CheckedRow("a", (), LOW, 10, 1, 8, 1)) == []
-    assert "lost by rounding" in report_warnings.without_effect(CheckedRow("a", (), LOW, 10, 10, 0, 0, True))[0]
-    assert "came out unchanged" in report_warnings.without_effect(CheckedRow("a", (), LOW, 10, 10))[0]
+    def said(unchanged: int, gradients: int = 0, zero: int = 0, integers: bool = False) -> list[str]:
+        counts = {"attacked": 10, "unchanged": unchanged, "gradients": gradients, "zero_gradients": zero}
+        return report_warnings.without_effect(CheckedRow("a", (), LOW, checks={**counts, "integers": integers}))
+
+    assert "a: zero gradients at 8 of 8" in said(0, 8, 8)[0] and said(1, 8, 1) == []
+    assert "lost by rounding" in said(10, integers=True)[0] and said(10)[0].endswith("came out unchanged")
 
 
 def test_a_stochastic_victim_played_by_its_mode(victim: Victim) -> None:

@@ -1,4 +1,4 @@
-"""Intervals and what they cannot show, regret and impact."""
+"""Intervals and what they cannot show, and impact."""
 
 from __future__ import annotations
 
@@ -154,8 +154,7 @@ def test_the_level_is_a_probability(level: float) -> None:
             statistics.mean_interval(values, level)
 
 
-def test_regret_and_impact() -> None:
-    assert statistics.regret(500.0, 100.0) == 400.0
+def test_impact() -> None:
     assert statistics.impact(500.0, 100.0, 0.0) == pytest.approx(0.8)
     assert statistics.impact(21.0, -21.0, -21.0) == 1.0
     assert statistics.impact(100.0, 150.0, 0.0) == pytest.approx(-0.5)

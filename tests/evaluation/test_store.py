@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -80,16 +79,6 @@ def test_reading_rows_imports_no_module(tmp_path, noted_module):  # noqa: F811
         store.add([PlayedCell("strange", "strange", about, row, None, 1.0, "")])
         assert [report.minimum["kind"] for report in store.reports()] == ["fixed", "unknown"]
     assert not imported()
-
-
-def test_intervals_are_cut_at_the_range_of_returns(filled):
-    wide = [-2234.0, 2835.0]
-    with Store(":memory:") as store:
-        for n, (about, row) in enumerate(Store(filled, read_only=True).rows()):  # of a release that did not cut
-            row = row if row.is_clean else replace(row, low=wide[0], high=wide[1])
-            store.add([PlayedCell(str(n), str(n), about, row, None, 1.0, "")])
-        for report in store.reports():
-            assert [(row["low"], row["high"]) for row in report.threats] == [(60, 60), (0, 60), (0, 60)]
 
 
 def test_the_best_of_several_draws_is_in_the_report_of_its_run():

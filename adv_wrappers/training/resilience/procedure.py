@@ -589,7 +589,7 @@ class Measurement:
         with closing(Player([Cell(victim, self.environment, stack, how)])) as player, one_thread():
             self._show(what, 0, episodes)
             block = Block(0, tuple(self.seeds))
-            run, _ = player.play(block, lambda done: self._show(what, done, episodes), attacked)
+            run = player.play(block, lambda done: self._show(what, done, episodes), attacked)
         return run, attacked
 
     def _episodes(
