@@ -150,7 +150,8 @@ def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> b
 @table_options
 def demo(out: Path) -> None:
     """Attack two agents of the zoo: tables, a page, JSON and figures in well under a minute."""
-    from adv_wrappers.studies.report.page import PAGE_FILE, check_target, write_page
+    from adv_wrappers.studies.report.article import check_target
+    from adv_wrappers.studies.report.page import PAGE_FILE, write_page
 
     rows: list[dict[str, Any]] = []
     reports: list[Report] = []

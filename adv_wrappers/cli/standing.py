@@ -100,7 +100,8 @@ def attack_(
 @click.option("--out", required=True, type=FOLDER, help="for standing.html and standing.md, and the pages of agents")
 def build_(store: Path, out: Path) -> None:
     """Make the table of all agents of STORE, as a page and in Markdown, and the report's page of each."""
-    from adv_wrappers.studies.report.page import check_target, write_page
+    from adv_wrappers.studies.report.article import check_target
+    from adv_wrappers.studies.report.page import write_page
     from adv_wrappers.studies.standing.entry import read_entries
     from adv_wrappers.studies.standing.page import STANDING_PAGE, standing_page
     from adv_wrappers.studies.standing.table import standing_table

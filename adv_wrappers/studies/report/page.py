@@ -1,72 +1,75 @@
-"""The page of a report: one file of HTML that needs nothing else, neither other files nor a network.
-
-Names of agents, environments and threats are texts of strangers: the templates escape all of them, and the page's own
-content security policy lets nothing be loaded and no script run but the one that stands in it.
-"""
+"""The page of a report: what the rows of one agent, or of several, say, section by section."""
 
 from __future__ import annotations
 
 import base64
-import functools
-import hashlib
 import itertools
 import json
-import math
-import re
 import shlex
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib import resources
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adv_wrappers.errors import OutputError
-from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.statistics import LEAST_EPISODES, MeanWithInterval, footnotes
-from adv_wrappers.studies.report.charts import (
-    Chart,
-    bar_place,
-    distance_chart,
-    episode_chart,
-    episode_limits,
-    eps_text,
-    feature_chart,
-    few_chart,
-    moment_chart,
-    rows_chart,
-    sweep_chart,
+from adv_wrappers.evaluation.report import Report, number_text
+from adv_wrappers.evaluation.statistics import footnotes
+from adv_wrappers.studies.report.article import (
+    Article,
+    Command,
+    Details,
+    Facts,
+    Figures,
+    Headline,
+    Listing,
+    Paragraph,
+    Part,
+    Pictures,
+    Section,
+    check_target,
+    render,
 )
-from adv_wrappers.studies.report.choices import AttackedFrame
+from adv_wrappers.studies.report.charts import (
+    Cell,
+    Column,
+    Legend,
+    Limits,
+    Line,
+    LineChart,
+    Point,
+    Table,
+    TableLine,
+    Tone,
+    eps_text,
+    limits_of,
+)
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
     Kind,
     StoredReports,
+    Sweep,
+    feature_names,
     known_features,
     read_reports,
     sorted_report,
 )
 from adv_wrappers.studies.report.verdict import NEAR, Verdict, verdict
 from adv_wrappers.threats.presets import presets
-from adv_wrappers.utils.files import probe_file, write
+from adv_wrappers.utils.files import write
+from adv_wrappers.utils.parsing import duration
 
-if TYPE_CHECKING:
-    import jinja2
-
-GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
+PAGE_FILE = "report.html"  # in the folder of a report, beside its rows
 LARGEST_PAGE = 3_000_000  # bytes
-_DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _MOST_AGENTS = 12  # that are shown in full
+_MOST_ROWS = 500  # of the table of attacks
 _MOST_RUNS = 12  # lines of the chart of episodes
 _MOST_RETURNS = 3000  # of single episodes, in its table
-_FEW_ROWS = 500  # of the table of attacks, where not all have room
+_MOST_LINES = 24  # of a table of one kind of attack
+_LARGEST_PICTURES = 2_000_000  # bytes of a page's pictures
 _LONGEST_COMMAND = 8000  # letters
-_TOO_LARGE = {"uri": ""}  # in place of a picture that alone is larger than a page
 _PICTURES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg"}
 _FILMS = {**_PICTURES, ".mp4": "video/mp4"}
 _SELECTS = {"mode": "its most likely action", "sample": "a sampled action"}
-_KINDS = {
+_KINDS: dict[Kind, str] = {
     "clean": "no attack",
     "sweep": "all features",
     "feature": "some features",
@@ -79,13 +82,12 @@ _KINDS = {
     "dynamics": "body and world",
     "other": "other",
 }
-
+_HEADS: dict[Kind, str] = {"feature": "features", "moment": "attacked steps", "few": "attacked steps"}
+_LEGEND: Legend = (("attack", "mean and its interval"), ("clean", "no attack"))
 _UNLISTED = {  # what was made for the agent, and is played as a record or by a network
     "<recorded>": "What a search over the saved states of whole episodes found, played again.",
     "learned": "An adversary that was trained to lower the agent's return: a network chooses every perturbation.",
 }
-
-PAGE_FILE = "report.html"  # in the folder of a report, beside its rows
 
 
 def write_page(source: str | Path | Report | Sequence[Report], out: str | Path) -> Path:
@@ -115,106 +117,27 @@ def write_page(source: str | Path | Report | Sequence[Report], out: str | Path) 
     return path
 
 
-def check_target(path: Path) -> None:
-    """Raise :class:`OutputError` unless a page can be written there, now: over a page of ours, or where nothing is."""
-    probe_file(path)
-    if path.exists():
-        try:
-            with path.open("rb") as file:
-                head = file.read(2000)
-        except OSError as error:
-            raise OutputError(f"cannot read {path}, which is there already: {error.strerror}") from error
-        if f'<meta name="generator" content="{GENERATOR}">'.encode() not in head:
-            raise OutputError(f"{path} is there and is no page of adv_wrappers: give the name of another file")
-
-
-@dataclass(frozen=True)
-class Room:
-    """How much of some reports goes onto their page."""
-
-    film: bool = True
-    frames: bool = True
-    agents: int = 1  # in full
-    rows: int | None = None  # of the table of a report, those of the lowest returns; None for all
-
-
-class Column(NamedTuple):
-    """A column of the table of attacks.
-
-    Attributes:
-        name: its head.
-        cells: by row its number, or None.
-        share, signed: whether they are shares, or differences that have their sign.
-        less: whether it is left out of narrow windows.
-    """
-
-    name: str
-    cells: Sequence[MeanWithInterval | float | None]
-    share: bool = False
-    signed: bool = False
-    less: bool = False
-
-
-@dataclass(frozen=True)
-class AttackTable:
-    """The table of all rows.
-
-    Attributes:
-        rows: the rows, which have their name and eps in it.
-        columns: what else it has.
-        footnotes: what marks mean.
-        bars: of every row the places of the clean mean, of both ends of its interval and of its mean, 0 to 100.
-        kinds: kinds of rows with their words, to choose from.
-        focus: whether a row is about the eps of the verdict; empty where that is no choice.
-    """
-
-    rows: Sequence[AttackRow]
-    columns: Sequence[Column]
-    footnotes: Sequence[str]
-    bars: Sequence[Sequence[str]] = ()
-    kinds: Sequence[tuple[str, str]] = ()
-    focus: Sequence[bool] = ()
-
-
 def page_of(stored: StoredReports, name: str) -> bytes:
     """The page of some reports; what is left out where it would be too large is said on it.
 
     Raises:
         OutputError: where it is too large even so.
     """
-    few = min(len(stored.agents), _MOST_AGENTS)
-    rooms = [Room(True, True, few), Room(False, True, few), Room(False, False, few)]
-    while few > 1:
-        few = math.ceil(few / 2)
-        rooms.append(Room(False, False, few))
-    rooms.append(Room(False, False, 1, _FEW_ROWS))
-    articles = list[Article]()
-    for room in rooms:
-        for agent in stored.agents[len(articles) : room.agents]:
-            articles.append(_article(agent, f"a{len(articles)}", len(stored.agents) > 1))
-        shown = articles[: room.agents]
-        pictures = [article.film for article in shown if room.film]
-        pictures += [frame for article in shown if room.frames for frame in article.frames]
-        if _TOO_LARGE in pictures:
-            continue
-        page = _render(stored, shown, room)
+    count = min(len(stored.agents), _MOST_AGENTS)
+    while count:
+        page = _page(stored, count)
         if len(page) <= LARGEST_PAGE:
             return page
+        count //= 2
     raise OutputError(f"{name} would be larger than {LARGEST_PAGE / 1e6:g} MB: it has too many rows for one page")
 
 
-def _render(stored: StoredReports, articles: Sequence[Article], room: Room) -> bytes:
-    notes = []
-    if not room.film and any(article.film for article in articles):
-        notes.append("The film is left out, since the page would be larger than 3 MB with it.")
-    if not room.frames and any(article.frames for article in articles):
-        notes.append("The pictures are left out, since the page would be larger than 3 MB with them.")
-    if room.agents < len(stored.agents):
-        notes.append(
-            f"The first {room.agents} of {len(stored.agents)} reports are shown in full, the others in the first table."
-        )
-    if room.rows is not None:
-        notes.append(f"The table of attacks has the {room.rows} lowest returns alone; the file of rows has all.")
+def _page(stored: StoredReports, count: int) -> bytes:
+    """The page with so many reports in full."""
+    agents, notes = stored.agents, list[str]()
+    articles = [article_of(agent, f"a{i}", len(agents) > 1) for i, agent in enumerate(agents[:count])]
+    if count < len(agents):
+        notes.append(f"The first {count} of {len(agents)} reports are shown in full, the others in the first table.")
     if stored.left_out:
         some = ", ".join(stored.left_out[:3]) + (", ..." if len(stored.left_out) > 3 else "")
         notes.append(f"Not shown, since there is no run without an attack to compare them with: {some}.")
@@ -222,153 +145,34 @@ def _render(stored: StoredReports, articles: Sequence[Article], room: Room) -> b
         first, error = next(iter(stored.errors.items()))
         more = f" and {len(stored.errors) - 1} more" if len(stored.errors) > 1 else ""
         notes.append(f"Not shown, since they failed: {first} ({error}){more}.")
-    titles = {f"{agent.victim} in {agent.environment}" for agent in stored.agents}
+    titles = {f"{agent.victim} in {agent.environment}" for agent in agents}
     return render(
         "page.html",
         articles=articles,
-        room=room,
-        version=stored.agents[0].report.versions.get("adv_wrappers", ""),
+        version=agents[0].report.versions.get("adv_wrappers", ""),
         source=stored.path.name,
-        title=next(iter(titles)) if len(titles) == 1 else f"{len(stored.agents)} reports",
-        overview=[_overview_line(agent, place < room.agents) for place, agent in enumerate(stored.agents)],
-        overview_notes=footnotes([row.row for agent in stored.agents for row in agent.rows]),
+        title=next(iter(titles)) if len(titles) == 1 else f"{len(agents)} reports",
+        overview=_overview(agents, count) if len(agents) > 1 else None,
         notes=notes,
     )
 
 
-def render(template: str, **values: Any) -> bytes:
-    """A page of a template, with its style and script inside."""
-    from markupsafe import Markup
-
-    folder = resources.files(__package__) / "templates"
-    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = _templates().get_template(template)
-    text = page.render(
-        generator=GENERATOR, style=Markup(style), script=Markup(script), script_hash=f"sha256-{digest}", **values
-    )
-    return text.encode()
-
-
-@functools.cache
-def _templates() -> jinja2.Environment:
-    """The templates, which are compiled once for all pages of a program."""
-    import jinja2
-    from markupsafe import Markup
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__ or "", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["svg"] = lambda chart: Markup(chart)  # of charts.py, which escapes
-    environment.filters["kind"] = lambda row: _kind_words([row])
-    environment.filters["eps"] = eps_text
-    environment.filters["share"] = lambda value: _DASH if value is None else f"{100 * value:.0f}%"
-    environment.filters["duration"] = _duration
-    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(
-        re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=[/;])", str(text))
-    )
-    environment.tests["mean"] = lambda value: isinstance(value, MeanWithInterval)
-    return environment
+def _overview(agents: Sequence[AgentSections], count: int) -> Table:
+    """All reports, those in full with a link."""
+    lines = list[TableLine]()
+    for i, agent in enumerate(agents):
+        worst = min(agent.attacked, key=lambda row: row.mean, default=None)
+        under = f"{agent.environment}, {agent.episodes}" + (f"; lowest under {worst.label}" if worst else "")
+        cells: list[Cell] = [agent.clean.returned, worst.returned if worst else None]
+        lines.append(TableLine(agent.victim, cells, under, link=f"a{i}" if i < count else ""))
+    columns = [Column("no attack"), Column("lowest under attack")]
+    notes = _notes([row for agent in agents for row in agent.rows])
+    return Table("All reports", "agent", columns, lines, notes=notes)
 
 
-class Figures:
-    """How returns that belong together are written: all with as many decimals, so that columns of them align.
-
-    Args:
-        largest: of their magnitudes.
-        few: whether none of them has episodes enough for an interval of 95%.
-    """
-
-    def __init__(self, largest: float, few: bool = False) -> None:
-        self.few = few
-        self._decimals = 0 if largest >= 10_000 else 1 if largest >= 20 else 2 if largest >= 1 else 4
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[AttackRow]) -> Figures:
-        """Those of a report."""
-        largest = max((abs(row.row[key]) for row in rows for key in ("mean_return", "min", "max")), default=1.0)
-        return cls(largest, all(row.row.episodes < LEAST_EPISODES for row in rows))
-
-    def number(self, value: float | None) -> str:
-        """A return; a dash where there is none."""
-        if value is None:
-            return _DASH
-        text = f"{value:.{self._decimals}f}"
-        return (_MINUS + text[1:] if text.startswith("-") else text) if float(text) else text.removeprefix("-")
-
-    def signed(self, value: float) -> str:
-        """A difference of returns, with its sign."""
-        text = self.number(value)
-        return text if value < 0 or not float(text) else f"+{text}"
-
-
-def _overview_line(agent: AgentSections, in_full: bool) -> dict[str, Any]:
-    worst = min(agent.attacked, key=lambda row: row.mean, default=None)
-    return {"agent": agent, "worst": worst, "in_full": in_full, "figures": Figures.of_rows(agent.rows)}
-
-
-@dataclass(frozen=True)
-class Article:
-    """What the template shows of one report, or of two that are compared; empty where it has nothing of it.
-
-    Attributes:
-        id: what the ids of its elements begin with.
-        title, about: its name, and what stands beside that.
-        sentence: what it says first.
-        figures: how its returns are written.
-        charts: by section.
-        table: of all attacks.
-        protocol: how the figures came about, by name one text, or one of each report.
-        facts: names and values below the sentence.
-        said: the verdict of a single report.
-        means: names, means and whether they are differences, in place of a verdict's figure.
-        notes: what else is to be known first.
-        only: of a comparison, by report the names of the attacks that it alone has.
-        agent: the single report.
-        left: of what can be lost, the share that its verdict's attack leaves.
-        eps: what an eps of the verdict amounts to in every feature.
-        names: what attacks do.
-        frames, film: its pictures.
-        returns: of single episodes.
-        command: what plays it again.
-    """
-
-    id: str
-    title: str
-    about: str
-    sentence: str
-    figures: Figures
-    charts: Mapping[str, Sequence[Chart]]
-    table: AttackTable
-    protocol: Mapping[str, Sequence[str]]
-    facts: Mapping[str, str]
-    said: Verdict | None = None
-    means: Sequence[tuple[str, MeanWithInterval, bool]] = ()
-    notes: Sequence[str] = ()
-    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    agent: AgentSections | None = None
-    left: float | None = None
-    eps: Sequence[tuple[Any, ...]] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
-    frames: Sequence[Mapping[str, Any]] = ()
-    film: Mapping[str, str] | None = None
-    returns: Mapping[str, Any] | None = None
-    command: str = ""
-
-    def with_labels(self, text: str) -> str:
-        """A sentence in which rows are named as everywhere on the page."""
-        for row in sorted(self.agent.attacked if self.agent else (), key=lambda row: -len(row.name)):
-            text = text.replace(row.name, row.label)
-        return text
-
-
-def _article(agent: AgentSections, id: str, several: bool) -> Article:
-    """A single report."""
-    said, choices = verdict(agent), agent.choices
+def article_of(agent: AgentSections, id: str, several: bool) -> Article:
+    """What a page says of a report; ``several`` where there are others on it."""
+    said = verdict(agent)
     certified = None if said.figure is None else said.figure.certified_eps
     facts = {
         "Certified up to": None if certified is None else f"eps {eps_text(certified)}",
@@ -381,120 +185,494 @@ def _article(agent: AgentSections, id: str, several: bool) -> Article:
         "Runs under attack": str(len(agent.attacked)),
         "Episodes each": str(agent.report.episodes),
     }
+    found = [Section(key, title, parts) for key, title, made in _SECTIONS if (parts := made(agent, said))]
     return Article(
         id,
+        "Robustness report",
         agent.victim,
         f"in {agent.environment}" + (f", {agent.episodes}" if several else ""),
         said.sentence,
-        Figures.of_rows(agent.rows),
-        named_charts(id, _charts(agent, said)),
-        _attacks_table(agent, said),
-        {name: [text] for name, text in protocol_of(agent).items()},
+        figures_of(agent.rows),
+        _headline(agent, said),
         {name: text for name, text in facts.items() if text},
-        said,
-        agent=agent,
-        left=_left(agent, said),
-        eps=_eps_lines(agent, said),
-        names=_what_attacks_do(agent),
-        frames=[found for frame in choices.frames if (found := _frame(frame))],
-        film=None if choices.film is None else _embedded(choices.film, _FILMS),
-        returns=_episode_table(agent),
-        command=choices.command or _evaluate_command(agent),
+        found,
+        agent.choices.finished,
     )
 
 
-def named_charts(id: str, charts: Mapping[str, Sequence[Chart]]) -> Mapping[str, Sequence[Chart]]:
-    """The charts of an article with ids; no charts of any other section."""
-    named = {key: [replace(one, name=f"{id}-{key}-chart{i}") for i, one in enumerate(found)]
-             for key, found in charts.items()}  # fmt: skip
-    return defaultdict(list, named)
+def figures_of(rows: Sequence[AttackRow]) -> Figures:
+    """How the returns of some rows are written."""
+    return Figures([row.row[key] for row in rows for key in ("mean_return", "min", "max")])
 
 
-def _charts(agent: AgentSections, said: Verdict) -> dict[str, list[Chart]]:
-    """By section, its charts."""
-    choices, clean, figure = agent.choices, agent.clean, said.figure
-    sweeps = list[Chart]()
+def _headline(agent: AgentSections, said: Verdict) -> Headline | None:
+    figure, lowest, number = said.figure, agent.report.minimum.get("value"), figures_of(agent.rows).number
+    if figure is None:
+        return None
+    least = float(lowest) if lowest is not None else 0.0
+    left = None
+    if figure.of > least and figure.mean >= least:
+        left = min((figure.mean - least) / (figure.of - least), 1.0)
+    interval = f"95% interval {number(figure.low)} to {number(figure.high)}"
+    if figure.caveat:
+        episodes = f"{figure.episodes} episode{'' if figure.episodes == 1 else 's'}"
+        interval = f"{episodes}, too few or too alike for an interval"
+    at = "" if figure.eps is None else f" at eps {eps_text(figure.eps)}"
+    return Headline(figure.mean, figure.of, left, f"mean return an episode under {figure.attack}{at}, {interval}")
+
+
+# Means with their intervals: tables with bars, and charts over a number.
+
+
+def mean_limits(rows: Sequence[AttackRow], clean: AttackRow, more: Sequence[float] = ()) -> Limits:
+    """The range of the means of some rows and of their intervals, as far as episodes went, and of further returns.
+
+    A single bad episode, or another chart's row, does not stretch it; a small loss does not fill it either.
+    """
+    values = [*more, clean.mean - 0.25 * abs(clean.mean)]
+    for row in (clean, *rows):
+        mean = row.returned
+        values += [mean.mean, max(mean.low, row.row.min), min(mean.high, row.row.max)]
+    return limits_of(values)
+
+
+def _tone(row: AttackRow) -> Tone:
+    return "clean" if row.kind == "clean" else "attack"
+
+
+def _notes(rows: Sequence[AttackRow]) -> list[str]:
+    return [f"{note}." for note in footnotes([row.row for row in rows])]
+
+
+def rows_table(title: str, named: Sequence[tuple[str, AttackRow]], clean: AttackRow, kind: Kind = "other") -> Table:
+    """A line for each of some rows, with its return as a bar; the first ones of many."""
+    rows = [row for _, row in named]
+    lines = [TableLine(name, [row.returned, row.change], bar=row.returned) for name, row in named[:_MOST_LINES]]
+    more = len(named) - _MOST_LINES
+    return Table(
+        title or "Return under each attack",
+        _HEADS.get(kind, "attack"),
+        [Column("mean return"), Column("against no attack", "signed", less=True)],
+        lines,
+        mean_limits(rows, clean),
+        clean.mean,
+        title,
+        _LEGEND,
+        [f"The {more} that hurt least are in the table of all attacks alone."] if more > 0 else (),
+    )
+
+
+def _by_return(title: str, rows: Sequence[AttackRow], clean: AttackRow) -> list[Part]:
+    """The table of some rows, the lowest return first; nothing where there are none."""
+    named = [(row.label, row) for row in sorted(rows, key=lambda row: row.mean)]
+    return [rows_table(title, named, clean)] if named else []
+
+
+def line_of(name: str, points: Sequence[tuple[float, AttackRow]], bold: bool = False, says: str = "") -> Line:
+    """Rows over a number; ``says`` stands before the name of each."""
+    return Line(
+        name, [Point(x, row.returned, says + row.label) for x, row in points], "attack" if bold else "other", bold
+    )
+
+
+def _sweep_chart(agent: AgentSections, sweep: Sweep, headline: float | None) -> LineChart:
+    """Return over the radius: every attack, the strongest of them with its interval, and the certified return."""
+    first, strongest, clean = sweep is agent.sweeps[0], sweep.strongest, sweep.clean
+    proved = sorted((one.eps, one.lower) for one in (agent.choices.certificates if first else ()))
+    unit = agent.choices.unit if first else ""
+    rows = [row for curve in sweep.curves for row in curve.rows]
+    lines = [line_of(curve.attack, [(row.eps or 0.0, row) for row in curve.rows]) for curve in sweep.curves]
+    lines.append(line_of("", strongest, bold=True, says="strongest so far, "))
+    by_eps, lower = dict(strongest), dict(proved)
+    marked = by_eps.get(headline) if headline and first else None
+
+    columns, numbers = [Column("strongest attack so far", "text"), Column("mean return")], list[TableLine]()
+    columns += [Column("certified at least")] if proved else []
+    for eps in sorted({*by_eps, *lower}):
+        row = by_eps.get(eps)
+        name = None if row is None else "no attack" if row.kind == "clean" else row.attack
+        numbers.append(
+            TableLine(eps_text(eps), [name, None if row is None else row.returned, lower.get(eps)][: len(columns)])
+        )
+
+    mark = None
+    if marked and headline:
+        mark = headline, marked.mean, f"{number_text(marked.mean)} at eps {eps_text(headline)}"
+    legend = [("attack", "the strongest attack and its interval"), ("other", "each attack"), _LEGEND[1]]
+    notes = list[str]()
+    last_eps, last = strongest[-1]
+    description = (
+        f"Mean return over eps. Without an attack {number_text(clean.mean)}; under the strongest of "
+        f"{len(sweep.curves)} attacks at eps {eps_text(last_eps)} {number_text(last.mean)}."
+    )
+    if proved:
+        description += f" Certified up to eps {eps_text(proved[-1][0])}."
+        legend.append(("certified", "certified: no attack goes below"))
+        counts = sorted({one.episodes for one in agent.choices.certificates if one.episodes is not None})
+        if counts and counts != [clean.row.episodes]:
+            notes.append(
+                f"The certified return is the mean over {' or '.join(map(str, counts))} episodes, the attacked one "
+                f"over {clean.row.episodes}."
+            )
+        if proved[-1][0] < last_eps:
+            notes.append(f"Nothing is certified beyond eps {eps_text(proved[-1][0])}.")
+    return LineChart(
+        description,
+        f"eps ({unit})" if unit else "eps",
+        "mean return of an episode",
+        lines,
+        mean_limits(rows, clean, [*lower.values()]),
+        Table("Numbers of the chart of return over eps", "eps", columns, numbers),
+        legend,
+        clean.mean,
+        proved,
+        mark,
+        "" if len(agent.sweeps) == 1 and not sweep.keys else f"Budget: {sweep.budget}",
+        notes,
+    )  # fmt: skip
+
+
+# The sections: what each has of a report and its verdict; nothing where there is nothing to say.
+
+
+def _next(agent: AgentSections, said: Verdict) -> list[Part]:
+    return [Listing([(step.what, step.command) for step in said.next], "steps")] if said.next else []
+
+
+def _sweep(agent: AgentSections, said: Verdict) -> list[Part]:
+    lead = "An attack reaches the thick line; one that was not tried may get below it."
+    if agent.choices.certificates:
+        lead = (
+            "The truth about the worst attack lies between the two thick lines: an attack reaches the upper one, and "
+            "no attack gets below the lower one."
+        )
+    parts: list[Part] = [
+        Paragraph(f"How much of the return is left as an attack may change observations by more. {lead}", "lead")
+    ]
     for sweep in agent.sweeps:
-        first, alone = not sweeps, len(agent.sweeps) == 1 and not sweep.keys
-        proved = choices.certificates if first else ()
-        if len(sweep.strongest) > 2 or proved:
-            headline = figure.eps if figure and first else None
-            sweeps.append(sweep_chart(sweep, proved, choices.unit if first else "", alone, headline))
+        if len(sweep.strongest) > 2 or (sweep is agent.sweeps[0] and agent.choices.certificates):
+            parts.append(_sweep_chart(agent, sweep, said.figure.eps if said.figure else None))
         else:  # a line between no attack and a single eps would show nothing that was played
             title = f"At eps {eps_text(sweep.strongest[-1][0])}: {sweep.budget}"
-            sweeps.append(rows_chart(title, [row for curve in sweep.curves for row in curve.rows], clean))
-    natural: dict[Kind, str] = {
-        "daylight": "Light and camera",
-        "fault": "Sensors and channels",
-        "dynamics": "Body and world",
-        "action": "Attacks on actions",
-    }
-    measured = defaultdict[str, list[AttackRow]](list)  # by distance
-    for row in agent.attacked:
-        for name, distance in row.row.distances.items():
-            measured[name] += [row] if distance is not None else []
-    lowest = agent.report.minimum.get("value")
-    return {
-        "sweep": sweeps,
-        "entries": [rows_chart("Other values", rows, clean, titled=False)] if (rows := agent.of("entries")) else [],
-        "feature": [
-            feature_chart(curve, clean, known_features(curve.rows[0], choices)) for curve in agent.curves("feature")
-        ],
-        "moment": [moment_chart(curve, clean) for curve in agent.curves("moment")],
-        "few": [few_chart(agent.curves("few"), clean)] if len({row.count for row in agent.of("few")}) > 1 else [],
-        "daylight": [rows_chart(natural[kind], rows, clean) for kind in natural if (rows := agent.of(kind))],
-        "other": [rows_chart("Other attacks", rows, clean, titled=False)] if (rows := agent.of("other")) else [],
-        "distance": [distance_chart(name, rows, clean, lowest) for name, rows in measured.items() if len(rows) > 1],
-        "episodes": [episode_chart(_telling_runs(agent))],
-    }
+            parts += _by_return(title, [row for curve in sweep.curves for row in curve.rows], agent.clean)
+    return parts if agent.sweeps else []
 
 
-def _attacks_table(agent: AgentSections, said: Verdict) -> AttackTable:
+def _entries(agent: AgentSections, said: Verdict) -> list[Part]:
+    lead = (
+        "An attack shows the agent other values of so many entries of its observation, or of all of them, however far "
+        "from the true ones: those of discrete spaces have no distance, and so no eps. It does so at every step, "
+        "unless a share of the steps is named."
+    )
+    return _led(lead, _by_return("", agent.of("entries"), agent.clean))
+
+
+def _led(lead: str, parts: Sequence[Part]) -> list[Part]:
+    """Parts below a first sentence; nothing without any."""
+    return [Paragraph(lead, "lead"), *parts] if parts else []
+
+
+def _eps(agent: AgentSections, said: Verdict) -> list[Part]:
+    """What an eps of the verdict amounts to in every feature, and why the budgets were chosen."""
+    choices, eps, parts = agent.choices, said.figure.eps if said.figure else None, list[Part]()
+    if agent.sweeps:
+        words = f"Budget: {agent.sweeps[0].budget}"
+        if choices.unit:
+            words += f". Eps is {'a share' if choices.unit.startswith('of ') else 'counted in'} {choices.unit}"
+        if not choices.played:
+            words += (
+                ". How wide each feature ranges is not in these rows: compare with the environment's observation space"
+            )
+        parts.append(Paragraph(f"{words}.", "lead"))
+    parts += [Paragraph(_with_labels(agent, reason)) for reason in choices.reasons]
+    lines = list[TableLine]()
+    for feature, unit in zip(choices.features or (), choices.scale or itertools.repeat(1.0), strict=False):
+        cells: list[Cell] = [None, feature.std]
+        width = 0.0
+        if feature.low is not None and feature.high is not None:
+            cells[0], width = f"{eps_text(feature.low)} to {eps_text(feature.high)}", feature.high - feature.low
+        if eps is not None:
+            cells += [f"± {eps_text(eps * unit)}", eps * unit / width if width else None]
+        lines.append(TableLine(feature.name, cells))
+    if lines:
+        columns = [Column("range", "text"), Column("standard deviation", "eps", less=True)]
+        if eps is not None:
+            columns += [Column(f"moved by eps {eps_text(eps)}", "text"), Column("of its range", "share", less=True)]
+        note = "The range holds 95% of what the feature was in episodes without an attack."
+        parts.append(Table("What an eps means", "feature", columns, lines, notes=[note]))
+    return parts
+
+
+def _attacks(agent: AgentSections, said: Verdict) -> list[Part]:
     """All rows of a report, those of the lowest returns first."""
     rows, eps = sorted(agent.rows, key=lambda row: row.mean), said.figure.eps if said.figure else None
-    limits = episode_limits(rows, [one.lower for one in agent.choices.certificates])
-    focus = [row.kind == "clean" or bool(row.eps and eps and eps / NEAR <= row.eps <= eps * NEAR) for row in rows]
-    ends = [(agent.clean.mean, row.returned.low, row.returned.high, row.mean) for row in rows]
+    if len(rows) < 2:
+        return []
+    lines = list[TableLine]()
+    for row in rows[:_MOST_ROWS]:
+        one, clean = row.row, row.kind == "clean"
+        near = bool(row.eps and eps and eps / NEAR <= row.eps <= eps * NEAR)
+        cells: list[Cell] = [
+            row.returned,
+            None if clean else row.change,
+            row.eps,
+            one.min,
+            one.attacked_fraction,
+            one.action_change,
+        ]
+        under = "" if clean else _kind_words([row])
+        line = TableLine(row.label, cells, under, row.returned, _tone(row), kind=row.kind, focus=clean or near)
+        lines.append(line)
+    columns = [
+        Column("mean return"), Column("against no attack", "signed"), Column("eps", "eps", less=True),
+        Column("worst episode", less=True), Column("steps attacked", "share", less=True),
+        Column("actions changed", "share", less=True),
+    ]  # fmt: skip
+    lead = (
+        f"Every attack on the same {agent.report.episodes} episodes. The change is of paired episodes, and has an "
+        "interval of its own."
+    )
     kinds = [
         (kind, _kind_words(own)) for kind in _KINDS if (own := [one for one in agent.attacked if one.kind == kind])
     ]
-    columns = [
-        Column("mean return", [row.returned for row in rows]),
-        Column("against no attack", [None if row.kind == "clean" else row.change for row in rows], signed=True),
-        Column("worst episode", [row.row.min for row in rows], less=True),
-        Column("steps attacked", [row.row.attacked_fraction for row in rows], share=True, less=True),
-        Column("actions changed", [row.row.action_change for row in rows], share=True, less=True),
-    ]
-    return AttackTable(
-        rows,
-        columns,
-        footnotes([row.row for row in rows]),
-        [[f"{bar_place(value, limits):.1f}" for value in values] for values in ends],
-        kinds if len(kinds) > 1 else [],
-        focus if sum(focus) > 2 else [],
+    notes = _notes(rows)
+    if len(rows) > _MOST_ROWS:
+        notes.append(f"The table has the {_MOST_ROWS} lowest returns alone; the file of rows has all.")
+    return _led(lead, [Table(
+        "All attacks", "attack", columns, lines, mean_limits(rows, agent.clean), agent.clean.mean,
+        notes=notes, sortable=True,
+        kinds=kinds if len(kinds) > 1 else [],
+        focus=f"eps about {eps_text(eps)}" if eps and sum(line.focus for line in lines) > 2 else "",
+    )])  # fmt: skip
+
+
+def _features(agent: AgentSections, said: Verdict) -> list[Part]:
+    lead = (
+        "One attack that may change only the features named on its line. The lower the return, the more the agent "
+        "relies on this feature."
     )
+    known = [(row, known_features(row, agent.choices)) for row in agent.of("feature")]
+    names = {id(row): f"{feature_names(row, of)}, eps {eps_text(row.eps or 0.0)}" for row, of in known}
+    return _led(lead, _groups(agent, "feature", "One feature at a time", names))
 
 
-def _eps_lines(agent: AgentSections, said: Verdict) -> list[tuple[Any, ...]]:
-    """Of every feature what is known of it, how far an eps of the verdict moves it, and which share of its range."""
-    eps, lines = said.figure.eps if said.figure else None, []
-    for feature, unit in zip(agent.choices.features or (), agent.choices.scale or itertools.repeat(1.0), strict=False):
-        change = None if eps is None else eps * unit
-        width = None if feature.low is None or feature.high is None else feature.high - feature.low
-        lines.append((feature, change, change / width if change is not None and width else None))
-    return lines
+def _moments(agent: AgentSections, said: Verdict) -> list[Part]:
+    lead = (
+        "One attack that acts in a window of steps alone. A window takes nothing of what was earned before it: a late "
+        "one may cost less even where it ends the episode."
+    )
+    names = {id(row): f"steps {row.window[0]} to {row.window[1] - 1}" for row in agent.of("moment") if row.window}
+    return _led(lead, _groups(agent, "moment", "One window of steps at a time", names))
 
 
-def _what_attacks_do(agent: AgentSections) -> dict[str, str]:
-    """By the name of each attack that was played, a sentence on it; none for an attack of somebody's own."""
-    found = dict[str, str]()
+def _few(agent: AgentSections, said: Verdict) -> list[Part]:
+    names = {id(row): f"at most {row.count} step{'' if row.count == 1 else 's'}" for row in agent.of("few")}
+    lead = "How the return falls with the number of steps of an episode that an attack may change."
+    return _led(lead, _groups(agent, "few", "Some steps alone", names))
+
+
+def _groups(agent: AgentSections, kind: Kind, title: str, names: Mapping[int, str]) -> list[Part]:
+    """A table for each attack whose rows of a kind differ in what they are named by."""
+    return [
+        rows_table(f"{title}: {curve.attack}", [(names[id(row)], row) for row in curve.rows], agent.clean, kind)
+        for curve in agent.curves(kind)
+    ]
+
+
+def _natural(agent: AgentSections, said: Verdict) -> list[Part]:
+    named: dict[Kind, tuple[str, str]] = {
+        "daylight": ("Light and camera", "natural changes of light and camera, which need no adversary"),
+        "fault": ("Sensors and channels", "sensors and messages that fail, each in one size"),
+        "dynamics": ("Body and world", "a heavier or lighter body, other friction, weaker or stronger motors"),
+        "action": ("Attacks on actions", "changes of the actions on their way to the environment"),
+    }
+    leads, parts = list[str](), list[Part]()
+    for kind, (title, lead) in named.items():
+        if rows := agent.of(kind):
+            leads.append(lead)
+            parts += _by_return(title, rows, agent.clean)
+    return _led(f"{'; '.join(leads)}.".capitalize(), parts)
+
+
+def _other(agent: AgentSections, said: Verdict) -> list[Part]:
+    return _led("Stacks of attacks, other timings and other budgets.", _by_return("", agent.of("other"), agent.clean))
+
+
+def _measures(agent: AgentSections, said: Verdict) -> list[Part]:
+    """Metrics of episodes beside the return, and distances of what an attack shows, as far as rows have them."""
+    metrics = [*dict.fromkeys(name for row in agent.rows for name in row.row.metrics)]
+    distances = [
+        *dict.fromkeys(name for row in agent.rows for name, value in row.row.distances.items() if value is not None)
+    ]
+    lines = list[TableLine]()
+    for row in [agent.clean, *sorted(agent.attacked, key=lambda row: row.mean)][:_MOST_ROWS]:
+        cells: list[Cell] = [row.returned]
+        for name in metrics:
+            found = row.row.metric(name) if name in row.row.metrics else None
+            cells.append(None if found is None else str(found))
+        lines.append(TableLine(row.label, [*cells, *(row.row.distances.get(name) for name in distances)]))
+    columns = [
+        Column("mean return"),
+        *(Column(name, "text") for name in metrics),
+        *(Column(name, "other") for name in distances),
+    ]
+    lead = (
+        "What was measured beside the return: metrics of episodes with their 95% interval, and distances of the "
+        "attacked observations to the true ones, by which an attack that takes much and changes little is known."
+    )
+    return _led(lead, [Table("Other measures", "attack", columns, lines)]) if metrics or distances else []
+
+
+def _pictures(agent: AgentSections, said: Verdict) -> list[Part]:
+    """Attacked steps, then a film, as far as a page has room for them."""
+    parts, room, missing = list[Part](), _LARGEST_PICTURES, list[str]()  # parts, bytes that are left, notes
+    for frame in agent.choices.frames:
+        named = {"true": frame.true, "shown to the agent": frame.shown, "difference, amplified": frame.difference}
+        found = {name: uri for name, path in named.items() if (uri := _embedded(path, _PICTURES))}
+        size = sum(map(len, found.values()))
+        if size > room:
+            missing.append("Pictures are left out")
+        elif found:
+            room -= size
+            parts.append(Pictures(frame.title, found))
+    if film := _embedded(agent.choices.film, _FILMS):
+        if len(film) > room:
+            missing.append("The film is left out")
+        else:
+            parts.append(Pictures("", {"a film of an episode under attack": film}, True))
+    for what in dict.fromkeys(missing):
+        parts.append(Paragraph(f"{what}: the page would be too large.", "note"))
+    return _led("What the environment showed, what the attack made of it, and the difference.", parts)
+
+
+def _embedded(path: Path | None, kinds: Mapping[str, str]) -> str:
+    """A picture or film as a data URI; "" where none is there that browsers show."""
+    kind = kinds.get(path.suffix.lower()) if path else None
+    try:
+        if path is None or kind is None or not path.is_file():
+            return ""
+        # of one that is too large by itself as much as shows that
+        return f"data:{kind};base64,{base64.b64encode(path.read_bytes()[: 2 * _LARGEST_PICTURES]).decode()}"
+    except OSError:
+        return ""
+
+
+def _episodes(agent: AgentSections, said: Verdict) -> list[Part]:
+    """The returns of every episode of the run without an attack and of those that tell most."""
+    lowest = sorted(agent.attacked, key=lambda row: row.mean)
+    strongest = [row for sweep in agent.sweeps[:1] for _, row in sweep.strongest]
+    kinds = [next(row for row in lowest if row.kind == kind) for kind in dict.fromkeys(row.kind for row in lowest)]
+    telling = [*{id(row): row for row in [agent.clean, *strongest, *kinds, *lowest]}.values()][:_MOST_RUNS]
+    rows = [agent.clean, *sorted(telling[1:], key=lambda row: -row.mean)]
+    lines = [
+        TableLine(
+            row.label, [row.returned, row.row.median, row.row.min, row.row.max], bar=row.returned,
+            tone=_tone(row), episodes=row.row.returns,
+        )
+        for row in rows
+    ]  # fmt: skip
+    columns = [Column("mean return"), Column("median", less=True), Column("lowest"), Column("highest")]
+    limits = limits_of([row.row[end] for row in rows for end in ("min", "max")])
+    parts: list[Part] = [
+        Table(
+            "Each episode's return",
+            "attack",
+            columns,
+            lines,
+            limits,
+            agent.clean.mean,
+            legend=[("tick", "an episode"), *_LEGEND],
+        )
+    ]
+    seeds = agent.report.episode_seeds
+    if len(rows) * len(seeds) <= _MOST_RETURNS:
+        single = [
+            TableLine(
+                str(seed), [run.returns[i] if i < len(run.returns) else None for run in (row.row for row in rows)]
+            )
+            for i, seed in enumerate(seeds)
+        ]
+        table = Table("Returns by the seed of the episode", "seed", [Column(row.label) for row in rows], single)
+        parts.append(Details("Returns by the seed of the episode", table))
+    return _led("A mean can hide that most episodes are kept and some are lost. Every mark is one episode.", parts)
+
+
+def _untried(agent: AgentSections, said: Verdict) -> list[Part]:
+    choices, lines = agent.choices, list[TableLine]()
+    for one in choices.untried:
+        lines.append(TableLine(one.threat, [one.why, f"about {duration(one.seconds)}" if one.seconds else ""]))
+    columns = [Column("what it is for", "text"), Column("takes", "text")]
+    parts: list[Part] = [Command(choices.more)] if choices.more else []
+    lead = f"Attacks that did not fit into the time.{' With so many minutes they do:' if parts else ''}"
+    return _led(lead, [*parts, Table("With more time", "attack", columns, lines)]) if lines else []
+
+
+def _cannot(agent: AgentSections, said: Verdict) -> list[Part]:
+    return [Listing([(_with_labels(agent, sentence), "") for sentence in said.cannot_tell])]
+
+
+def _names(agent: AgentSections, said: Verdict) -> list[Part]:
+    """A sentence on each attack that was played; none on an attack of somebody's own."""
+    found = dict[str, list[str]]()
     for row in agent.attacked:
         for part in row.row.threat.split(" + "):
             name = part.partition(":")[0].partition(" (")[0].strip()
             preset = presets.get(name)
             if words := _UNLISTED.get(name, "" if preset is None else preset.summary):
-                found["episode search" if name == "<recorded>" else name] = words
-    return dict(sorted(found.items()))
+                found["episode search" if name == "<recorded>" else name] = [words]
+    return [Facts(dict(sorted(found.items())))] if found else []
+
+
+def _protocol(agent: AgentSections, said: Verdict) -> list[Part]:
+    parts, warnings = list[Part](), agent.report.warnings
+    if warnings:
+        parts += [
+            Paragraph("Warnings", "h3"),
+            Listing([(_with_labels(agent, one), "") for one in warnings], "plain warnings"),
+        ]
+    parts.append(Facts({name: [text] for name, text in protocol_of(agent).items()}))
+    names = [row.name for row in agent.attacked]
+    if names != [row.label for row in agent.attacked]:
+        parts.append(Details("Every threat in full", Listing([(name, "") for name in names[:_MOST_ROWS]])))
+    again = agent.choices.command or _evaluate_command(agent)
+    parts.append(Paragraph("Play it again", "h3"))
+    parts.append(
+        Command(again)
+        if again
+        else Paragraph(
+            "No single command plays this again: the agent, the environment or a threat has no name that a command "
+            "could give, or there are too many threats."
+        )
+    )
+    return parts
+
+
+_SECTIONS: tuple[tuple[str, str, Callable[[AgentSections, Verdict], list[Part]]], ...] = (
+    ("next", "What to do next", _next),
+    ("sweep", "Return over eps", _sweep),
+    ("entries", "Other values", _entries),
+    ("eps", "What an eps means", _eps),
+    ("attacks", "All attacks", _attacks),
+    ("feature", "Which features", _features),
+    ("moment", "Which moments", _moments),
+    ("few", "How few steps", _few),
+    ("natural", "Faults and changes", _natural),
+    ("other", "Other attacks", _other),
+    ("measures", "Other measures", _measures),
+    ("pictures", "What the agent saw", _pictures),
+    ("episodes", "Each episode", _episodes),
+    ("untried", "With more time", _untried),
+    ("cannot", "What this cannot tell", _cannot),
+    ("names", "What the attacks do", _names),
+    ("protocol", "Protocol", _protocol),
+)
+
+
+def _with_labels(agent: AgentSections, text: str) -> str:
+    """A sentence in which rows are named as everywhere on the page."""
+    for row in sorted(agent.attacked, key=lambda row: -len(row.name)):
+        text = text.replace(row.name, row.label)
+    return text
 
 
 def _kind_words(rows: Sequence[AttackRow]) -> str:
@@ -503,62 +681,6 @@ def _kind_words(rows: Sequence[AttackRow]) -> str:
     if rows[0].kind != "sweep" or keys == {()}:
         return _KINDS[rows[0].kind]
     return f"all of {', '.join(*keys)}" if len(keys) == 1 else "all of some keys"
-
-
-def _duration(seconds: float) -> str:
-    """A time in words."""
-    if seconds < 90:
-        return "1 second" if seconds < 1.5 else f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.1f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-def _left(agent: AgentSections, said: Verdict) -> float | None:
-    """The share of what can be lost that a verdict's attack leaves, 0 to 1; None where that is not known."""
-    figure, lowest = said.figure, agent.report.minimum.get("value")
-    least = float(lowest) if lowest is not None else 0.0
-    if figure is None or figure.of <= least or figure.mean < least:
-        return None
-    return min((figure.mean - least) / (figure.of - least), 1.0)
-
-
-def _telling_runs(agent: AgentSections) -> list[AttackRow]:
-    """The run without an attack, the strongest at each eps, the strongest of each kind, and the lowest of the rest."""
-    lowest = sorted(agent.attacked, key=lambda row: row.mean)
-    strongest = [row for sweep in agent.sweeps[:1] for _, row in sweep.strongest]
-    kinds = [next(row for row in lowest if row.kind == kind) for kind in dict.fromkeys(row.kind for row in lowest)]
-    found = list({id(row): row for row in [agent.clean, *strongest, *kinds, *lowest]}.values())[:_MOST_RUNS]
-    return [agent.clean, *sorted(found[1:], key=lambda row: -row.mean)]
-
-
-def _episode_table(agent: AgentSections) -> dict[str, Any] | None:
-    """The returns of every episode of some runs, by the seeds of their resets."""
-    runs = _telling_runs(agent)
-    seeds = agent.report.episode_seeds
-    if len(runs) * len(seeds) > _MOST_RETURNS:
-        return None
-    return {"runs": runs, "lines": list(itertools.zip_longest(seeds, *(run.row.returns for run in runs)))}
-
-
-def _embedded(path: Path, kinds: Mapping[str, str]) -> dict[str, str] | None:
-    """A picture or film as a data URI with its kind; None where none is there that browsers show."""
-    kind = kinds.get(path.suffix.lower())
-    try:
-        if kind is None or not path.is_file():
-            return None
-        if path.stat().st_size > LARGEST_PAGE:
-            return _TOO_LARGE
-        return {"kind": kind, "uri": f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"}
-    except OSError:
-        return None
-
-
-def _frame(frame: AttackedFrame) -> dict[str, Any] | None:
-    """The pictures of an attacked step, as far as they are there."""
-    named = (("true", frame.true), ("shown to the agent", frame.shown), ("difference, amplified", frame.difference))
-    found = [(name, picture) for name, path in named if path is not None and (picture := _embedded(path, _PICTURES))]
-    if any(picture == _TOO_LARGE for _, picture in found):
-        return _TOO_LARGE
-    return {"title": frame.title, "pictures": [(name, one["uri"]) for name, one in found]} if found else None
 
 
 def _evaluate_command(agent: AgentSections) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from adv_wrappers.studies.report.page import Figures, render
+from adv_wrappers.studies.report.article import Figures, render
 from adv_wrappers.studies.standing.entry import StandingEntry
 from adv_wrappers.studies.standing.measure import ATTACKS
 from adv_wrappers.studies.standing.table import figure_footnotes, without_certificate
@@ -52,7 +52,7 @@ def standing_page(
 def _figures(entries: Sequence[StandingEntry]) -> Figures:
     """How the returns of one environment are written."""
     shown = [one for entry in entries for one in (entry.clean, entry.strongest and entry.strongest[1]) if one]
-    return Figures(max((abs(one.mean) for one in shown), default=0.0))
+    return Figures([one.mean for one in shown])
 
 
 def _line(entry: StandingEntry, pages: Mapping[str, str], figures: Figures) -> dict[str, Any]:

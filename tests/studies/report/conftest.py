@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 import adv_wrappers as adv
-from adv_wrappers.studies.report.charts import Chart
 from tests.episodes import short_episodes_of
 
 THREATS = [
@@ -35,18 +34,6 @@ def short_episodes():
     """Episodes of CartPole of at most 120 steps, instead of 500, in the rows and where they are played again."""
     with short_episodes_of(120, "CartPole-v1"):
         yield
-
-
-@pytest.fixture(autouse=True)
-def no_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Charts are not drawn, which takes longer than the rows, but where a test says that it reads them."""
-    if "charts" not in request.fixturenames:
-        monkeypatch.setattr(Chart, "_drawn", lambda chart, wide: "")
-
-
-@pytest.fixture
-def charts() -> None:
-    """Asked for by tests whose pages have charts."""
 
 
 @pytest.fixture(scope="package")

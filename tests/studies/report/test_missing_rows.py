@@ -14,7 +14,8 @@ from click.testing import CliRunner
 import adv_wrappers as adv
 from adv_wrappers.cli.main import main
 from adv_wrappers.evaluation.searches.beam import beam_search
-from adv_wrappers.studies.report.comparison_page import compare_pages, play_missing_rows
+from adv_wrappers.studies.report.comparison_page import compare_pages
+from adv_wrappers.studies.report.missing_rows import play_missing_rows
 from adv_wrappers.studies.report.sections import read_reports
 
 FIRST, SECOND = "zoo:cartpole-dqn", "zoo:cartpole-radial-dqn"

@@ -24,8 +24,6 @@ from tests.evaluation.made_reports import made_row
 from tests.every_case import every_case
 from tests.studies.report.planted import agent_for, showing
 
-pytestmark = pytest.mark.usefixtures("charts")
-
 ROOM = spaces.Discrete(3)
 
 
@@ -254,8 +252,8 @@ def test_a_report_of_anything_can_be_drawn():
     agent = sorted_report(made(*rows))
     stored = StoredReports(Path("rows.db"), (agent,), ("lost:eps=1",), {"broken": "ValueError: no"})
     text = page_of(stored, "report.html").decode()
-    assert "agent abababababab" in text and "Impact against ssim" in text and "Impact against psnr" not in text
-    assert "6 features that hurt least" in text
+    assert "agent abababababab" in text and ">ssim</th>" in text and ">psnr</th>" not in text
+    assert "The 6 that hurt least" in text
     assert "compare them with: lost:eps=1." in text and "they failed: broken (ValueError: no)." in text
     assert "No single command plays this again" in text
     bare = page_of(StoredReports(Path("rows.db"), (sorted_report(made()),), (), {}), "bare.html").decode()

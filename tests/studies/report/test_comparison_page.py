@@ -80,12 +80,12 @@ def test_the_comparison_says_what_became_of_the_verdict(played, tmp_path):
     assert found.sentence.replace("'", "&#39;") in found.page.read_text(encoding="utf-8")
 
 
-def test_the_same_budget_is_compared_whatever_the_order_of_rows(charts, tmp_path):
+def test_the_same_budget_is_compared_whatever_the_order_of_rows(tmp_path):
     threats = ["noise:eps=0.1", "noise:eps=0.2", "noise:eps=0.1,norm=l2", "noise:eps=0.2,norm=l2"]
     for name, order in (("a", threats), ("b", threats[::-1])):
         adv.evaluate("zoo:cartpole-dqn", "CartPole-v1", order, episodes=2, out=tmp_path / name, env_kwargs=SHORT)
     text = compare_pages(tmp_path / "a", tmp_path / "b", tmp_path / "both.html").page.read_text(encoding="utf-8")
-    description = re.search("two agents under the same attacks[^<]*", text)[0]
+    description = re.search('two agents under the same attacks[^"]*', text)[0]
     pairs = re.findall(r"eps [0-9.]+: ([0-9.]+) and ([0-9.]+)", description)
     assert len(pairs) == 3 and all(one == other for one, other in pairs)
 

@@ -1,0 +1,207 @@
+"""What a page is made of, an article a report, and how it becomes one file of HTML that needs nothing else.
+
+An article has sections, a section has parts: tables, charts, texts, commands, pictures. Names of agents, environments
+and threats are texts of strangers: the templates escape all of them, and the page's own content security policy lets
+nothing be loaded and no script run but the one that stands in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from adv_wrappers.errors import OutputError
+from adv_wrappers.evaluation.statistics import MeanWithInterval
+from adv_wrappers.studies.report.charts import LineChart, Table, eps_text
+from adv_wrappers.utils.files import probe_file
+
+if TYPE_CHECKING:
+    import jinja2
+
+GENERATOR = "adv_wrappers report"  # of the meta tag by which a page is known as ours
+DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+
+
+class Paragraph(NamedTuple):
+    """A text; ``style`` is a class of the style sheet, or ``h3`` for a heading."""
+
+    words: str
+    style: str = ""
+    kind: str = "text"
+
+
+class Listing(NamedTuple):
+    """Things one below the other, each a text and the command that does it, or ""; numbered where there is an order."""
+
+    items: Sequence[tuple[str, str]]
+    style: str = "plain"
+    kind: str = "listing"
+
+
+class Facts(NamedTuple):
+    """Names and the lines of text that belong to them."""
+
+    items: Mapping[str, Sequence[str]]
+    kind: str = "facts"
+
+
+class Command(NamedTuple):
+    """A command that can be copied."""
+
+    words: str
+    kind: str = "command"
+
+
+class Details(NamedTuple):
+    """A part that is shown where a reader asks for it."""
+
+    summary: str
+    part: Part
+    kind: str = "details"
+
+
+class Pictures(NamedTuple):
+    """Pictures beside each other, by what they show their address; a film is shown where a reader asks for it."""
+
+    title: str
+    uris: Mapping[str, str]
+    film: bool = False
+    kind: str = "pictures"
+
+
+Part = Table | LineChart | Paragraph | Listing | Facts | Command | Details | Pictures
+
+
+class Section(NamedTuple):
+    """A section of an article; ``key`` is what its id ends with."""
+
+    key: str
+    title: str
+    parts: Sequence[Part]
+
+
+class Figures:
+    """How returns that belong together are written: all with as many decimals, so that columns of them align.
+
+    Args:
+        returns: of which the largest decides.
+    """
+
+    def __init__(self, returns: Sequence[float]) -> None:
+        largest = max(map(abs, returns), default=0.0)
+        self._decimals = 0 if largest >= 10_000 else 1 if largest >= 20 else 2 if largest >= 1 else 4
+
+    def number(self, value: float | None) -> str:
+        """A return; a dash where there is none."""
+        if value is None:
+            return DASH
+        text = f"{value:.{self._decimals}f}"
+        return (_MINUS + text[1:] if text.startswith("-") else text) if float(text) else text.removeprefix("-")
+
+    def cell(self, value: float | None, form: str) -> str:
+        """A number of a column of a form (:class:`.Column`)."""
+        if value is None or form == "return":
+            return self.number(value)
+        if form == "signed":
+            text = self.number(value)
+            return text if value < 0 or not float(text) else f"+{text}"
+        return f"{100 * value:.0f}%" if form == "share" else eps_text(value) if form == "eps" else f"{value:.4g}"
+
+
+class Headline(NamedTuple):
+    """The number of an article.
+
+    Attributes:
+        mean, of: it, and what it is without an attack.
+        left: the share of what can be lost that is left, 0 to 1; None where that is not known.
+        about: what it is the mean of.
+    """
+
+    mean: float
+    of: float
+    left: float | None
+    about: str
+
+
+@dataclass(frozen=True)
+class Article:
+    """What a page says of one report, or of two that are compared.
+
+    Attributes:
+        id: what the ids of its elements begin with.
+        what: it is.
+        title, about: its name, and what stands beside that.
+        sentence: what it says first.
+        figures: how its returns are written.
+        headline: its number, or a small table in place of one, or None.
+        facts: names and values below the sentence.
+        sections: those that have something in them.
+        finished: whether nothing is missing.
+        notes: what else is to be known first.
+    """
+
+    id: str
+    what: str
+    title: str
+    about: str
+    sentence: str
+    figures: Figures
+    headline: Headline | Table | None
+    facts: Mapping[str, str]
+    sections: Sequence[Section]
+    finished: bool = True
+    notes: Sequence[str] = ()
+
+
+def render(template: str, **values: Any) -> bytes:
+    """A page of a template, with its style and script inside."""
+    from markupsafe import Markup
+
+    folder = resources.files(__package__) / "templates"
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = _templates().get_template(template)
+    text = page.render(
+        generator=GENERATOR, style=Markup(style), script=Markup(script), script_hash=f"sha256-{digest}", **values
+    )
+    return text.encode()
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    """The templates, which are compiled once for all pages of a program."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__ or "", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(
+        re.split(r"(?<=[,:])(?=[\w-]+=)|(?<=[/;])", str(text))
+    )
+    environment.tests["mean"] = lambda value: isinstance(value, MeanWithInterval)
+    return environment
+
+
+def check_target(path: Path) -> None:
+    """Raise :class:`OutputError` unless a page can be written there, now: over a page of ours, or where nothing is."""
+    probe_file(path)
+    if path.exists():
+        try:
+            with path.open("rb") as file:
+                head = file.read(2000)
+        except OSError as error:
+            raise OutputError(f"cannot read {path}, which is there already: {error.strerror}") from error
+        if f'<meta name="generator" content="{GENERATOR}">'.encode() not in head:
+            raise OutputError(f"{path} is there and is no page of adv_wrappers: give the name of another file")
