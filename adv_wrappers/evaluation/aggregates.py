@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.return_range import described_lowest_return
+from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
@@ -147,10 +146,10 @@ class Aggregates(Tabular):
 
     def group(self, name: str) -> ScoreGroup:
         """The group of a name; raises :class:`ValueRangeError` where there is none."""
-        for group in self.groups:
-            if group.name == name:
-                return group
-        raise ValueRangeError(f"no group {name!r:.80}: there are {', '.join(group.name for group in self.groups)}")
+        groups = {group.name: group for group in self.groups}
+        if name not in groups:
+            raise ValueRangeError(f"no group {name!r:.80}: there are {', '.join(groups)}")
+        return groups[name]
 
     def profile(
         self, name: str, taus: Sequence[float] | NDArray[np.float64]
@@ -303,13 +302,21 @@ def aggregate(
         StoreError: for a file that is damaged, no store, or of another release.
     """
     rows = read_rows(source)
-    chosen = [row for row in rows if all(_is_one_of(row, name, wanted) for name, wanted in (where or {}).items())]
+    columns = () if callable(by) else (by,) if isinstance(by, str) else tuple(by)
+    for argument, names in (("by", columns), ("where", where or {})):
+        for name in names:
+            if name not in GROUP_COLUMNS:
+                known = ", ".join(GROUP_COLUMNS)
+                raise ValueRangeError(f"no column {name!r:.80} for {argument}=: there are {known}")
+    if not columns and not callable(by):
+        raise ValueRangeError(f"by must name a column, of {', '.join(GROUP_COLUMNS)}")
+    chosen = [row for row in rows if all(_is_one_of(getattr(row, name), one) for name, one in (where or {}).items())]
     if not chosen:
         raise ValueRangeError(f"no row has where={dict(where or {})!r}")
-    named, name_of = _grouping(by)
     groups: dict[str, dict[str, list[StoredRow]]] = {}
     for row in chosen:
-        groups.setdefault(name_of(row), {}).setdefault(row.env, []).append(row)
+        name = str(by(row)) if callable(by) else ", ".join(_text(getattr(row, column)) for column in columns)
+        groups.setdefault(name, {}).setdefault(row.env, []).append(row)
     if runs is None:
         several = any(len({row.victim for row in own}) > 1 for group in groups.values() for own in group.values())
         runs = "victim" if several else "seed"
@@ -317,12 +324,11 @@ def aggregate(
     found = []
     for name, envs in groups.items():
         scores = {env: _scores(own, name, runs, used[env]) for env, own in envs.items()}
-        values = [*scores.values()]
-        every = np.concatenate(values)
-        low = high = None
-        if max(map(len, values)) > 1:
-            low, high = map(float, bootstrap(values, iqm, level, repetitions, seed))
+        every, low, high = np.concatenate([*scores.values()]), None, None
+        if max(map(len, scores.values())) > 1:
+            low, high = map(float, bootstrap([*scores.values()], iqm, level, repetitions, seed))
         found.append(ScoreGroup(name, scores, float(iqm(every)), low, high, float(every.mean())))
+    named = ", ".join(columns) or "group"
     return Aggregates(named, tuple(found), used, runs, level, repetitions, seed, tuple(_notes(found, runs)))
 
 
@@ -330,33 +336,13 @@ def _interval_text(group: ScoreGroup) -> str:
     return "-" if group.low is None else f"{number_text(group.low)} to {number_text(group.high)}"
 
 
-def _grouping(by: str | Sequence[str] | Callable[[StoredRow], str]) -> tuple[str, Callable[[StoredRow], str]]:
-    """What groups are called, and the name of a row's group."""
-    if callable(by):
-        return "group", lambda row: str(by(row))
-    columns = [by] if isinstance(by, str) else [*by]
-    for name in columns:
-        _check_column("by", name)
-    if not columns:
-        raise ValueRangeError(f"by must name a column, of {', '.join(GROUP_COLUMNS)}")
-    return ", ".join(columns), lambda row: ", ".join(_value_text(row, name) for name in columns)
-
-
-def _check_column(argument: str, name: object) -> None:
-    if name not in GROUP_COLUMNS:
-        known = ", ".join(GROUP_COLUMNS)
-        raise ValueRangeError(f"no column {name!r:.80} for {argument}=: there are {known}")
-
-
-def _value_text(row: StoredRow, name: str) -> str:
-    value = getattr(row, name)
+def _text(value: object) -> str:
+    """The value of a column."""
     return "no eps" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _is_one_of(row: StoredRow, name: str, wanted: object) -> bool:
-    _check_column("where", name)
-    values = wanted if isinstance(wanted, (list, tuple, set)) else [wanted]
-    return getattr(row, name) in values
+def _is_one_of(value: object, wanted: object) -> bool:
+    return value in (wanted if isinstance(wanted, (list, tuple, set)) else [wanted])
 
 
 def _scores(rows: Sequence[StoredRow], group: str, runs: str, range_: ScoreRange) -> NDArray[np.float64]:
@@ -378,20 +364,17 @@ def _ranges(
     rows: Iterable[StoredRow], needed: set[str], given: Mapping[str, tuple[float, float]]
 ) -> dict[str, ScoreRange]:
     """The range of every environment that is needed."""
-    found: dict[str, ScoreRange] = {}
     envs: dict[str, list[StoredRow]] = {}
     for row in rows:
         envs.setdefault(row.env, []).append(row)
-    known = {name for env, own in envs.items() for name in (env, str(own[0].described_env["id"]))}
-    for name in given:
-        if name not in known:
-            raise ValueRangeError(f"ranges= has {name!r:.80}: rows are of {', '.join(envs)}")
-    for env, own in envs.items():
-        if env not in needed:
-            continue
-        pair = given.get(env, given.get(str(own[0].described_env["id"])))
+    ids = {env: str(own[0].described_env["id"]) for env, own in envs.items()}
+    if unknown := [name for name in given if name not in (*ids, *ids.values())]:
+        raise ValueRangeError(f"ranges= has {unknown[0]!r:.80}: rows are of {', '.join(envs)}")
+    found: dict[str, ScoreRange] = {}
+    for env in filter(needed.__contains__, envs):
+        pair = given.get(env, given.get(ids[env]))
         if pair is None:
-            found[env] = _default_range(env, own)
+            found[env] = _default_range(env, envs[env])
             continue
         two = isinstance(pair, (list, tuple)) and len(pair) == 2
         low, high = map(finite_float, pair) if two else (None, None)
@@ -402,8 +385,8 @@ def _ranges(
 
 
 def _default_range(env: str, rows: Sequence[StoredRow]) -> ScoreRange:
-    lowest, low_is = described_lowest_return(rows[0].described_env), "the lowest return of the game"
-    if lowest is None or not math.isfinite(lowest):
+    lowest, low_is = described_range(rows[0].described_env)[0], "the lowest return of the game"
+    if lowest is None:
         lowest, low_is = min(row.row.mean_return for row in rows), "the lowest mean return of a row"
     clean = [row.row.mean_return for row in rows if row.is_clean]
     if not clean or np.mean(clean) <= lowest:

@@ -7,14 +7,10 @@ steps there will be is taken from a run without an attack: nobody knows beforeha
 from __future__ import annotations
 
 import statistics
-import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-from gymnasium import spaces
 
 from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.evaluation.evaluator import Evaluator
@@ -24,11 +20,9 @@ from adv_wrappers.rendering.text_table import Tabular, TextTable
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.parsing import duration
 from adv_wrappers.utils.threads import one_thread
-from adv_wrappers.victims.victim import Victim
 
 STEPS, SECONDS = 20, 0.5  # of an attack that is timed before it is played
 LONG = 4000  # passes for one observation; the presets have 500 at most, and a plan of a suite 3040
-_GRADIENT = 3  # forward passes that one with its gradient takes, about
 _NAMED = 4  # parts that a line names
 
 
@@ -137,40 +131,18 @@ def run_seconds(evaluator: Evaluator, i: int, clean: Row) -> float:
     return clean.seconds if each is None else each * evaluator.steps_of(clean.lengths)
 
 
-def warn_of_long_attacks(stacks: Iterable[ThreatStack], victim: Victim, rows: int) -> None:
-    """Warn of stacks that compute a network thousands of times for every observation, with the time that takes here.
-
-    Args:
-        stacks: what is to be played.
-        victim: the agent.
-        rows: observations that are attacked at once.
+def warn_of_long_attacks(stacks: Iterable[ThreatStack]) -> None:
+    """Warn of stacks, to be played next, that compute a network thousands of times for every observation.
 
     Warns:
         UserWarning: one for every such stack.
     """
     for stack in stacks:
         count = sum(layer.how.network_passes for layer in stack.layers if isinstance(layer.how, Perturbation))
-        if count <= LONG:
-            continue
-        each = _seconds(victim, rows)
-        took = "" if each is None else f", about {count * each:.2g} s on this machine"
-        warnings.warn(
-            f"{stack.name} computes a network {count:,} times at every step that it attacks{took} (pgd: 30 times): "
-            "fewer restarts, steps or queries are quicker",
-            UserWarning,
-            stacklevel=6,
-        )
-
-
-def _seconds(victim: Victim, rows: int) -> float | None:
-    """Seconds that a gradient of the victim takes, about, from some forward passes; None for Dict observations."""
-    space = victim.observation_space
-    if not isinstance(space, spaces.Box):
-        return None
-    x, state = torch.zeros(rows, *space.shape, device=victim.device, dtype=victim.dtype), victim.initial_state(rows)
-    took = list[float]()
-    for _ in range(5):
-        start = time.perf_counter()
-        float(victim.params(x, state).sum())  # waits for a device
-        took.append(time.perf_counter() - start)
-    return _GRADIENT * statistics.median(took)
+        if count > LONG:
+            warnings.warn(
+                f"{stack.name} computes a network {count:,} times at every step that it attacks (pgd: 30 times): "
+                "fewer restarts, steps or queries are quicker",
+                UserWarning,
+                stacklevel=6,
+            )

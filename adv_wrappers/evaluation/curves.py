@@ -8,7 +8,7 @@ victim it is over all episodes of all seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,27 +18,17 @@ from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
-from adv_wrappers.evaluation.return_range import described_lowest_return, described_range
-from adv_wrappers.evaluation.row import Row
-from adv_wrappers.evaluation.statistics import (
-    MARK,
-    KnownRange,
-    caveat,
-    cut,
-    footnotes,
-    marked,
-    mean_interval,
-)
+from adv_wrappers.evaluation.return_range import described_range
+from adv_wrappers.evaluation.statistics import MARK, caveat, cut, footnotes, marked, mean_interval
 from adv_wrappers.evaluation.stored_rows import RowSource, StoredRow, read_rows
 from adv_wrappers.registry import CURVES_BY, CurvesBy
 from adv_wrappers.rendering.plots import BandedLine, LinesPanel, plot_lines
 from adv_wrappers.rendering.text_table import Tabular, TextTable
-from adv_wrappers.utils.checks import finite_float
+from adv_wrappers.utils.checks import check_choice, finite_float
 
 _OF_EPISODES = {  # columns that a row has of every episode, by what they are asked for as
     "return": "returns", "length": "lengths", "attacked": "attacked_fractions", "loss": "losses",
 }  # fmt: skip
-ValueOfRow = Callable[[StoredRow], tuple[NDArray[np.float64] | None, float | None]]
 _PAIRED = ("regret", "impact")  # which compare every episode with the clean one
 
 
@@ -67,27 +57,13 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class LabelledCurve:
-    """The points of one curve.
-
-    Attributes:
-        panel: the value of the column that panels are by; empty where there is one panel.
-        label: the value of the column that curves are by.
-        points: from left to right.
-    """
-
-    panel: str
-    label: str
-    points: tuple[CurvePoint, ...]
-
-
-@dataclass(frozen=True)
 class Curves(Tabular):
     """What :func:`curves_of` found.
 
     Attributes:
         x, y, hue, col: the names of what is on the axes, what curves are by, and what panels are by, or None.
-        curves: in the order of their rows.
+        curves: the points of every curve from left to right, by its panel and its label: the values of the columns
+            ``col`` (empty where there is one panel) and ``hue``, in the order of their rows.
         notes: what was left out.
     """
 
@@ -95,15 +71,15 @@ class Curves(Tabular):
     y: str
     hue: str
     col: str | None
-    curves: tuple[LabelledCurve, ...]
+    curves: Mapping[tuple[str, str], tuple[CurvePoint, ...]]
     notes: tuple[str, ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary a point, as values that JSON knows: the columns' values, and those of :class:`CurvePoint`."""
         found = []
-        for curve in self.curves:
-            names = {**({self.col: curve.panel} if self.col else {}), self.hue: curve.label}
-            for point in curve.points:
+        for (panel, label), points in self.curves.items():
+            names = {**({self.col: panel} if self.col else {}), self.hue: label}
+            for point in points:
                 figures = asdict(point)
                 found.append({**names, self.x: figures.pop("x"), **figures})
         return found
@@ -111,27 +87,19 @@ class Curves(Tabular):
     def table(self) -> TextTable:
         """The table, one row a point; below it are the notes, and what a mark means."""
         names = (self.col, self.hue) if self.col else (self.hue,)
-        rows = [
-            (*((curve.panel,) if self.col else ()), curve.label, *self._figures(point))
-            for curve in self.curves
-            for point in curve.points
-        ]
+        rows = []
+        for row in self.rows():
+            ends = "-" if row["low"] is None else f"{number_text(row['low'])} .. {number_text(row['high'])}"
+            over = f"{row['count']} {row['of'] if row['count'] > 1 else row['of'].removesuffix('s')}"
+            figures = (f"{row[self.x]:g}", number_text(row["mean"]), marked(ends, row), over)
+            rows.append((*(row[name] for name in names), *figures))
         title, columns = f"{self.y} over {self.x}", (*names, self.x, self.y, "95% interval", "over")
         first = (self.hue, self.x, self.y, "95% interval", *(names if self.col else ()))
-        notes = tuple(self.explanations())
-        return TextTable(title, columns, tuple(rows), notes, texts=names, by_importance=first)
+        return TextTable(title, columns, tuple(rows), tuple(self._notes()), texts=names, by_importance=first)
 
-    def _figures(self, point: CurvePoint) -> tuple[str, ...]:
-        """What a table says of a point."""
-        interval = "-" if point.low is None else f"{number_text(point.low)} .. {number_text(point.high)}"
-        over = point.of if point.count > 1 else point.of.removesuffix("s")
-        return (
-            f"{point.x:g}", number_text(point.mean), marked(interval, asdict(point)), f"{point.count} {over}"
-        )  # fmt: skip
-
-    def explanations(self) -> list[str]:
+    def _notes(self) -> list[str]:
         """What a mark means, and the notes."""
-        return [*footnotes([asdict(point) for curve in self.curves for point in curve.points]), *self.notes]
+        return [*footnotes(self.rows()), *self.notes]
 
     def plot(self, path: str | Path) -> None:
         """Write a figure: a line with its band for every curve, and a panel for every value of ``col``.
@@ -139,13 +107,14 @@ class Curves(Tabular):
         The file's name says what it is, ``.png``, ``.svg`` or ``.pdf``; :class:`ValueRangeError` for another.
         """
         panels: dict[str, list[BandedLine]] = {}
-        for curve in self.curves:
-            low, high = ([math.nan if end is None else end for end in ends] for ends in _ends(curve.points))
-            x, y = [point.x for point in curve.points], [point.mean for point in curve.points]
-            weak = [point.caveat is not None for point in curve.points]
-            panels.setdefault(curve.panel, []).append(BandedLine(curve.label, x, y, low, high, weak))
+        for (panel, label), points in self.curves.items():
+            x, y = [point.x for point in points], [point.mean for point in points]
+            low = [math.nan if point.low is None else point.low for point in points]
+            high = [math.nan if point.high is None else point.high for point in points]
+            weak = [point.caveat is not None for point in points]
+            panels.setdefault(panel, []).append(BandedLine(label, x, y, low, high, weak))
         labels = self.x, f"{self.y} (mean and 95% interval)"
-        notes = [text.replace(MARK, "open points:") for text in self.explanations()]
+        notes = [text.replace(MARK, "open points:") for text in self._notes()]
         plot_lines([LinesPanel(*one) for one in panels.items()], path, f"{self.y} by {self.x}", labels, notes)
 
 
@@ -170,56 +139,44 @@ def curves_of(
             environments that would fall into one curve.
         StoreError: for a file that is damaged, no store, or of another release.
     """
-    for name, value in (("hue", hue), ("col", col)):
-        if value not in CURVES_BY and not (name == "col" and value is None):
-            known = ", ".join(CURVES_BY)
-            raise ValueRangeError(f"no column {value!r:.80} for {name}=: there are {known}")
+    check_choice("hue", hue, CURVES_BY)
+    check_choice("col", col, (*CURVES_BY, None))
     rows = read_rows(source)
     attacks = [row for row in rows if x == "training_steps" or not row.is_clean]
+    if not attacks:
+        raise ValueRangeError("there are no attacked rows, only clean ones")
     found = [(row, place) for row in attacks if (place := _place(row, x)) is not None]
     if not found:
-        _no_rows_with(x, attacks)
-    value_of = _values(y, [row for row, _ in found])
+        some = f"threats are {', '.join(list(dict.fromkeys(row.threat for row in attacks))[:3])}"
+        expected = "expected eps, seed, training_steps, or an argument of threats with numbers"
+        raise ValueRangeError(f"no row has {x!r:.80} for x=: {expected}; {some}")
+    if all(_values(row, y) is None for row, _ in found):
+        columns = [*_OF_EPISODES, *_PAIRED, *(name for row, _ in found for name in {**row.row, **row.row.distances})]
+        known = [name for name in dict.fromkeys(columns) if any(_values(row, name) is not None for row, _ in found)]
+        raise ValueRangeError(f"no row has {y!r:.80} for y=: there are {', '.join(known)}")
     cells: dict[tuple[str, str], dict[float, list[StoredRow]]] = {}
     for row, place in found:
         key = "" if col is None else _value(row, col, x), _value(row, hue, x)
         cells.setdefault(key, {}).setdefault(place, []).append(row)
-    made = []
-    for (panel, label), places in cells.items():
-        _check_alike([row for own in places.values() for row in own], label, x, {hue, col})
-        if x == "eps" and 0.0 not in places:
-            places[0.0] = _clean_rows(rows, [row for own in places.values() for row in own])
-        points = [_point(place, own, value_of, _known(y, own)) for place, own in sorted(places.items()) if own]
-        made.append(LabelledCurve(panel, label, tuple(point for point in points if point is not None)))
+    curves = {}
+    for key, places in cells.items():
+        own = [row for part in places.values() for row in part]
+        _check_alike(own, key[1], x, {hue, col})
+        if x == "eps" and 0.0 not in places:  # the clean rows of the episodes that attacks were played on
+            played = {(row.victim, row.env, row.seed) for row in own}
+            places[0.0] = [row for row in rows if row.is_clean and (row.victim, row.env, row.seed) in played]
+        points = [_point(place, part, y) for place, part in sorted(places.items())]
+        curves[key] = tuple(point for point in points if point is not None)
     left = len(attacks) - len(found)
     notes = [f"{left} of {len(attacks)} attacked rows have no {x} and are left out"] if left else []
-    return Curves(x, y, hue, col, tuple(made), tuple(notes))
+    return Curves(x, y, hue, col, curves, tuple(notes))
 
 
 def _place(row: StoredRow, x: str) -> float | None:
     """Where a row is on the horizontal axis."""
-    if x == "training_steps":
-        return None if row.training_steps is None else float(row.training_steps)
-    return row.eps if x == "eps" else float(row.seed) if x == "seed" else row.row.argument(x)
-
-
-def _known(y: str, rows: Sequence[StoredRow]) -> KnownRange:
-    """The range of returns, where it is returns of one environment that are asked for."""
-    several = len({row.env for row in rows}) > 1
-    return (None, None) if y not in ("return", "mean_return") or several else described_range(rows[0].described_env)
-
-
-def _ends(points: Sequence[CurvePoint]) -> tuple[list[float | None], list[float | None]]:
-    return [point.low for point in points], [point.high for point in points]
-
-
-def _no_rows_with(x: str, attacks: Sequence[StoredRow]) -> None:
-    """Raise, as no row has what curves should go over."""
-    if not attacks:
-        raise ValueRangeError("there are no attacked rows, only clean ones")
-    some = f"threats are {', '.join(list(dict.fromkeys(row.threat for row in attacks))[:3])}"
-    expected = "expected eps, seed, training_steps, or an argument of threats with numbers"
-    raise ValueRangeError(f"no row has {x!r:.80} for x=: {expected}; {some}")
+    if x in ("eps", "seed", "training_steps"):
+        return None if getattr(row, x) is None else float(getattr(row, x))
+    return row.row.argument(x)
 
 
 def _value(row: StoredRow, column: str, x: str) -> str:
@@ -237,79 +194,43 @@ def _check_alike(rows: Sequence[StoredRow], label: str, x: str, by: set[str | No
             )
 
 
-def _clean_rows(rows: Sequence[StoredRow], attacked: Sequence[StoredRow]) -> list[StoredRow]:
-    """The clean rows of the episodes that attacks were played on."""
-    wanted = {(row.victim, row.env, row.seed) for row in attacked}
-    return [row for row in rows if row.is_clean and (row.victim, row.env, row.seed) in wanted]
-
-
-def _values(y: str, rows: Sequence[StoredRow]) -> ValueOfRow:
-    """The function that gives what is asked for of a row; :class:`ValueRangeError` for what no row has."""
-
-    def of(row: StoredRow) -> tuple[NDArray[np.float64] | None, float | None]:
-        return _value_of(row, y)
-
-    if all(of(row)[1] is None for row in rows):
-        names = dict.fromkeys([*_OF_EPISODES, *_PAIRED, *(name for row in rows for name in _figures(row.row))])
-        known = [name for name in names if any(_value_of(row, name)[1] is not None for row in rows)]
-        raise ValueRangeError(f"no row has {y!r:.80} for y=: there are {', '.join(known)}")
-    return of
-
-
-def _value_of(row: StoredRow, y: str) -> tuple[NDArray[np.float64] | None, float | None]:
-    """The values of all episodes of a row, or None, and their mean, or None where there is none."""
-    values: NDArray[np.float64] | None = None
+def _values(row: StoredRow, y: str) -> NDArray[np.float64] | None:
+    """What is asked for of a row, of every episode or the one number that it has; None where it has none."""
+    listed: Any
     if y in _OF_EPISODES:
-        listed = row.row.get(_OF_EPISODES[y])
-        values = None if listed is None else np.array(listed, np.float64)
+        listed = row.row[_OF_EPISODES[y]]
     elif y in _PAIRED:
-        values = _lost(row, share=y == "impact")
+        if row.clean is None or len(row.clean.returns) != len(row.row.returns):
+            return None
+        clean = np.array(row.clean.returns, np.float64)
+        listed = clean - np.array(row.row.returns, np.float64)
+        if y == "impact":
+            lowest = described_range(row.described_env)[0]
+            listed = None if lowest is None or clean.mean() <= lowest else listed / (clean.mean() - lowest)
     else:
-        return None, finite_float(_figures(row.row).get(y))
-    return values, None if values is None else float(values.mean())
+        figure = finite_float({**row.row.distances, **row.row}.get(y))
+        listed = None if figure is None else [figure]
+    return None if listed is None else np.array(listed, np.float64)
 
 
-def _figures(row: Row) -> Mapping[str, Any]:
-    """The columns of a row, those of distances among them."""
-    return {**row.distances, **row}
-
-
-def _lost(row: StoredRow, share: bool) -> NDArray[np.float64] | None:
-    """What every episode lost, or what share of what it could lose on average."""
-    if row.clean is None or len(row.clean.returns) != len(row.row.returns):
-        return None
-    clean = np.array(row.clean.returns, np.float64)
-    lost = clean - np.array(row.row.returns, np.float64)
-    if not share:
-        return lost
-    lowest = described_lowest_return(row.described_env)
-    return None if lowest is None or clean.mean() <= lowest else lost / (clean.mean() - lowest)
-
-
-def _point(x: float, rows: Sequence[StoredRow], value_of: ValueOfRow, known: KnownRange) -> CurvePoint | None:
-    """The point of some rows, with its interval cut at a range; None where none of them has a value."""
-    by_victim: dict[str, list[tuple[NDArray[np.float64] | None, float]]] = {}
+def _point(x: float, rows: Sequence[StoredRow], y: str) -> CurvePoint | None:
+    """The point of some rows, its interval cut at the range of returns; None where none of them has a value."""
+    by_victim: dict[str, list[NDArray[np.float64]]] = {}
     episodes = 0
     for row in rows:
-        values, mean = value_of(row)
-        if mean is not None:
-            by_victim.setdefault(row.victim, []).append((values, mean))
+        if (values := _values(row, y)) is not None:
+            by_victim.setdefault(row.victim, []).append(values)
             episodes += len(row.row.returns)
     if not by_victim:
         return None
-    every = _pooled([one for own in by_victim.values() for one in own])
-    of_episodes = all(values is not None for own in by_victim.values() for values, _ in own)
+    every = np.concatenate([values for own in by_victim.values() for values in own])
+    numbers, of = every, "episodes" if y in _OF_EPISODES or y in _PAIRED else "rows"
+    why = caveat(every) if of == "episodes" else None
     if len(by_victim) > 1:
-        numbers, of = [float(np.mean(_pooled(own))) for own in by_victim.values()], "victims"
-    else:
-        numbers, of = every, "episodes" if of_episodes else "rows"
-    low, high = None, None
+        numbers, of = np.array([np.concatenate(own).mean() for own in by_victim.values()]), "victims"
+    mean, low, high = float(numbers.mean()), None, None
     if len(numbers) > 1:
-        low, high = cut(mean_interval(numbers), float(np.mean(numbers)), known)
-    why = caveat(every) if of_episodes else None
-    return CurvePoint(x, float(np.mean(numbers)), low, high, len(numbers), of, episodes, why)
-
-
-def _pooled(rows: Sequence[tuple[NDArray[np.float64] | None, float]]) -> list[float]:
-    """The values of all episodes of some rows, or the means of rows that have no others."""
-    return [float(value) for values, mean in rows for value in ([mean] if values is None else values)]
+        returns_of_one = y in ("return", "mean_return") and len({row.env for row in rows}) == 1
+        known = described_range(rows[0].described_env) if returns_of_one else (None, None)
+        low, high = cut(mean_interval(numbers), mean, known)
+    return CurvePoint(x, mean, low, high, len(numbers), of, episodes, why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -130,7 +130,7 @@ def evaluate(
 
     Warns:
         UserWarning: before any episode is played, of an attack that computes a network thousands of times for every
-            observation, with the time that this takes.
+            observation.
 
     >>> from adv_wrappers import evaluate
     >>> report = evaluate("zoo:cartpole-dqn", "CartPole-v1", ["max-diff:eps=0.1"], episodes=2)
@@ -181,33 +181,22 @@ def play_missing(
     Returns:
         The report of all rows.
     """
-    stacks, failed = evaluator.stacks, dict[int, str]()
+    stacks = evaluator.stacks
     chosen = [i for i in range(len(stacks)) if wanted is None or i in wanted]
+
+    def move(i: int, finished: int) -> None:
+        if progress is not None:
+            progress(stacks[i].name, finished, evaluator.plays(i))
+
     with ExitStack() as opened:
         opened.enter_context(one_thread())
-        kept = None if out is None else opened.enter_context(_KeptRows(evaluator, Path(out), minimum, failed))
-        if kept is not None:
-            kept.place()
-        if kept is not None and resume:
+        kept = opened.enter_context(closing(_KeptRows(evaluator, rows, None if out is None else Path(out), minimum)))
+        kept.place()
+        if resume:
             rows |= {i: row for i, row in kept.known().items() if i not in rows}
-            kept.write(rows)  # in the order of this call
-
-        def add(i: int, row: Row) -> None:
-            rows[i] = row
-            if kept is not None:
-                kept.add(i, rows)
-
-        def fail(i: int, error: SimulationError) -> None:
-            failed[i] = str(error)
-            if kept is not None:
-                kept.fail(i, error, rows)
-
-        def move(i: int, finished: int) -> None:
-            if progress is not None:
-                progress(stacks[i].name, finished, evaluator.plays(i))
-
+            kept.write()  # in the order of this call
         missing = [i for i in chosen if i not in rows]
-        warn_of_long_attacks([stacks[i] for i in missing], evaluator.victim, evaluator.player.venv.num_envs)
+        warn_of_long_attacks(stacks[i] for i in missing)
         for i in chosen:
             if i in rows:
                 move(i, 0)
@@ -217,75 +206,71 @@ def play_missing(
             if workers > 1:
                 setup = PlayerSetup(evaluator.cells)
                 executor = opened.enter_context(closing(Processes[Block, RunMeasurements](workers, setup, tries=1)))
-            evaluator.play(missing, executor, add, move, fail)
-        return evaluator.report(rows, minimum, failed) if kept is None else kept.export(rows)
+            evaluator.play(missing, executor, kept.add, move, kept.fail)
+        return kept.report()
 
 
 def kept_rows(evaluator: Evaluator, folder: Path) -> dict[int, Row]:
     """By index of the cell, the rows of an evaluation that a folder holds."""
-    with _KeptRows(evaluator, folder, None, {}) as kept:
+    with closing(_KeptRows(evaluator, {}, folder, None)) as kept:
         return kept.known()
 
 
 class _KeptRows:
-    """The rows of an evaluation in a folder: a store, ``rows.db``, and ``report.json`` made from it.
+    """The rows of an evaluation, in a folder if there is one: a store, ``rows.db``, and ``report.json`` made from it.
 
     What cannot be written is told at the end, with the report, as the next row may be written.
     """
 
     def __init__(
-        self, evaluator: Evaluator, folder: Path, minimum: float | str | None, failed: Mapping[int, str]
+        self, evaluator: Evaluator, rows: dict[int, Row], folder: Path | None, minimum: float | str | None
     ) -> None:
-        self.evaluator, self.folder, self.minimum, self.failed = evaluator, folder, minimum, failed
-        self.keys = [evaluator.key(i) for i in range(len(evaluator.stacks))]
-        self._stored_keys = [key or unknown_key() for key in self.keys]
-        self._unstored: list[PlayedCell] = []
+        self.evaluator, self.rows, self.folder, self.minimum = evaluator, rows, folder, minimum
+        self._failed = dict[int, str]()
+        self._unstored = list[PlayedCell]()
         self._unwritten: OutputError | None = None
-
-    def __enter__(self) -> _KeptRows:
-        self._store = Store(self.folder / ROWS_FILE, shared=False)
-        return self
+        self._store: Store | None = None
+        self._keys = list[str]()
+        if folder is not None:
+            self._keys = [evaluator.key(i) or unknown_key() for i in range(len(evaluator.stacks))]
+            self._store = Store(folder / ROWS_FILE, shared=False)
 
     def place(self) -> None:
         """Rows have the order of the threats, whichever is played first."""
-        with suppress(OutputError):  # the rows go to the same file, and then it is told
-            self._store.place(self._stored_keys)
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
+        if self._store is not None:
+            with suppress(OutputError):  # the rows go to the same file, and then it is told
+                self._store.place(self._keys)
 
     def known(self) -> dict[int, Row]:
         """By index of the cell, the rows that the folder holds."""
-        found = self._store.found([key for key in self.keys if key is not None])
-        stacks = enumerate(zip(self.keys, self.evaluator.stacks, strict=True))
+        found = {} if self._store is None else self._store.found(self._keys)
+        places = enumerate(zip(self._keys, self.evaluator.stacks, strict=False))
         return {
             i: replace(found[key], threat=stack.name, transfer=stack.transfer)
-            for i, (key, stack) in stacks
-            if key is not None and key in found
+            for i, (key, stack) in places
+            if key in found
         }
 
-    def add(self, i: int, rows: Mapping[int, Row]) -> None:
-        """Write the row of a cell, and the report of all rows, once there is the first."""
-        row, name = rows[i], self.evaluator.stacks[i].name
-        self._unstored.append(PlayedCell(self._stored_keys[i], name, self.evaluator.about, row, None, row.seconds, ""))
-        self.write(rows)
+    def add(self, i: int, row: Row) -> None:
+        """Keep the row of a cell."""
+        self.rows[i] = row
+        self._keep(i, self.evaluator.about, row, None, row.seconds)
 
-    def fail(self, i: int, error: SimulationError, rows: Mapping[int, Row]) -> None:
-        """Write why a cell has no row."""
-        name, text = self.evaluator.stacks[i].name, f"{type(error).__name__}: {error}"
-        self._unstored.append(PlayedCell(self._stored_keys[i], name, None, None, text, 0.0, ""))
-        self.write(rows)
+    def fail(self, i: int, error: SimulationError) -> None:
+        """Keep why a cell has no row."""
+        self._failed[i] = str(error)
+        self._keep(i, None, None, f"{type(error).__name__}: {error}", 0.0)
 
-    def export(self, rows: Mapping[int, Row]) -> Report:
-        """Write and return the report of all rows; raises :class:`OutputError`, with it, if anything is not written."""
-        report = self.write(rows) or self.evaluator.report(rows, self.minimum, self.failed)
-        if self._unwritten is not None:
-            self._unwritten.report = report
-            raise self._unwritten
-        return report
+    def _keep(self, i: int, about: Any, row: Row | None, error: str | None, seconds: float) -> None:
+        if self._store is not None:
+            name = self.evaluator.stacks[i].name
+            self._unstored.append(PlayedCell(self._keys[i], name, about, row, error, seconds, ""))
+            self.write()
 
-    def write(self, rows: Mapping[int, Row]) -> Report | None:
-        """Write what is not stored yet, and the report of these rows, which is returned, once there is the first."""
+    def write(self) -> Report | None:
+        """Write what is not stored yet, and the report of the rows, which is returned, once there is the first."""
+        if self._store is None or self.folder is None:
+            return None
         self._unwritten = None
         try:
             if self._unstored:
@@ -293,14 +278,30 @@ class _KeptRows:
                 self._unstored = []
         except OutputError as error:
             self._unwritten = error
-        if 0 not in rows:
+        if 0 not in self.rows:
             return None
-        report = self.evaluator.report(rows, self.minimum, self.failed)
+        report = self._report()
         try:
             report.to_json(self.folder / "report.json")
         except OutputError as error:
             self._unwritten = error
         return report
+
+    def _report(self) -> Report:
+        return self.evaluator.report(self.rows, self.minimum, self._failed)
+
+    def report(self) -> Report:
+        """The report of all rows, which is written; raises :class:`OutputError`, with it, if anything is not."""
+        report = self.write() or self._report()
+        if self._unwritten is not None:
+            self._unwritten.report = report
+            raise self._unwritten
+        return report
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
 
 
 def _load(victim: Victim | str, device: torch.device | str | None) -> Victim:

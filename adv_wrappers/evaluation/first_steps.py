@@ -139,15 +139,11 @@ class OutsideSpace:
                 at = tuple(np.argwhere(outside)[0].tolist())
                 feature = at[axes:]
                 name = "".join(f"[{part!r}]" for part in (*path, *feature))
-                box = f"gymnasium.spaces.Box(-numpy.inf, numpy.inf, {low.shape}, {low.dtype.name!r})"
-                place = "".join(f"[{part!r}]" for part in path)
-                wide = f"gymnasium.wrappers.TransformObservation(env, lambda x: x, {box})"
                 self.found = (
                     f"observation{name} was {values[at]:.6g}, outside of the declared space ({low[feature]:.6g} to "
                     f"{high[feature]:.6g}). A budget is met with the space, widened to the true value, so an attack "
                     f"may move such a feature towards the space alone: half of its ball is missing. For the whole "
-                    f"ball, declare a space that holds the values: "
-                    f"{f'{box} as observation_space{place}' if path else wide}"
+                    f"ball, declare a space that holds the values (gymnasium.wrappers.TransformObservation)"
                 )
                 return
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -212,12 +213,12 @@ class Lpips:
                 f"shipped; got {backbone!r:.80}"
             )
         self.backbone, self.layout, self.limits = backbone, layout, limits
-        self.weights = None if weights is None else [_weights(w, i) for i, w in enumerate(weights)]
-        self.mean, self.std = _colours("mean", mean), _colours("std", std)
-        if not (self.std > 0).all():
-            raise ValueRangeError(f"std must be above zero, got {std!r}")
+        self.weights = None if weights is None else [_weights(each, layer) for layer, each in enumerate(weights)]
+        self.mean, self.std = (torch.as_tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in (mean, std))
+        if len(self.mean) != 3 or len(self.std) != 3 or not (self.std > 0).all():
+            raise ValueRangeError(f"expected a mean and a std above zero for each of 3 colours, got {mean!r}, {std!r}")
         self.kind = "baseline" if weights is None else "lin"
-        self.name = name if name is not None else "lpips" if self.kind == "lin" else "lpips-baseline"
+        self.name = name or ("lpips" if self.kind == "lin" else "lpips-baseline")
         self._check_mode()
 
     def __repr__(self) -> str:
@@ -236,10 +237,8 @@ class Lpips:
         a, b = pair(x, y)
         found, (low, high) = layout_of(tuple(a.shape[1:]), self.layout), limits_of(a, self.limits)
         frames = [split(z, found, colours=True)[0] for z in (a, b)]
-        distances = [
-            self._compare(*((z.double() - low) * (2 / (high - low)) - 1 for z in chunks))
-            for chunks in zip(*(z.split(BATCH) for z in frames), strict=True)
-        ]
+        chunks = zip(*(((z.double() - low) * (2 / (high - low)) - 1).split(BATCH) for z in frames), strict=True)
+        distances = [self._compare(*chunk) for chunk in chunks]
         return torch.cat(distances).view(len(a), -1).mean(1).to(a.device)
 
     def _compare(self, a: Tensor, b: Tensor) -> Tensor:
@@ -249,18 +248,27 @@ class Lpips:
         first = next(self.backbone.parameters(), None) if isinstance(self.backbone, nn.Module) else None
         device, dtype = (both.device, torch.float32) if first is None else (first.device, first.dtype)
         with torch.no_grad():
-            maps = _maps(self.backbone(both.to(device, dtype)), len(both))
-        if self.weights is not None and [m.shape[1] for m in maps] != [len(w) for w in self.weights]:
+            output = self.backbone(both.to(device, dtype))
+        maps: Any = [*output.values()] if isinstance(output, Mapping) else output
+        fit = isinstance(maps, (list, tuple)) and all(
+            isinstance(m, Tensor) and m.dim() == 4 and len(m) == len(both) and m.is_floating_point() for m in maps
+        )
+        if not fit or not maps:
             raise SpaceError(
-                f"the weights are for maps of {[len(w) for w in self.weights]} channels, the backbone returned "
+                f"the backbone must return a list, tuple or dictionary of float maps [{len(both)}, C, H, W], got "
+                f"{output!r:.80}"
+            )
+        weights = [torch.ones(m.shape[1], dtype=torch.float64) for m in maps] if self.weights is None else self.weights
+        if [m.shape[1] for m in maps] != [len(w) for w in weights]:
+            raise SpaceError(
+                f"the weights are for maps of {[len(w) for w in weights]} channels, the backbone returned "
                 f"{[m.shape[1] for m in maps]}"
             )
         total = torch.zeros(len(a), dtype=torch.float64, device=device)
-        for layer, features in enumerate(maps):
+        for features, weight in zip(maps, weights, strict=True):
             unit = features / (features.square().sum(1, keepdim=True).sqrt() + TINY)  # ten times as fast as norm()
             squares = (unit[: len(a)] - unit[len(a) :]).square().double().mean((2, 3))
-            weights = None if self.weights is None else self.weights[layer].to(device)
-            total += squares.sum(1) if weights is None else squares @ weights
+            total += squares @ weight.to(device)
         return total
 
     def _check_mode(self) -> None:
@@ -274,28 +282,11 @@ class Lpips:
 
 
 def _weights(values: ArrayLike | Tensor, layer: int) -> Tensor:
+    """The weights of a layer, ``[C]``."""
     given = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
     flat = given.reshape(-1)
-    if not torch.isfinite(flat).all() or (flat < 0).any():
-        raise ValueRangeError(f"weights must be finite and at least 0, those of layer {layer} are not: {given}")
-    if given.shape not in ((len(flat),), (1, len(flat), 1, 1)):
-        raise ValueRangeError(f"weights of a layer have the shape [C] or [1, C, 1, 1], got {tuple(given.shape)}")
+    if not torch.isfinite(flat).all() or (flat < 0).any() or given.shape not in ((len(flat),), (1, len(flat), 1, 1)):
+        raise ValueRangeError(
+            f"expected weights [C] or [1, C, 1, 1] of a layer, finite and at least 0, got {given} for layer {layer}"
+        )
     return flat
-
-
-def _colours(name: str, values: Sequence[float]) -> Tensor:
-    found = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
-    if found.shape != (3,) or not torch.isfinite(found).all():
-        raise ValueRangeError(f"{name} must be three finite numbers, one a colour, got {values!r}")
-    return found.view(3, 1, 1)
-
-
-def _maps(output: object, count: int) -> list[Tensor]:
-    maps = list(output.values()) if isinstance(output, Mapping) else output
-    if not isinstance(maps, (list, tuple)) or not maps:
-        raise SpaceError(f"the backbone must return a list, tuple or dictionary of maps, got {type(output).__name__}")
-    for m in maps:
-        if not isinstance(m, Tensor) or m.dim() != 4 or len(m) != count or not m.is_floating_point():
-            shape = tuple(m.shape) if isinstance(m, Tensor) else type(m).__name__
-            raise SpaceError(f"the backbone must return float maps [{count}, C, H, W], one of them is {shape}")
-    return list(maps)

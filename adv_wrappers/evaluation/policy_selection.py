@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -39,11 +38,8 @@ from adv_wrappers.core.types import Floats, Integers
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.errors import SimulationError, SpaceError, ValueRangeError
 from adv_wrappers.evaluation.episodes import Episodes
-from adv_wrappers.evaluation.evaluate import play_missing
-from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.player import Player
+from adv_wrappers.evaluation.evaluate import evaluate
 from adv_wrappers.evaluation.report import Report
-from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import as_threat_stacks
 from adv_wrappers.utils.checks import integer
 from adv_wrappers.utils.files import holding
@@ -59,7 +55,6 @@ from adv_wrappers.utils.limits import (
     Workers,
     checked,
 )
-from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -98,11 +93,7 @@ def non_dominated(returns: ArrayLike) -> NDArray[np.bool_]:
     >>> non_dominated([[500, 0], [200, 200], [0, 500]]).tolist()  # half of each other one earns 250 under either attack
     [True, False, True]
     """
-    table = np.asarray(returns, np.float64)
-    if table.ndim != 2 or not table.size:
-        raise ValueRangeError(f"expected returns [policies, attacks], at least one of each, got shape {table.shape}")
-    if not np.isfinite(table).all():
-        raise ValueRangeError("expected returns [policies, attacks] that are finite numbers, got some that are not")
+    table = _table(returns, "attacks", 1)
     kept = np.ones(len(table), np.bool_)
     slack = _ROUNDING * float(np.abs(table).max())
     for policy in reversed(range(len(table))):
@@ -110,6 +101,15 @@ def non_dominated(returns: ArrayLike) -> NDArray[np.bool_]:
         if not kept.any() or value_of_game(table[kept] - table[policy]) < -slack:
             kept[policy] = True
     return kept
+
+
+def _table(returns: ArrayLike, columns: str, least: int) -> Floats:
+    """Returns ``[policies, columns]`` of at least so many policies."""
+    table = np.array(returns, np.float64)
+    if table.ndim != 2 or len(table) < least or not table.size or not np.isfinite(table).all():
+        expected = f"expected finite returns [policies, {columns}], at least {least} by 1"
+        raise ValueRangeError(f"{expected}, got shape {table.shape}: {table!r:.80}")
+    return table
 
 
 def value_of_game(payoffs: Floats) -> float:
@@ -280,12 +280,7 @@ def select_online(
     >>> found.best, found.chosen.shape, bool(found.received.mean() > 200)
     (0, (200,), True)
     """
-    table = np.array(returns, np.float64)
-    if table.ndim != 2 or len(table) < 2 or table.shape[1] < 1:
-        expected = "expected returns [policies, rounds] of at least two policies and one round"
-        raise ValueRangeError(f"{expected}, got shape {table.shape}")
-    if not np.isfinite(table).all():
-        raise ValueRangeError("expected returns [policies, rounds] that are finite numbers, got some that are not")
+    table = _table(returns, "rounds", 2)
     policies, rounds = table.shape
     bandit = Exp3IX(policies, rounds, return_range, learning_rate, seed)
     chosen, probabilities = np.zeros(rounds, np.int64), np.zeros((rounds, policies))
@@ -345,35 +340,31 @@ def evaluate_adaptive(
     if isinstance(victims, (str, Victim)) or len(victims) < 2:
         raise ValueRangeError(f"victims must be a list of at least two, got {victims!r:.80}")
     how = Episodes.of(rounds, seed=seed, num_envs=num_envs)
-    check_workers(workers)
-    count = how.count
-    Exp3IX(len(victims), count, return_range, learning_rate, how.seed)  # raises for numbers out of their range
+    Exp3IX(len(victims), how.count, return_range, learning_rate, how.seed)  # raises for numbers out of their range
+    items = list(threats) if isinstance(threats, (list, tuple)) else [threats]
+    met = _checked_threats(threat_of_round, len(items) + 1, how.count)
+    numbers = np.unique(met).tolist()
     agents = [load_victim(victim) for victim in victims]
-    with closing(Player()) as player:
-        evaluators = [
-            Evaluator(agent, Environment.of(env, agent), as_threat_stacks(threats, agent), how, player)
-            for agent in agents
-        ]
-        first, names = evaluators[0].environment, [stack.name for stack in evaluators[0].stacks]
-        for k, evaluator in enumerate(evaluators):
-            if evaluator.environment.described != first.described:
-                raise SpaceError(
-                    f"all policies play in one environment: that of policy 0 is {first}, and that of policy {k} "
-                    f"{evaluator.environment}; an adv_wrappers.Environment has keyword arguments for all of them"
-                )
-        met = _checked_threats(threat_of_round, len(names), count)
-        reports, returns = [], np.zeros((len(agents), count))
-        for k, evaluator in enumerate(evaluators):
-            player.open(evaluator.cells)  # all of them were opened above, to check them
-            rows = dict[int, Row]()
-            folder = None if out is None else Path(out) / str(k)
-            reports.append(
-                play_missing(evaluator, rows, {0, *met.tolist()}, out=folder, resume=out is not None, workers=workers)
+    environments = [Environment.of(env, agent).for_victim(agent) for agent in agents]
+    for k, (agent, environment) in enumerate(zip(agents, environments, strict=True)):
+        if environment.described != environments[0].described:
+            raise SpaceError(
+                f"all policies play in one environment: that of policy 0 is {environments[0]}, and that of policy {k} "
+                f"{environment}; an adv_wrappers.Environment has keyword arguments for all of them"
             )
-            for threat in np.unique(met).tolist():
-                if threat not in rows:
-                    raise SimulationError(f"policy {k} has no returns under {names[threat]}: the simulation diverged")
-                returns[k, met == threat] = np.array(rows[threat].returns)[met == threat]
+        environment.spaces_for(agent)
+    reports, returns = [], np.zeros((len(agents), how.count))
+    for k, agent in enumerate(agents):
+        played = [items[number - 1] for number in numbers if number > 0]
+        names = [stack.name for stack in as_threat_stacks(played, agent)]
+        folder = None if out is None else Path(out) / str(k)
+        found = evaluate(agent, environments[k], played, how, out=folder, resume=out is not None, workers=workers)
+        if len(found.threats) < len(names):
+            missing = {*names} - {row.threat for row in found.threats}
+            raise SimulationError(f"policy {k} has no returns under {', '.join(missing)}: the simulation diverged")
+        reports.append(found)
+        for number, row in zip(numbers, found.threats[-len(numbers) :], strict=True):
+            returns[k, met == number] = np.array(row.returns)[met == number]
     return replace(select_online(returns, return_range, learning_rate, how.seed), reports=tuple(reports))
 
 

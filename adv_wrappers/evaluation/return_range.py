@@ -165,11 +165,6 @@ def known_range(env: AnyEnv) -> KnownRange:
     return known.lowest, reward * (known.limit or 1) if reward > 0 else reward
 
 
-def described_lowest_return(environment: Mapping[str, Any]) -> float | None:
-    """The lowest return of :func:`described_range`."""
-    return described_range(environment)[0]
-
-
 def described_range(environment: Mapping[str, Any]) -> KnownRange:
     """The :func:`known_range` of an environment of which there is a report alone: its entry ``env``.
 

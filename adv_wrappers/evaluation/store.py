@@ -29,7 +29,7 @@ from adv_wrappers.evaluation.checked_row import CheckedRow
 from adv_wrappers.evaluation.evaluator import PERTURBED
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import find_warnings
-from adv_wrappers.evaluation.return_range import described_lowest_return
+from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.row import Row, compared
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
 from adv_wrappers.threats.text import unique
@@ -51,10 +51,6 @@ _PLACES = "CREATE TABLE places (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNI
 _HEARTBEAT = 5.0  # seconds between two signs of life of a run
 _STALE = 20.0  # seconds without one, after which the claims of a run are free
 _BUSY = 60.0  # seconds to wait for another writer
-_SHARED_BY_ROWS = (
-    "versions", "seed", "episode_seeds", "git", "device", "victim", "env", "episodes", "num_envs", "quantize",
-    "measure", "by", "metrics",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,6 @@ class Store:
         self._shared, self._read_only = shared and not read_only, read_only
         self.path, self.owner = Path(path), f"{process_name()}/{next(_stores)}"
         self._own_memory = str(path) == ":memory:"
-        self._about: dict[str, str] = {}  # ids of runs that the file has, by their text
         self._claimed: set[str] = set()
         self._ended = threading.Event()
         if not self._own_memory and not read_only:
@@ -216,7 +211,7 @@ class Store:
         now, found = time.time(), []
         with self._transaction():
             for key in keys:
-                if self._connection.execute("SELECT 1 FROM cells WHERE key = ? AND error IS NULL", (key,)).fetchone():
+                if self.done([key]):
                     continue
                 held = self._connection.execute("SELECT owner, heartbeat FROM claims WHERE key = ?", (key,)).fetchone()
                 if held and held[0] != self.owner and now - held[1] < _STALE:
@@ -251,8 +246,11 @@ class Store:
 
     def _add(self, cell: PlayedCell, replace: bool) -> None:
         execute = self._connection.execute
-        run = None if cell.about is None else self._run(cell.about)
-        row = None if cell.row is None else json.dumps(cell.row.to_dict(), allow_nan=False)
+        run = row = None
+        if cell.about is not None and cell.row is not None:
+            about, row = json.dumps(cell.about, sort_keys=True), json.dumps(cell.row.to_dict(), allow_nan=False)
+            run = sha256(about.encode()).hexdigest()[:16]
+            execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (run, about))
         values = (cell.key, cell.name, run, row, cell.error, cell.seconds, cell.worker, time.time())
         execute(
             "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET run = excluded.run, "
@@ -263,32 +261,20 @@ class Store:
         execute("INSERT OR IGNORE INTO places (key) VALUES (?)", (cell.key,))
         execute("DELETE FROM claims WHERE key = ?", (cell.key,))
 
-    def _run(self, about: Mapping[str, Any]) -> str:
-        """The id of what a report says of all its rows, which is written where it is new."""
-        text = json.dumps({key: about[key] for key in _SHARED_BY_ROWS if key in about}, sort_keys=True)
-        if text not in self._about:
-            id = sha256(text.encode()).hexdigest()[:16]
-            self._connection.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (id, text))
-            if len(self._about) >= 64:  # cells come in the order of their runs
-                self._about.clear()
-            self._about[text] = id
-        return self._about[text]
+    def _texts(self, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Of the keys that have a row, the key and the row as it is written."""
+        find = "SELECT key, row FROM cells WHERE key = ? AND error IS NULL"
+        with _named_errors(self.path):
+            for key in keys:
+                yield from self._connection.execute(find, (key,))
 
     def done(self, keys: Iterable[str]) -> set[str]:
         """Those of the keys that have a row."""
-        with _named_errors(self.path):
-            find = "SELECT 1 FROM cells WHERE key = ? AND error IS NULL"
-            return {key for key in keys if self._connection.execute(find, (key,)).fetchone()}
+        return {key for key, _ in self._texts(keys)}
 
     def found(self, keys: Iterable[str]) -> dict[str, Row]:
         """By key, the rows that there are of these."""
-        rows = dict[str, Row]()
-        with _named_errors(self.path):
-            for key in keys:
-                find = "SELECT row FROM cells WHERE key = ? AND error IS NULL"
-                if (found := self._connection.execute(find, (key,)).fetchone()) is not None:
-                    rows[key] = Row.from_dict(json.loads(found[0]))
-        return rows
+        return {key: Row.from_dict(json.loads(text)) for key, text in self._texts(keys)}
 
     def errors(self) -> dict[str, str]:
         """By the name of a cell that failed, kind and text of its error; cells of one name are numbered."""
@@ -313,12 +299,8 @@ class Store:
             first, rows = groups.setdefault(known, (dict(about), []))
             rows.append(row)
             first["git"] = about["git"]
-        found = []
-        for about, rows in groups.values():
-            clean = [row for row in rows if not row.layers]
-            if clean:
-                found.append(_report(about, [*clean, *(row for row in rows if row.layers)]))
-        return found
+        ordered = [(about, sorted(rows, key=lambda row: not row.is_clean)) for about, rows in groups.values()]
+        return [_report(about, rows) for about, rows in ordered if rows[0].is_clean]
 
     def add_folder(self, folder: str | Path) -> int:
         """Take over the rows that ``evaluate(out=...)`` left in a folder; returns how many are new.
@@ -378,48 +360,40 @@ class Store:
 
 
 def _report(about: Mapping[str, Any], rows: Sequence[Row]) -> Report:
-    """The report of some rows, the clean one first."""
+    """The report of some rows, the clean one first, for whose warnings its victim and threats are loaded again."""
     names = unique(row.threat for row in rows)
     rows = [replace(row, threat=name) for row, name in zip(rows, names, strict=True)]
-    under = _under(rows[0])
-    lowest = None if under else described_lowest_return(about["env"])
-    minimum = {"kind": "unknown" if lowest is None else "fixed", "value": lowest}
-    made = Report(
+    _, perturbed, texts = rows[0].threat.partition(PERTURBED)
+    under = split_stack(texts[:-1]) if perturbed else []  # threats that the environment has itself
+    lowest = None if under else described_range(about["env"])[0]
+    return Report(
         **{**about, **{name: tuple(about.get(name, ())) for name in ("episode_seeds", "metrics")}},
-        warnings=(),
-        minimum=minimum,
+        warnings=tuple(_warnings(about, rows, under)),
+        minimum={"kind": "unknown" if lowest is None else "fixed", "value": lowest},
         threats=compared(rows, lowest, lowest),
     )
-    return replace(made, warnings=tuple(_warnings(made, under)))
 
 
-def _under(clean: Row) -> list[str]:
-    """The threats that an environment has itself, as :class:`PreparedEvaluation` names them in its clean row."""
-    _, begun, names = clean.threat.partition(PERTURBED)
-    return split_stack(names[:-1]) if begun else []
-
-
-def _warnings(report: Report, under: Sequence[str]) -> list[str]:
-    """The warnings of a report, for which its victim and threats are loaded again."""
-    ref = report.victim["ref"]
-    if "training_steps" in report.victim:
+def _warnings(about: Mapping[str, Any], rows: Sequence[Row], under: Sequence[str]) -> list[str]:
+    ref = about["victim"]["ref"]
+    if "training_steps" in about["victim"]:
         return [f"nothing was checked: {ref} was measured while it was trained, and is not kept"]
     if ref is None:
         return ["nothing was checked: the agent has no reference that it could be loaded by again"]
     try:
-        victim = load_victim(ref, select=report.victim["select"])
+        victim = load_victim(ref, select=about["victim"]["select"])
     except AdvWrappersError as error:
         return [f"nothing was checked, as {ref} cannot be loaded: {error}"]
-    outcomes, left_out = [], []
+    checked, left_out = [], []
     loaded = functools.cache(load_referenced)  # most rows name the same victim
-    for row in report.threats:
+    for row in rows:
         try:
             layers = tuple(ThreatModel.from_dict(layer, loaded) for layer in row.layers)
         except AdvWrappersError as error:  # such as one that was searched for these very episodes
             left_out.append(f"{row.threat} was not checked, as it cannot be loaded: {error}")
             continue
-        outcomes.append(CheckedRow.of(ThreatStack(row.threat, layers, row.transfer), row))
-    return [*find_warnings(outcomes, victim, report.env["id"], under, report.episode_seeds), *left_out]
+        checked.append(CheckedRow.of(ThreatStack(row.threat, layers, row.transfer), row))
+    return [*find_warnings(checked, victim, about["env"]["id"], under, about["episode_seeds"]), *left_out]
 
 
 @contextlib.contextmanager

@@ -307,7 +307,7 @@ class _GridExpansion:
                     try:
                         stack = evaluator.stacks[0] if threat is None else as_threat_stack(threat, victim)
                         player.open([Cell(victim, evaluator.environment, stack, evaluator.episodes)])
-                        warn_of_long_attacks([stack], victim, width)
+                        warn_of_long_attacks([stack])
                     except (SpaceError, VictimError) as error:
                         self.left_out[f"{name} on {environment}, {threat}"] = str(error)
                         continue

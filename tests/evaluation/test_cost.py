@@ -13,7 +13,7 @@ from adv_wrappers.studies import Plan, expand
 from tests.rigs import RIGS
 
 LENGTHY = "min-played-q:restarts=1_000,eps=0.1"
-SAID = r"restarts=1_000,eps=0.1 computes a network 5,000 times at every step .* about [\d.e-]+ s on this machine"
+SAID = r"restarts=1_000,eps=0.1 computes a network 5,000 times at every step"
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ def test_plans_warn_when_they_are_expanded():
 
 def test_layers_of_a_stack_add_up(victim):
     half = f"max-diff:eps=0.1,steps={LONG // 2}"
-    warn_of_long_attacks([as_threat_stack(half, victim), as_threat_stack([half, half], victim)], victim, 1)
+    warn_of_long_attacks([as_threat_stack(half, victim), as_threat_stack([half, half], victim)])
     with pytest.warns(UserWarning, match=f"computes a network {LONG + 1:,} times"):
-        warn_of_long_attacks([as_threat_stack([half, half, "noise:eps=0.1"], victim)], victim, 1)
+        warn_of_long_attacks([as_threat_stack([half, half, "noise:eps=0.1"], victim)])
 
 
 def test_presets_are_not_long():
@@ -56,7 +56,7 @@ def test_presets_are_not_long():
 
 def test_functions_have_no_known_cost(victim):
     stack = as_threat_stack(adv.ThreatModel("observation", lambda x, context: x, adv.Linf(0.1)), victim)
-    warn_of_long_attacks([stack], victim, 1)
+    warn_of_long_attacks([stack])
 
 
 COSTS = Costs(

@@ -22,8 +22,8 @@ OTHER = made_report({"none": [480.0] * 3, "pgd:eps=0.1": [40.0, 60.0, 50.0]}, vi
 
 def test_a_curve_begins_with_the_clean_run_and_goes_to_the_right() -> None:
     found = curves_of(ONE)
-    assert [(curve.panel, curve.label) for curve in found.curves] == [("", "pgd"), ("", "noise")] and found.notes == ()
-    pgd = found.curves[0].points
+    assert [*found.curves] == [("", "pgd"), ("", "noise")] and found.notes == ()
+    pgd = found.curves["", "pgd"]
     assert [(point.x, point.mean) for point in pgd] == [(0.0, 450.0), (0.1, pytest.approx(216.6667)), (0.2, 20.0)]
     assert mean_interval(WEAK)[0] < 0  # which CartPole does not return
     assert (pgd[1].low, pgd[1].high) == (0.0, mean_interval(WEAK)[1]) and (pgd[1].count, pgd[1].of) == (3, "episodes")
@@ -31,12 +31,12 @@ def test_a_curve_begins_with_the_clean_run_and_goes_to_the_right() -> None:
 
 
 def test_seeds_of_one_victim_are_pooled_and_victims_are_not() -> None:
-    point = curves_of([ONE, FURTHER]).curves[0].points[1]
+    point = curves_of([ONE, FURTHER]).curves["", "pgd"][1]
     assert (point.low, point.high) == (0.0, mean_interval([*WEAK, 290.0])[1]) and (point.count, point.episodes) == (
         4,
         4,
     )
-    point = curves_of([ONE, FURTHER, OTHER]).curves[0].points[1]
+    point = curves_of([ONE, FURTHER, OTHER]).curves["", "pgd"][1]
     means = [sum([*WEAK, 290.0]) / 4, 50.0]
     assert mean_interval(means)[0] < 0 and mean_interval(means)[1] > 500  # which CartPole does not return
     assert (point.low, point.high) == (0.0, 500.0) and (point.count, point.of, point.episodes) == (
@@ -45,39 +45,41 @@ def test_seeds_of_one_victim_are_pooled_and_victims_are_not() -> None:
         7,
     )
     apart = curves_of([ONE, FURTHER, OTHER], hue="victim", col="threat")
-    assert [(c.panel, c.label) for c in apart.curves] == [("pgd", "zoo:a"), ("noise", "zoo:a"), ("pgd", "zoo:b")]
-    assert apart.curves[2].points[0].mean == 480.0  # the clean run of that victim
+    assert [*apart.curves] == [("pgd", "zoo:a"), ("noise", "zoo:a"), ("pgd", "zoo:b")]
+    assert apart.curves["pgd", "zoo:b"][0].mean == 480.0  # the clean run of that victim
 
 
 def test_what_a_point_may_be_of() -> None:
-    regret = curves_of(ONE, y="regret").curves[0].points
+    regret = curves_of(ONE, y="regret").curves["", "pgd"]
     assert [point.mean for point in regret] == [0.0, pytest.approx(450 - 216.6667), 430.0]
     assert (regret[1].low, regret[1].high) == mean_interval([200.0, 300.0, 200.0])  # episodes are paired
-    impact = curves_of(ONE, y="impact").curves[0].points
+    impact = curves_of(ONE, y="impact").curves["", "pgd"]
     assert impact[2].mean == pytest.approx(430 / 450)
-    changed = curves_of([ONE, FURTHER], y="action_change").curves[0].points
+    changed = curves_of([ONE, FURTHER], y="action_change").curves["", "pgd"]
     assert [(point.x, point.mean, point.of) for point in changed] == [(0.1, 0.5, "rows"), (0.2, 0.5, "rows")]
     assert (changed[1].low, changed[1].caveat) == (None, None)  # one figure has no interval
-    assert curves_of(ONE, y="ssim").curves[0].points[1].mean == 0.9
-    assert curves_of(ONE, y="attacked").curves[0].points[1].mean == 1.0
+    assert curves_of(ONE, y="ssim").curves["", "pgd"][1].mean == 0.9
+    assert curves_of(ONE, y="attacked").curves["", "pgd"][1].mean == 1.0
 
 
 def test_other_columns_to_go_over() -> None:
     rows = {"none": CLEAN, "pgd:eps=0.1,steps=5": WEAK, "pgd:eps=0.1,steps=50": STRONG, "noise:eps=0.1": CLEAN}
     found = curves_of(made_report(rows), x="steps")
-    assert [(curve.label, [point.x for point in curve.points]) for curve in found.curves] == [("pgd:eps=0.1", [5, 50])]
+    assert {label: [point.x for point in points] for (_, label), points in found.curves.items()} == {
+        "pgd:eps=0.1": [5, 50]
+    }
     assert found.notes == ("1 of 3 attacked rows have no steps and are left out",)
     by_seed = curves_of(
         [made_report({"none": CLEAN, "flip": [float(seed)] * 3}, seed=seed) for seed in (4, 2)], x="seed"
     )
-    assert [(point.x, point.mean) for point in by_seed.curves[0].points] == [(2.0, 2.0), (4.0, 4.0)]
+    assert [(point.x, point.mean) for point in by_seed.curves["", "flip"]] == [(2.0, 2.0), (4.0, 4.0)]
 
 
 @every_case(
     ("how", "message"),
     [
-        ({"hue": "agent"}, "no column 'agent' for hue=: there are threat, victim, env, seed"),
-        ({"col": "eps"}, "no column 'eps' for col"),
+        ({"hue": "agent"}, "hue must be 'threat', 'victim', 'env' or 'seed', got 'agent'"),
+        ({"col": "eps"}, "col must be 'threat', .* got 'eps'"),
         ({"y": "score"}, "no row has 'score' for y=: there are return, length, attacked, regret, impact, "),
         ({"y": "loss"}, "no row has 'loss' for y"),
         ({"y": "threat"}, "no row has 'threat' for y"),

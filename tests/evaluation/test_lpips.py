@@ -123,8 +123,8 @@ def test_weights_and_outputs_in_other_forms() -> None:
         ({}, "needs a backbone"), ({"backbone": "vgg"}, "needs a backbone"), ({"backbone": Trunk}, "needs a backbone"),
         ({"backbone": Trunk(), "weights": [WEIGHTS[0], -WEIGHTS[1]]}, "layer 1"),
         ({"backbone": Trunk(), "weights": [[np.inf]]}, "finite"),
-        ({"backbone": Trunk(), "weights": [np.ones((2, 2))]}, "shape"),
-        ({"backbone": Trunk(), "mean": (0.5,)}, "mean"), ({"backbone": Trunk(), "std": (0, 1, 1)}, "above zero"),
+        ({"backbone": Trunk(), "weights": [np.ones((2, 2))]}, "expected weights"),
+        ({"backbone": Trunk(), "mean": (0.5,)}, "3 colours"), ({"backbone": Trunk(), "std": (0, 1, 1)}, "above zero"),
     ],
 )  # fmt: skip
 def test_what_it_cannot_be_made_of(arguments: dict[str, Any], message: str) -> None:

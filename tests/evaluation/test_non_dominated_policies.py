@@ -62,7 +62,7 @@ def test_those_that_are_kept_dominate_the_others_and_not_one_another() -> None:
 @every_case(
     ("returns", "words"),
     [
-        ([1.0, 2.0], r"\[policies, attacks\], at least one of each, got shape \(2,\)"),
+        ([1.0, 2.0], r"\[policies, attacks\], at least 1 by 1, got shape \(2,\)"),
         (np.zeros((0, 3)), r"got shape \(0, 3\)"),
         (np.zeros((3, 0)), r"got shape \(3, 0\)"),
         ([[1.0, np.nan]], "finite"),

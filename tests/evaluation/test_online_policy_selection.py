@@ -210,7 +210,7 @@ def test_a_simulation_that_diverges_ends_it() -> None:
         (lambda: Exp3IX(2, 10, (0, 1), seed=-1), "seed"),
         (lambda: Exp3IX(2, 10, (0, 1)).update(2, 0.5), "chosen must be an integer from 0 to 1, got 2"),
         (lambda: Exp3IX(2, 10, (0, 1)).update(0, math.nan), "episode_return must be a finite number, got nan"),
-        (lambda: select_online([[1.0, 2.0]], (0, 1)), r"at least two policies and one round, got shape \(1, 2\)"),
+        (lambda: select_online([[1.0, 2.0]], (0, 1)), r"at least 2 by 1, got shape \(1, 2\)"),
         (lambda: select_online([[], []], (0, 1)), r"got shape \(2, 0\)"),
         (lambda: select_online([1.0, 2.0], (0, 1)), r"got shape \(2,\)"),
         (lambda: select_online([[1.0], [math.inf]], (0, 1)), "finite"),

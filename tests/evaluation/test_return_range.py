@@ -19,7 +19,7 @@ from gymnasium.wrappers import (
 import adv_wrappers as adv
 from adv_wrappers.atari.env import atari
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.evaluation.return_range import LeastReturn, described_lowest_return, described_range, known_range
+from adv_wrappers.evaluation.return_range import LeastReturn, described_range, known_range
 from tests.certification.walks import Walk
 from tests.every_case import every_case
 
@@ -77,7 +77,7 @@ GAMES = [
 def test_what_is_known_is_read_off_the_environment(id, kwargs, known, lowest):
     with closing(gym.make(id, **kwargs)) as env:
         assert LeastReturn.of(env) == known and known.lowest == lowest
-    assert described_lowest_return({"id": id, "kwargs": kwargs}) == lowest
+    assert described_range({"id": id, "kwargs": kwargs})[0] == lowest
 
 
 def test_the_fall_is_the_only_loss_of_the_original_cartpole():
@@ -123,9 +123,9 @@ def test_wrappers_decide_what_is_known():
 
 
 def test_environments_that_a_report_does_not_tell_are_not_known():
-    assert described_lowest_return({"id": "CartPole-v1", "kwargs": {}, "make": "lab:make"}) is None
-    assert described_lowest_return({"id": "short", "kwargs": {}}) is None
-    assert described_lowest_return({"id": "CartPole-v1", "kwargs": {"wings": 2}}) is None
+    assert described_range({"id": "CartPole-v1", "kwargs": {}, "make": "lab:make"})[0] is None
+    assert described_range({"id": "short", "kwargs": {}})[0] is None
+    assert described_range({"id": "CartPole-v1", "kwargs": {"wings": 2}})[0] is None
 
 
 def test_what_is_given_goes_before_what_is_known():
