@@ -194,6 +194,10 @@ class TrialPlayer:
         """Note what does not fit."""
         self.left_out.append(Untried(threat, why, seconds))
 
+    def take_back(self, threat: str) -> None:
+        """Note that it fits after all."""
+        self.left_out = [one for one in self.left_out if one.threat != threat]
+
     def price(self, attack: str | ThreatModel, budget: Budget | None, label: str = "") -> float:
         """About how many seconds a row under an attack takes; the arguments are those of :meth:`play`.
 

@@ -23,12 +23,13 @@ from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.evaluation import cost
 from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.store import Store
-from adv_wrappers.studies.report import eps_search
+from adv_wrappers.studies.report import agenda, eps_search
 from adv_wrappers.studies.report import observation_ranges as ranges_module
 from adv_wrappers.studies.report import report as report_module
+from adv_wrappers.studies.report.folder import ReportFolder
 from adv_wrappers.studies.report.hardening import advised_training
 from adv_wrappers.studies.report.report import report
-from adv_wrappers.studies.report.trials import Trial
+from adv_wrappers.studies.report.trials import Trial, TrialPlayer
 from adv_wrappers.utils import deadline
 from adv_wrappers.utils.deadline import OutOfTime
 from tests.evaluation.made_reports import made_row
@@ -43,7 +44,7 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a report plays does not depend on how fast the machine is: counts alone end what would end with its time."""
     now = deadline.clock()
     monkeypatch.setattr(deadline, "clock", lambda: now)
-    monkeypatch.setattr(report_module, "certify", functools.partial(report_module.certify, max_nodes=100))
+    monkeypatch.setattr(agenda, "certify", functools.partial(agenda.certify, max_nodes=100))
 
 
 @pytest.fixture(autouse=True)
@@ -51,9 +52,9 @@ def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each kind of trial, no search and no training."""
     short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=8",), "_THOROUGH_POINTS": 1, "_WINDOWS": 2}
     few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("fgsm", "max-diff")}
-    others = {"_FAULTS": report_module._FAULTS[:1], "_CHANNEL": ("observation-delay:steps=1",), "_RATES": (0.5,)}
+    others = {"_FAULTS": agenda._FAULTS[:1], "_CHANNEL": ("observation-delay:steps=1",), "_RATES": (0.5,)}
     for name, value in {**short, **few, **others}.items():
-        monkeypatch.setattr(report_module, name, value)
+        monkeypatch.setattr(agenda, name, value)
     monkeypatch.setattr(eps_search, "_CLOSE", 2.0)
     monkeypatch.setattr(cost, "STEPS", 2)
 
@@ -135,8 +136,8 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gradient flips a guess by less than noise does, and is played at smaller eps for that."""
-    monkeypatch.setattr(report_module, "_STRONG", ("fgsm",))
-    monkeypatch.setattr(report_module, "_THOROUGH", ())
+    monkeypatch.setattr(agenda, "_STRONG", ("fgsm",))
+    monkeypatch.setattr(agenda, "_THOROUGH", ())
     monkeypatch.setattr(eps_search, "_CLOSE", 1.5)
     told = list[str]()
     made = found(Plain(), Guess, tmp_path / "out", tell=told.append)
@@ -158,7 +159,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
     """It lost all of them, and a report that was short of time called an agent whole that falls to a search."""
     now = [0.0]
     monkeypatch.setattr(deadline, "clock", lambda: now[0])
-    monkeypatch.setattr(report_module, "_TOGETHER", 1)
+    monkeypatch.setattr(agenda, "_TOGETHER", 1)
 
     class Clocked(gym.Wrapper[Any, Any, Any, Any]):
         def step(self, action: Any) -> Any:
@@ -166,8 +167,8 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
             return super().step(action)
 
     for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
-        monkeypatch.setattr(report_module, name, ())
-    monkeypatch.setattr(report_module, "_SEARCHED", 1)
+        monkeypatch.setattr(agenda, name, ())
+    monkeypatch.setattr(agenda, "_SEARCHED", 1)
     brief = functools.partial(gym.make, "CartPole-v1", max_episode_steps=20)
     slow = report("zoo:cartpole-ppo", lambda: Clocked(brief()), MINUTES, out=tmp_path / "out", episodes=4)
     searched = [row for row in slow.report.threats if "<recorded>" in row["threat"]]
@@ -188,9 +189,9 @@ def short_cartpole() -> Any:
 def test_whole_episodes_are_searched_before_weak_attacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent of PPO loses nothing to noise and gradients where a search over whole episodes takes half."""
     for name in ("_SEARCHED", "_CERTIFICATES"):
-        monkeypatch.setattr(report_module, name, 1)
+        monkeypatch.setattr(agenda, name, 1)
     for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
-        monkeypatch.setattr(report_module, name, ())
+        monkeypatch.setattr(agenda, name, ())
     made = report("zoo:cartpole-ppo", short_cartpole, MINUTES, out=tmp_path / "out", episodes=1)
     figure = made.verdict.figure
     assert figure is not None and figure.attack == "episode search" and figure.eps is not None
@@ -258,7 +259,7 @@ def test_observations_of_every_space(
     space: Any, at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is a page, and what was attacked of the observation stands beside every row."""
-    monkeypatch.setattr(report_module, "_FAULTS", report_module._CHANNEL)
+    monkeypatch.setattr(agenda, "_FAULTS", agenda._CHANNEL)
     made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=2, tell=None)
     assert made.choices.at == at and len(made.report.threats) > 4
     page = made.page.read_text()
@@ -299,8 +300,8 @@ def test_parts_that_there_was_no_time_for_are_named(tmp_path: Path, monkeypatch:
     def over(self: Any, part: Any) -> None:
         raise OutOfTime
 
-    monkeypatch.setattr(report_module._Sections, "_sweep_part", over)
-    monkeypatch.setattr(report_module._Sections, "_changes_of_images", lambda self: None)
+    monkeypatch.setattr(agenda.Agenda, "_sweep_part", over)
+    monkeypatch.setattr(agenda.Agenda, "_changes_of_images", lambda self: None)
     space = spaces.Dict(image=IMAGE, vector=VECTOR)
     made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
     assert "Nothing was tried on image: the time was over before." in made.verdict.cannot_tell
@@ -329,12 +330,12 @@ def test_parts_that_an_unfinished_page_does_not_know_of_yet(tmp_path: Path) -> N
 
 
 def test_parts_that_no_attack_fits_are_named_with_that_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fits = report_module.TrialPlayer.fits
+    fits = TrialPlayer.fits
 
     def fits_no_image(self: Any, text: str, budget: Any, at: Any = None) -> str | None:
         return "it is an image" if at == "image" else fits(self, text, budget, at)
 
-    monkeypatch.setattr(report_module.TrialPlayer, "fits", fits_no_image)
+    monkeypatch.setattr(TrialPlayer, "fits", fits_no_image)
     space = spaces.Dict(image=IMAGE, vector=VECTOR)
     made = report(agent_for(space), lambda: showing(space), MINUTES, out=tmp_path / "out", episodes=1, tell=None)
     assert "Nothing was tried on image: it is an image" in made.verdict.cannot_tell
@@ -342,9 +343,10 @@ def test_parts_that_no_attack_fits_are_named_with_that_reason(tmp_path: Path, mo
 
 
 def test_no_adversary_is_trained_where_there_is_one_environment_alone() -> None:
-    sections: Any = SimpleNamespace(focus=0.1, num_envs=1, ranges=SimpleNamespace(seconds=0.0), not_tried=[])
-    report_module._Sections._train(sections)
-    assert sections.not_tried == ["No adversary is trained: that takes more than one environment at a time."]
+    said = list[str]()
+    sections: Any = SimpleNamespace(focus=0.1, num_envs=1, _note=said.append)
+    agenda.Agenda._train(sections)
+    assert said == ["No adversary is trained: that takes more than one environment at a time."]
 
 
 def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,13 +361,13 @@ def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monke
             return super().step(action)
 
     agent = victim(Plain())
-    folder = report_module.ReportFolder(tmp_path, agent, adv.Environment.of(Slow, agent), 0)
-    rows = SimpleNamespace(episodes=Episodes(1, 0))
+    folder = ReportFolder(tmp_path, agent, adv.Environment.of(Slow, agent), 0, 1e5)
     sections: Any = SimpleNamespace(
-        environment=adv.Environment.of(Slow, agent), victim=agent, rows=rows, folder=folder, num_envs=2
-    )
+        environment=adv.Environment.of(Slow, agent), victim=agent, rows=SimpleNamespace(episodes=Episodes(1, 0)),
+        folder=folder, num_envs=2, deadline=deadline.Deadline(6.25),
+    )  # fmt: skip
     with pytest.raises(OutOfTime):
-        report_module._Sections._trained(sections, "pa-ad", 10_000, 0, adv.Linf(0.1), deadline.Deadline(5.0))
+        agenda.Agenda._trained(sections, "pa-ad", 10_000, adv.Linf(0.1))
     assert 5.0 <= now[0] < 20.0
 
 
@@ -432,7 +434,7 @@ def test_another_call_goes_on_and_is_never_weaker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_report: Callable[[type], Any]
 ) -> None:
     first = plain_report(Guess)
-    monkeypatch.setattr(report_module, "_QUICK", ("noise", "max-diff"))
+    monkeypatch.setattr(agenda, "_QUICK", ("noise", "max-diff"))
     again = report(victim(Plain()), Guess, MINUTES, out=tmp_path / "out")
     assert again.choices.episodes == 5, "rows are of the episodes of the first call"
     before = {row["threat"]: row["mean_return"] for row in first.report.threats}
@@ -442,13 +444,13 @@ def test_another_call_goes_on_and_is_never_weaker(
 
 def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, attacks in (("_QUICK", ()), ("_STRONG", ("max-diff",)), ("_THOROUGH", ())):
-        monkeypatch.setattr(report_module, name, attacks)
+        monkeypatch.setattr(agenda, name, attacks)
     first = found(Plain(), Guess, tmp_path / "out")
 
     def over(self: Any) -> None:
         raise OutOfTime
 
-    monkeypatch.setattr(report_module._Sections, "_strongest_first", over)
+    monkeypatch.setattr(agenda.Agenda, "_strongest_first", over)
     again = found(Plain(), Guess, tmp_path / "out")
     assert again.verdict.figure.mean == first.verdict.figure.mean
     assert again.verdict.figure.eps == first.verdict.figure.eps
@@ -460,7 +462,7 @@ def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkey
 
 
 def test_the_first_search_is_as_wide_as_one_batch_of_ascents() -> None:
-    assert [report_module.first_width(actions) for actions in (1, 2, 3, 4, 18)] == [32, 32, 16, 8, 8]
+    assert [agenda.first_width(actions) for actions in (1, 2, 3, 4, 18)] == [32, 32, 16, 8, 8]
 
 
 def test_one_command_plays_all_that_there_was_no_time_for(plain_report: Callable[[type], Any]) -> None:
@@ -473,7 +475,7 @@ def test_one_command_plays_all_that_there_was_no_time_for(plain_report: Callable
 def test_another_call_counts_eps_in_the_ranges_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was seen in fewer episodes has other ranges, in which no row would be found again."""
     for name in ("_QUICK", "_STRONG", "_THOROUGH"):
-        monkeypatch.setattr(report_module, name, ())
+        monkeypatch.setattr(agenda, name, ())
     first = found(Plain(), Guess, tmp_path / "out")
     ranges = report_module.observed_ranges
 
@@ -500,15 +502,17 @@ def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -
 
     agent = victim(Plain())
     environment = adv.Environment.of(Licensed, agent)
-    folder = report_module.ReportFolder(tmp_path, agent, environment, 0)
-    sections = report_module._Sections(
-        agent, environment, folder, 1e5, time.monotonic(), 1, 1, None, None, lambda _: None
+    folder = ReportFolder(tmp_path, agent, environment, 0, 1e5)
+    clean = made_row("none", [20.0])
+    rows: Any = SimpleNamespace(
+        episodes=Episodes(1, 0), clean=clean, deadline=deadline.Deadline(1e5), close=lambda: None,
+        leave_out=lambda *_: None, reserve=0.0,
+    )  # fmt: skip
+    ranges: Any = SimpleNamespace(
+        seconds=0.0, scale=None, image=False, levels=1.0, whole=False, least_eps=0.0, unfit=()
     )
-    sections.ranges = SimpleNamespace(seconds=0.0, scale=None)  # type: ignore[assignment]
-    sections._player = SimpleNamespace(  # type: ignore[assignment]
-        episodes=Episodes(1, 0), clean=made_row("none", [20.0]), close=lambda: None
-    )
-    sections._swept = [Trial("noise", 0.1, made_row("noise", [5.0]), sections._player.clean)]
+    sections = agenda.Agenda(agent, environment, rows, ranges, folder, None, lambda _: None)
+    sections.swept = [Trial("noise", 0.1, made_row("noise", [5.0]), clean)]
     sections._train()
     [said] = sections.not_tried
     assert said.startswith(

@@ -1,0 +1,672 @@
+"""What a report tries, in an order that does not depend on the time: each section looks at the rows so far.
+
+Noise first, and a cheap attack that aims at the agent, at eps from small to large; then what is strongest for its
+price, downwards while half of the return is lost; then what else may happen, and last what takes long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from adv_wrappers.certification.certificate import certify
+from adv_wrappers.core.budgets import L0, Budget, Linf, Valid
+from adv_wrappers.core.spaces import At
+from adv_wrappers.core.threat import ThreatModel
+from adv_wrappers.environments.checked import with_place
+from adv_wrappers.environments.environment import Environment
+from adv_wrappers.errors import AdvWrappersError, SpaceError, ValueRangeError
+from adv_wrappers.evaluation.applicable_attacks import BEAM, why_no_beam
+from adv_wrappers.evaluation.return_range import lowest_return
+from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
+from adv_wrappers.evaluation.threat_comparison import daylight_threats
+from adv_wrappers.studies.report.choices import CertifiedReturn
+from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, half_return, strongest_by_eps
+from adv_wrappers.studies.report.film import write_film, write_stills
+from adv_wrappers.studies.report.folder import ReportFolder
+from adv_wrappers.studies.report.hardening import advised_training, training_step_seconds
+from adv_wrappers.studies.report.observation_ranges import ObservationRanges
+from adv_wrappers.studies.report.trials import Trial, TrialPlayer, one_feature
+from adv_wrappers.studies.report.verdict import SOME_LOSS, is_whole
+from adv_wrappers.threats.presets import parse_threat
+from adv_wrappers.utils.deadline import Deadline, OutOfTime
+from adv_wrappers.victims.victim import Victim
+from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
+
+Tell = Callable[[str], None]
+
+# attacks on observations
+_CHEAP = ("fgsm", "max-diff:steps=1", "square:queries=20", "noise")  # the first that fits sweeps first
+_STRONG = ("fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "apgd")  # next, downwards
+_QUICK = ("noise", "fgsm", "max-diff", "momentum", "min-q")
+_THOROUGH = (
+    "multi-targeted", "pgd", "square:queries=100", "max-diff:restarts=6,keep=best,noise=0", "apgd",
+    "hop-skip-jump:queries=100",
+)  # fmt: skip
+_QUICK_POINTS, _THOROUGH_POINTS = 3, 5  # eps of such an attack at first, those around which the return falls
+_CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "discrete-search:loss=q")  # of choices
+_RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
+_TRAINED = "pa-ad", "sa-rl"
+
+# parts of observations and episodes
+_MOST_FEATURES = 32  # that are attacked one by one
+_LARGE = (0.3, 1.0)  # eps of single features, where that at which half is lost takes nothing from them
+_WINDOWS = 5  # parts of an episode that are attacked one by one
+_FEW = (1, 2, 5, 10, 20, 50)  # perturbations of an episode
+
+# what fails without an attack
+_MOST_STUCK = 12  # features, each of which sticks alone; of more, none does
+_CHANNEL = (
+    "observation-delay:steps=1", "observation-delay:steps=3", "observation-loss:rate=0.2", "action-delay:steps=1",
+    "action-delay:steps=3",
+)  # fmt: skip
+_FAULTS = ("sensor-dropout:rate=0.1,fill=last", *_CHANNEL)
+_DYNAMICS = {  # factors of what an environment has of these
+    "mass": (0.7, 1.3), "density": (0.7, 1.3), "length": (0.7, 1.3), "friction": (0.5, 1.5), "damping": (0.5, 2.0),
+    "gain": (0.8, 1.2), "gravity": (0.9, 1.1),
+}  # fmt: skip
+
+# searches over whole episodes: narrow ones go first, and find more at half the price
+_FIRST_WIDTH, _FIRST_EPISODES, _FIRST_ROWS = 8, 1, 64  # the last is observations attacked in the time of one
+_ASCENTS: dict[str, Any] = {"steps": 4, "restarts": 1}
+_TOGETHER, _MOST_EPISODES = 2, 10  # episodes that are searched side by side, and of a wide search
+_ENDING = 3  # times that episodes take without an attack, which are kept for the end of their search
+_SEARCHED = 3  # eps of a wide search, those around which the return falls first
+
+# shares of the time that is left
+_CHEAP_SHARE, _STRONG_SHARE, _FIRST_SHARE, _TRY_SHARE = 0.3, 0.6, 0.75, 0.6  # sweeps; searches in and eps of these
+_CERTIFIED_SHARE, _FEATURES_SHARE, _SEARCH_SHARE, _TRAINING_SHARE = 0.15, 0.25, 0.5, 0.8
+_PRICE_SHARE, _PRICE_SECONDS, _LEAST_PRICE = 0.05, 30.0, 5.0  # and seconds at most and at least, to time a training
+_LEAST_SEARCH, _LEAST_TRAINING = 1.5, 90.0  # seconds
+
+_CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
+_CERTIFIED_BELOW, _CERTIFIED_STEP = 50.0, 4.0
+_SAMPLE_STEPS = 2048  # of a training, by which it is said how many steps there is time for
+_USUAL_STEPS = 50_000  # of a training that there was no time for
+
+
+def first_width(actions: int) -> int:
+    """The width of the search that goes first: the ascents of a step, one to each other action, are of one batch."""
+    width = _FIRST_WIDTH
+    while 2 * width * max(actions - 1, 1) <= _FIRST_ROWS // 2:  # a beam keeps nearly twice its width
+        width *= 2
+    return width
+
+
+class Agenda:
+    """Plays a report section by section.
+
+    Args:
+        victim: the agent.
+        environment: how its environments are made.
+        rows: what plays rows, the one without an attack already.
+        ranges: what the agent sees.
+        folder: of the report, whose rows of an earlier call count.
+        num_envs: 1 where only one environment can be at a time.
+        tell: called with a sentence, whenever something else begins.
+
+    Attributes:
+        swept: the trials on all features at all steps.
+        certificates, frames, film: what stands beside the rows.
+        not_tried: what could not be tried, in sentences that say why.
+        told_of: the parts of the observation of which there is a row, or a reason why there is none.
+        advised: the training that is advised.
+    """
+
+    def __init__(
+        self,
+        victim: Victim,
+        environment: Environment,
+        rows: TrialPlayer,
+        ranges: ObservationRanges,
+        folder: ReportFolder,
+        num_envs: int | None,
+        tell: Tell,
+    ) -> None:
+        self.victim, self.environment, self.rows, self.ranges = victim, environment, rows, ranges
+        self.folder, self.num_envs, self.tell = folder, num_envs, tell
+        self.clean, self.deadline = rows.clean.mean_return, rows.deadline
+        self.sweep = self._sweep_of(ranges)
+        self.swept: list[Trial] = [*folder.swept]
+        self.not_tried, self.told_of = [*ranges.unfit], set[At]()
+        before = folder.before
+        self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film
+        self.advised = advised_training(victim, environment, folder.path.parent, folder.seed)
+        if before.training.by == self.advised.by:
+            self.advised = replace(self.advised, seconds=before.training.seconds)
+        self._no_search: str | None = ""  # why whole episodes cannot be searched; "" before that is known
+        self._searched = set[float]()  # eps
+
+    def play(self, between: Callable[[], None]) -> None:
+        """Play everything, until the time is over; ``between`` is called after each section."""
+        for section in (
+            partial(self._errors, self.ranges), self._strongest_first, self._other_parts, self._certify,
+            self._price_of_hardening, self._changes_of_images, self._single_features,
+            partial(self._sweep_others, _QUICK, _QUICK_POINTS), self._some_steps, self._actions, self._faults,
+            self._dynamics, partial(self._sweep_others, (*_QUICK, *_THOROUGH), _THOROUGH_POINTS),
+            partial(self._search, _SEARCH_SHARE), self._train, partial(self._sweep_others, (*_QUICK, *_THOROUGH)),
+            partial(self._search, 1.0),
+        ):  # fmt: skip
+            with contextlib.suppress(OutOfTime):
+                section()
+            between()
+
+    # What is known so far.
+
+    def budget(self, eps: float) -> Linf:
+        """The budget of an eps."""
+        return Linf(eps, self.ranges.scale)
+
+    @property
+    def strongest(self) -> dict[float, Trial]:
+        """By eps, the strongest trial on all features at all steps, those of an earlier call among them."""
+        return strongest_by_eps(self.swept)
+
+    @property
+    def focus(self) -> float | None:
+        """The least eps at which half of the return is lost, else the largest; None before the sweep."""
+        return self._focus(self.strongest)
+
+    def _focus(self, found: dict[float, Trial]) -> float | None:
+        return next((eps for eps, trial in found.items() if self._halves(trial)), max(found, default=None))
+
+    @property
+    def _half(self) -> float:
+        """What is left where half of the return is lost, as far as is known."""
+        return half_return(self.clean, (one.mean for one in self.strongest.values()))
+
+    def _halves(self, trial: Trial) -> bool:
+        """Whether a trial takes half of the return."""
+        half = self._half
+        return half < self.clean and trial.mean <= half
+
+    def _takes(self, mean: float, share: float = SOME_LOSS) -> bool:
+        """Whether what is left is less by more than a share of the return."""
+        return self.clean - mean > share * abs(self.clean)
+
+    def _points(self) -> list[float]:
+        """The eps of the sweep, those around which the return falls first."""
+        half = self.focus or 1.0
+        return sorted(self.strongest, key=lambda eps: abs(math.log(eps / half)))
+
+    def _best_attack(self) -> tuple[str, float]:
+        """The attack step by step that is the strongest, and an eps at which it takes much of the return."""
+        made = (BEAM, "episode search", "learned", *_TRAINED)
+        found = strongest_by_eps(one for one in self.swept if one.attack.partition(":")[0] not in made)
+        eps, focus = self._focus(found), self.focus
+        if focus in found and self._takes(found[focus].mean):
+            eps = focus
+        assert eps is not None  # the sweep came first
+        return found[eps].attack, eps
+
+    # How rows are played.
+
+    def _until(self, share: float) -> Deadline:
+        """The end of a share of the time that is left for rows."""
+        return Deadline(share * max(self.deadline.left - self.rows.reserve, 0.0))
+
+    def _at(self, attack: str, why: str) -> Callable[[float], Trial]:
+        """A function that plays an attack at an eps, or returns what it left there before."""
+
+        def play(eps: float) -> Trial:
+            before = next((one for one in self.swept if (one.attack, one.eps) == (attack, eps)), None)
+            if before is None:
+                before = self.rows.play(attack, self.budget(eps), why)
+                self.swept.append(before)
+            return before
+
+        return play
+
+    def _try(
+        self, attack: str, budget: Budget | None, why: str, when: str | None = None, at: At = None
+    ) -> Trial | None:
+        """Play a row; None where it does not fit into the time, or does not apply, which is noted."""
+        trial = None
+        try:
+            trial = self.rows.play(attack, budget, why, when, at=at)
+        except OutOfTime:
+            return None
+        except AdvWrappersError as error:
+            self._note(f"{attack} does not apply: {error}")
+        self.told_of.add(at)
+        return trial
+
+    def _note(self, why: str) -> None:
+        """Say once what was not tried."""
+        if why not in self.not_tried:
+            self.not_tried.append(why)
+
+    def _let_go(self) -> None:
+        """Close the environments of rows where there may be only one; the next row makes one again."""
+        if self.num_envs == 1:
+            self.rows.close()
+
+    # Errors of what the agent sees, over eps.
+
+    def _sweep_of(self, part: ObservationRanges) -> EpsSweep:
+        return EpsSweep(part.image, part.levels, part.whole, self.clean, part.least_eps)
+
+    def _errors(self, part: ObservationRanges) -> None:
+        """What a part of the observations is attacked by first: other values of choices, else errors over eps."""
+        if part.choices:
+            self._changed_choices(part)
+        else:
+            self._sweep_part(part)
+
+    def _sweep_part(self, part: ObservationRanges) -> None:
+        """One row of noise, then the cheapest attack that aims at the agent; noise where that takes less than half."""
+        own = part is self.ranges
+        where = "what the agent sees" if own else f"{part.words} alone"
+        self.tell(f"errors of {where}, from small to large")
+        sweep, swept = (self.sweep, self.swept) if own else (self._sweep_of(part), list[Trial]())
+        reasons = {attack: self.rows.fits(attack, Linf(sweep.start, part.scale), part.at) for attack in _CHEAP}
+        fitting = [attack for attack, reason in reasons.items() if reason is None]
+        if not fitting and own:
+            raise ValueRangeError(f"no attack on observations can be aimed at this agent: {reasons[_CHEAP[-1]]}")
+        if not fitting:
+            self.told_of.add(part.at)
+            self._note(f"Nothing was tried on {part.words}: {reasons[_CHEAP[0]]}")
+            return
+        until = self._until(_CHEAP_SHARE)
+
+        def look(attack: str, eps: float) -> Trial:
+            if swept:
+                until.check()
+            trial = self.rows.play(attack, Linf(eps, part.scale), f"errors of {where}", at=part.at)
+            self.told_of.add(part.at)
+            swept.append(trial)
+            return trial
+
+        look(fitting[-1], sweep.start)
+        for attack in dict.fromkeys((fitting[0], fitting[-1])):
+            with contextlib.suppress(OutOfTime):
+                sweep.outwards(partial(look, attack))
+            half = half_return(self.clean, (one.mean for one in swept))
+            if half < self.clean and min(one.mean for one in swept) <= half:
+                break
+        while not own and (eps := sweep.next_between(strongest_by_eps(swept))) is not None:
+            look(fitting[0], eps)
+
+    def _strongest_first(self) -> None:
+        """What is strongest for its price, each attack from the eps found so far down to where it takes less than half.
+
+        The search over whole episodes, where there can be one, then attacks of single steps, the cheapest first.
+        """
+        if not self.swept:
+            return
+        until = self._until(_STRONG_SHARE)
+        if self._searchable():
+            search = until.share(_FIRST_SHARE)
+            self.tell("a narrow search over whole episodes, from the eps found so far downwards")
+
+            def look(eps: float) -> Trial:
+                # it asks whether half is lost: an episode that has earned as much says no
+                trial = self._beam(self.budget(eps), search.share(_TRY_SHARE), below=self._half)
+                self.swept.append(trial)
+                return trial
+
+            self._downwards(look)
+        for attack, price in self._by_price(_STRONG, self.focus or 1.0):
+            if price <= until.left:
+                self.tell(f"{attack}, from the eps found so far downwards, about {price:.1f} s each")
+                self._downwards(self._at(attack, "a strong attack"))
+        self._refine(self._at(self._best_attack()[0], "where the return halves"))
+
+    def _downwards(self, play: Callable[[float], Trial]) -> None:
+        """Play at the eps at which half is lost so far, then at smaller ones while half is lost, then between the two.
+
+        Ends where the time for it does.
+        """
+        eps = self.focus
+        with contextlib.suppress(OutOfTime):
+            if eps is not None and self._halves(self.strongest[eps]):
+                eps = self._below(eps) or eps
+            while eps is not None and self._halves(play(eps)):
+                eps = self._below(eps)
+        with contextlib.suppress(OutOfTime):
+            self._refine(play)
+
+    def _below(self, eps: float) -> float | None:
+        """The next smaller eps of the ladder, or that was played; None below the ladder."""
+        return max((one for one in {*self.sweep.ladder, *self.strongest} if one < eps), default=None)
+
+    def _refine(self, play: Callable[[float], Trial]) -> None:
+        """Play between the eps around which the return halves."""
+        while (eps := self.sweep.next_between(self.strongest)) is not None:
+            play(eps)
+
+    def _sweep_others(self, attacks: Sequence[str], most: int | None = None) -> None:
+        """Other attacks at the eps of the sweep, cheapest first; of so many eps at most."""
+        why = "another attack at the same eps"
+        if not self.swept:
+            return
+        for attack, price in self._by_price(attacks, self._points()[0]):
+            played = {trial.eps for trial in self.swept if trial.attack == attack}
+            left = [eps for eps in self._points()[:most] if eps not in played]
+            if not left:
+                continue
+            if not self.rows.has_time_for(price):
+                if not any(one.threat == attack for one in self.rows.left_out):
+                    self.tell(f"{attack} does not fit, about {price:.0f} s each")
+                    self.rows.leave_out(attack, why, price * len(left))
+                continue
+            self.tell(f"{attack} at {len(left)} eps, about {price:.1f} s each")
+            for eps in left:
+                with contextlib.suppress(OutOfTime):
+                    self._at(attack, why)(eps)
+            with contextlib.suppress(OutOfTime):
+                self._refine(self._at(self._best_attack()[0], "where the return halves"))
+
+    def _by_price(self, attacks: Sequence[str], eps: float) -> list[tuple[str, float]]:
+        """Those attacks that can be aimed at the agent, with the seconds of a row, the cheapest first."""
+        some, prices = self.budget(eps), dict[str, float]()
+        for attack in attacks:
+            if (reason := self.rows.fits(attack, some)) is None:
+                prices[attack] = self.rows.price(attack, some)
+            else:
+                self._note(f"{attack} does not apply: {reason}")
+        return sorted(prices.items(), key=lambda item: (item[0] != "noise", item[1]))
+
+    # Searches over whole episodes.
+
+    def _searchable(self) -> bool:
+        """Whether whole episodes can be searched; why they cannot is noted."""
+        if self.rows.is_over:
+            return False
+        if self._no_search == "":
+            self._let_go()
+            self._no_search = why_no_beam(self.victim, self.environment, self.budget(self.sweep.ladder[0]))
+            if self._no_search is not None:
+                self._note(f"A search over whole episodes does not apply: {self._no_search}")
+        return self._no_search is None and _SEARCHED > 0
+
+    def _beam(
+        self, budget: Linf, until: Deadline, part: str = "", *, wide: bool = False, below: float = math.inf
+    ) -> Trial:
+        """What a search over whole episodes finds under a budget, in those that it came to before ``until``.
+
+        Raises:
+            OutOfTime: where there is too little time to begin.
+        """
+        episodes, eps = self.rows.episodes, budget.eps
+        count = min(episodes.count, _MOST_EPISODES if wide else _FIRST_EPISODES)
+        assert isinstance(self.victim.action_space, spaces.Discrete)
+        width = WIDTH if wide else first_width(int(self.victim.action_space.n))
+        # episodes whose search was cut short are played to their end, and then all of them for the row
+        after = _ENDING * self.rows.clean.ms_per_step / 1000 * sum(self.rows.clean.lengths[:count])
+        until = Deadline(min(until.left, self.deadline.left - self.rows.reserve - after))
+        if until.left < _LEAST_SEARCH:
+            raise OutOfTime
+        self._let_go()
+        found = beam_search(
+            self.victim, self.environment, None, count, episodes.seed, width, within=budget,
+            out=self.folder.path / f"beam-{eps:.4g}-width{width}{part}",
+            together=_TOGETHER, until=until, below=below, **({} if wide else _ASCENTS),
+        )  # fmt: skip
+        trial = self.rows.play(found.threat, None, "what the search found", label=BEAM, episodes=len(found.seeds))
+        return replace(trial, eps=eps)
+
+    def _search(self, share: float) -> None:
+        """A search over whole episodes at its usual width, for a share of the time that is left."""
+        points = [eps for eps in self._points()[:_SEARCHED] if eps not in self._searched]
+        if not points or not self._searchable():
+            return
+        self.tell("a search over whole episodes")
+        until = self._until(share)
+        self.rows.take_back(BEAM)
+        for eps in points:
+            began = time.monotonic()
+            with contextlib.suppress(OutOfTime):
+                self.swept.append(self._beam(self.budget(eps), until, wide=True))
+            if until.passed:
+                seconds = 2 * (time.monotonic() - began) + 60
+                self.rows.leave_out(BEAM, "a search over whole episodes", seconds)
+                return
+            self._searched.add(eps)
+
+    # Parts of the observations, of an episode, and few of its steps.
+
+    def _other_parts(self) -> None:
+        """The other parts of a Dict or Tuple, each under a budget of its own."""
+        for part in self.ranges.others:
+            with contextlib.suppress(OutOfTime):
+                self._errors(part)
+
+    def _changed_choices(self, part: ObservationRanges) -> None:
+        """Other values of what has no distances, from one entry to all, at some of the steps and at all of them."""
+        assert part.choices is not None
+        self.tell(f"other values of {part.words}")
+        why, count = "other values of the observation", len(part.choices)
+        counts = [Valid()] if count == 1 else [*(L0(k) for k in (1, 2, 4, 8) if k < count), Valid()]
+        attacks = [attack for attack in _CHANGES if self.victim.kind == "q" or not attack.endswith("loss=q")]
+        tried = [self._try(attack, budget, why, at=part.at) for attack in attacks for budget in counts]
+        worst = min(filter(None, tried), key=lambda trial: trial.mean, default=None)
+        if worst is None or not self._takes(worst.mean, NO_LOSS):
+            return
+        for when in (*(f"bernoulli({rate})" for rate in _RATES), *self._few_steps(), *self._windows()):
+            self._try(worst.attack, Valid(), why, when, part.at)
+
+    def _single_features(self) -> None:
+        """Errors in one feature alone: of the size at which half is lost, or larger ones where these take nothing."""
+        scale, names, why = self.ranges.scale, self.ranges.names, "errors in single features"
+        if scale is None or names is None or self.focus is None:
+            return
+        changing = [i for i in range(len(names)) if scale[i] > 0]
+        if len(changing) > _MOST_FEATURES:
+            self._note(f"Of {len(changing)} features the first {_MOST_FEATURES} were tried alone.")
+        attack, _ = self._best_attack()
+        sizes = [self.focus, *(eps for eps in _LARGE if eps > self.focus)]
+        least = dict[int, float]()  # by feature, what was left at the least
+        for eps in sizes:
+            self.tell(f"{why}, by {attack}, at eps {eps:.3g}")
+            for i in changing[:_MOST_FEATURES]:
+                if (trial := self._try(attack, one_feature(self.budget(eps), i, scale), why)) is not None:
+                    least[i] = min(trial.mean, least.get(i, trial.mean))
+            if least and self._takes(min(least.values())):
+                break
+        if not self._searchable():
+            return
+        # the same by searches, from the largest eps down while some is lost, what hurts most first
+        self.tell(f"{why}, by a narrow search over whole episodes")
+        until = self._until(_FEATURES_SHARE)
+        for i in sorted(least, key=lambda i: least[i]):
+            with contextlib.suppress(OutOfTime):
+                for eps in reversed(sizes):
+                    budget = one_feature(self.budget(eps), i, scale)
+                    if not self._takes(self._beam(budget, until.share(_TRY_SHARE), f"-feature{i}").mean):
+                        break
+
+    def _windows(self) -> list[str]:
+        """Timings of the parts of an episode; none of a short one."""
+        length = round(self.rows.clean.mean_length)
+        edges = [length * i // _WINDOWS for i in range(_WINDOWS + 1)] if length >= 2 * _WINDOWS else []
+        return [f"window({start},{end})" for start, end in itertools.pairwise(edges)]
+
+    def _few_steps(self) -> list[str]:
+        """Timings of few steps, fewer than an episode has."""
+        return [f"atmost({count})" for count in _FEW if count < self.rows.clean.mean_length]
+
+    def _some_steps(self) -> None:
+        """The strongest attack in parts of an episode, and in few of its steps."""
+        if not self.swept:
+            return
+        attack, eps = self._best_attack()
+        self.tell("parts of an episode, and few perturbations")
+        for when in (*self._windows(), *self._few_steps()):
+            why = "few perturbations" if when.startswith("atmost") else "a part of the episode alone"
+            self._try(attack, self.budget(eps), why, when)
+
+    # What fails without an attack on observations.
+
+    def _changes_of_images(self) -> None:
+        images = [part for part in (self.ranges, *self.ranges.others) if part.image]
+        if not images:
+            return
+        self.tell("changes of images: brightness, blur, rotation, shift, JPEG, perspective")
+        for image, threat in itertools.product(images, daylight_threats(self.environment.name)):
+            self._try(threat, None, "a change of the image", at=image.at)
+        if not self.swept:
+            return
+        # pictures of one step under some of the threats, and a short film under the strongest
+        attack, eps = self._best_attack()
+        strongest = parse_threat(attack, within=self.budget(eps), at=self.ranges.at)
+        made = (self.folder.path, self.victim, self.environment)
+        self._let_go()
+        with contextlib.suppress(AdvWrappersError):
+            if not self.frames:
+                threats = [strongest, *daylight_threats(self.environment.name)[:2]]
+                self.frames = write_stills(*made, threats, self.folder.seed)
+            if self.film is None:
+                self.film = write_film(*made, strongest, self.folder.seed, self._until(1.0))
+
+    def _actions(self) -> None:
+        self.tell("actions")
+        space, tries = self.victim.action_space, list[tuple[Linf | None, str | None]]()
+        if not isinstance(space, spaces.Box):
+            tries = [(None, f"bernoulli({p})") for p in (0.05, 0.2)]
+        elif np.isfinite(width := float(np.min(np.asarray(space.high, np.float64) - space.low))):
+            tries = [(Linf(share * width / 2), None) for share in (0.1, 0.3)]
+        for attack, (budget, when) in itertools.product(("action-noise", "worst-action"), tries):
+            self._try(attack, budget, "errors of actions", when)
+
+    def _faults(self) -> None:
+        """Sensors and channels that fail: off by the size at which half of the return is lost, stuck, late or lost."""
+        names, tries = self.ranges.names or (), list[tuple[str, Linf | None]]()
+        if self.focus is not None:
+            half, budget = max(round(self.rows.clean.mean_length) // 2, 1), self.budget(self.focus)
+            tries = [("sensor-bias", budget), (f"sensor-drift:steps={half}", budget)]
+        elif not self.ranges.choices:
+            return
+        self.tell("faults of sensors and channels")
+        stuck = [f"stuck-sensor:features={i}" for i in range(len(names))] if len(names) <= _MOST_STUCK else []
+        stuck = ["stuck-sensor"] if len(names) == 1 else stuck
+        tries += [(text, None) for text in (*stuck, *(_CHANNEL if self.ranges.choices else _FAULTS))]
+        for text, within in tries:
+            self._try(text, within, "faults of sensors and channels")
+
+    def _dynamics(self) -> None:
+        """Another body and another world, from the first step on: each kind of parameter smaller and larger."""
+        self.tell("another body, another world")
+        self._let_go()
+        try:
+            with contextlib.closing(self.environment.make_one()) as env:
+                groups = {name.partition(".")[0] for name in dynamics_beneath(env).names}
+        except SpaceError as error:
+            self._note(f"Its body and its world were left as they are: {error}.")
+            return
+        for group, factors in _DYNAMICS.items():
+            for factor in factors if group in groups else ():
+                self._try(f"fixed-dynamics:values={factor:g},at={group}", None, "changes of body and world")
+
+    # What stands beside the rows, and adversaries that are trained.
+
+    def _certify(self) -> None:
+        """What is proved, from far below the smallest eps of the sweep on, until something may be lost."""
+        share, why = self._until(_CERTIFIED_SHARE), ""
+        if self.certificates or (share.passed and not self.ranges.image):
+            return
+        if self.ranges.image:
+            why = "certificates of agents that see images take longer: adv-wrappers certify"
+        elif self.ranges.choices or self.ranges.at is not None:
+            why = "certificates are of agents that see one Box."
+        elif lowest_return(self.environment) is None:
+            why = (
+                "how low a return can be is not known of this environment. Where you know it, give it to "
+                "adv-wrappers certify as --least-reward or --least-return."
+            )
+        if why:
+            self._note(f"Nothing is certified: {why}")
+        if why or not self.swept:
+            return
+        self._let_go()
+        self.tell("what can be proved")
+        eps, count = min(self.strongest) / _CERTIFIED_BELOW, min(self.rows.episodes.count, 3)
+        for _ in range(_CERTIFICATES):
+            eps = float(f"{eps:.2g}")
+            try:
+                found = certify(
+                    self.victim, self.environment, within=self.budget(eps), episodes=count, seed=self.folder.seed,
+                    budget_s=max(share.left / _CERTIFICATES / count, 0.1),
+                )  # fmt: skip
+            except AdvWrappersError as error:
+                self._note(f"Nothing is certified: {error}")
+                return
+            lower, clean = float(np.mean(found.lower_returns)), float(np.mean(found.clean_returns))
+            if not (np.isfinite(lower) and np.isfinite(clean)):
+                return
+            method = "search" if found.finished_searches.all() else "bounds"
+            self.certificates.append(CertifiedReturn(eps, lower, clean, count, method))
+            if share.passed or not is_whole(lower, clean):
+                return
+            eps *= _CERTIFIED_STEP
+
+    def _price_of_hardening(self) -> None:
+        """What a step of the training takes that will be advised, where the agent loses something."""
+        focus, advised = self.focus, self.advised
+        if focus is None or not self._takes(self.strongest[focus].mean, NO_LOSS):
+            return
+        if advised.why_none:
+            self._note(f"No training by train-agent is advised: {advised.why_none}.")
+        limit = self.folder.limit
+        until = Deadline(min(max(_PRICE_SHARE * limit, _PRICE_SECONDS), self.deadline.left / 4))
+        if advised.by and advised.seconds is None and self.victim.ref is not None and until.left >= _LEAST_PRICE:
+            self._let_go()
+            self.tell(f"what a training against this takes ({advised.by})")
+            seconds = training_step_seconds(
+                advised.by, self.victim, self.environment, self.budget(focus), until, self.num_envs
+            )
+            self.advised = replace(advised, seconds=seconds)
+
+    def _train(self) -> None:
+        """An adversary that is trained in the time that is left, after a short one that tells how long a step takes."""
+        focus = self.focus
+        if focus is None:
+            return
+        if self.num_envs == 1:
+            self._note("No adversary is trained: that takes more than one environment at a time.")
+            return
+        why = "an adversary that is trained"
+        self.rows.leave_out("pa-ad", why, 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds)
+        if self.deadline.left < _LEAST_TRAINING or importlib.util.find_spec("stable_baselines3") is None:
+            return
+        kind = "pa-ad" if self.victim.differentiable else "sa-rl"
+        self.tell(f"an adversary ({kind}) is trained in the time that is left")
+        budget, began = self.budget(focus), time.monotonic()
+        try:
+            self._let_go()
+            self._trained(kind, _SAMPLE_STEPS, budget)
+            each = (time.monotonic() - began) / _SAMPLE_STEPS
+            times = int(_TRAINING_SHARE**2 * self.deadline.left / each // _SAMPLE_STEPS)
+            if times >= 2:
+                self.tell(f"{_SAMPLE_STEPS * times:,} steps of it")
+                threat = self._trained(kind, _SAMPLE_STEPS * times, budget)
+                self.swept.append(replace(self.rows.play(threat, None, why, label=kind), eps=focus))
+                self.rows.take_back("pa-ad")
+        except OutOfTime:
+            pass
+        except AdvWrappersError as error:
+            self._note(f"No adversary ({kind}) was trained to the end: {error}")
+        except Exception as error:  # whatever so many environments of a user raise; what was played is kept
+            self._note(f"No adversary ({kind}) was trained to the end: {with_place(error)}")
+
+    def _trained(self, kind: str, steps: int, budget: Linf) -> ThreatModel:
+        """An adversary after some steps of training; :class:`OutOfTime` where it takes most of the time."""
+        from adv_wrappers.training.adversary import train_adversary
+
+        until, seed = self.deadline.share(_TRAINING_SHARE), self.folder.seed + 1
+        found = train_adversary(
+            kind, self.environment, self.victim, steps=steps, within=budget, checks=1 if steps == _SAMPLE_STEPS else 5,
+            episodes=min(self.rows.episodes.count, 10), seed=seed, out=self.folder.path / f"{kind}-{steps}-seed{seed}",
+            num_envs=self.num_envs, progress=until.check, on_episode=until.check,
+        )  # fmt: skip
+        return ThreatModel("observation", found, budget)
