@@ -75,7 +75,6 @@ def of_shapes() -> Iterator[tuple[str, Any]]:
             if rows > 3 and len(shape) == 3:
                 continue
             name = f"{rows} rows {shape}"
-            yield f"bits {name}", code(rng.bits(keys(rows), shape))
             for kind, dtype in DTYPES.items():
                 yield f"signs {name} {kind}", code(rng.signs(keys(rows), shape, dtype))
                 for start in (0, 7, 40000)[: 3 if rows == 3 else 1]:
