@@ -163,6 +163,7 @@ def uniform(keys: Any, shape: tuple[int, ...], dtype: Any, start: int = 0) -> An
         A tensor on the device of the keys, or an array for keys that are none.
     """
     count = math.prod(shape)
+    kind: Any  # torch's, or numpy's
     if isinstance(keys, Tensor):
         kept, kind = (53, torch.float64) if dtype == torch.float64 else (24, torch.float32)
         if keys.device.type not in _HOST:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ from adv_wrappers.core.perturbation import (
 )
 from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.spaces import At, Field, Key, keys_in
-from adv_wrappers.core.types import Space, VictimLike
+from adv_wrappers.core.types import Array, Space, VictimLike
 from adv_wrappers.core.value import Value, Victims, decode
 from adv_wrappers.errors import (
     BudgetError,
@@ -68,129 +69,84 @@ def fits(victim: VictimLike, observation_space: Space, action_space: Space, envi
         if type(own) is not type(other) or _shapes(own) != _shapes(other):
             raise VictimError(
                 f"the victim {victim.ref or repr(victim)} is for {what} space {own}, this environment has {other}"
-                f"{turned(own, other) or _elsewhere(victim, environment, stacked(own, other))}{_made(victim)}"
+                f"{_elsewhere(victim, environment, turned_or_stacked(own, other))}"
             )
 
 
-def _elsewhere(victim: VictimLike, environment: str | None, stack: str) -> str:
+def _elsewhere(victim: VictimLike, environment: str | None, advice: str) -> str:
     """The environments of a victim and of what it does not fit, as far as they have names, and what to do.
 
-    ``stack`` is advice for the environment of the victim itself.
+    ``advice`` is for the environment of the victim itself.
     """
     about = (getattr(victim, "card", None) or {}).get("environment")
-    own = about.get("id") if isinstance(about, dict) else None
-    if stack and (own is None or environment in (None, own)):
-        return stack
+    about = about if isinstance(about, dict) else {}
+    own, kwargs = about.get("id"), about.get("kwargs")
+    if advice and (own is None or environment in (None, own)):
+        return advice
+    made = ""
+    if isinstance(kwargs, dict) and kwargs:
+        words = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
+        made = f". Its card says how its own is made: gymnasium.make({own!r}, {words})"
+    if own is None:
+        here = f". This is {environment}: play it in the environment that it was trained in, or take one for "
+        return "" if environment is None else here + environment
     if environment is None:
-        return "" if own is None else f". It is an agent for {own}: play it there"
+        return f". It is an agent for {own}: play it there{made}"
     if own == environment:
-        return f". Both are {environment}, made with other arguments or wrappers"
-    if own is not None:
-        return f". It is an agent for {own}, and this is {environment}: play it in {own}, or take one for {environment}"
-    return f". This is {environment}: play it in the environment that it was trained in, or take one for {environment}"
+        return f". Both are {environment}, made with other arguments or wrappers{made}"
+    play = f"play it in {own}, or take one for {environment}{made}"
+    return f". It is an agent for {own}, and this is {environment}: {play}"
 
 
-def _made(victim: VictimLike) -> str:
-    """How the card of a victim says that its environment is made, where that takes keyword arguments."""
-    about = (getattr(victim, "card", None) or {}).get("environment")
-    kwargs = about.get("kwargs") if isinstance(about, dict) else None
-    if not isinstance(about, dict) or not isinstance(kwargs, dict) or not kwargs:
-        return ""
-    words = ", ".join(f"{key}={value!r}" for key, value in kwargs.items())
-    return f". Its card says how its own is made: gymnasium.make({about.get('id')!r}, {words})"
+# what makes an observation of an image, or of a stack of frames [F, *S], whose axes are in another order
+_TURNS: dict[str, Callable[[Array], Array]] = {
+    "{x}.transpose(2, 0, 1)": lambda x: x.transpose(2, 0, 1),
+    "{x}.transpose(1, 2, 0)": lambda x: x.transpose(1, 2, 0),
+}
+_STACKS: dict[str, Callable[[Array], Array]] = {
+    "{x}": lambda x: x,
+    "numpy.moveaxis({x}, 0, -1)": lambda x: np.moveaxis(x, 0, -1),
+    "numpy.concatenate({x}, -1)": lambda x: np.concatenate(x, -1),  # as VecFrameStack joins vectors
+    "numpy.concatenate({x}, 0)": lambda x: np.concatenate(x, 0),
+    "{x}.transpose(0, 3, 1, 2).reshape({shape})": lambda x: x.transpose(0, 3, 1, 2).reshape(-1, *x.shape[1:3]),
+    "{x}.transpose(2, 3, 0, 1).reshape({shape})": lambda x: x.transpose(2, 3, 0, 1).reshape(*x.shape[2:], -1),
+}
 
 
-def turned(own: Space, other: Space) -> str:
-    """What to do where images, also those in a Dict or Tuple, differ in the order of their axes alone."""
-    found = _turned(own, other, "x", "env.observation_space")
-    if found is None:
-        return ""
-    value, space, first = found
-    layer = "stable_baselines3.common.vec_env.VecTransposeImage(venv), or in " if first else ""
-    return (
-        f": the channels of the victim's images come {'first' if first else 'last'}. Wrap the environment in {layer}"
-        f"gymnasium.wrappers.TransformObservation(env, lambda x: {value}, {space})"
-    )
-
-
-_STACK = "gymnasium.wrappers.FrameStackObservation(env, {}, padding_type='zero')"
-
-
-def stacked(own: Space, other: Space) -> str:
-    """What to do where a victim takes several observations at once, as behind ``VecFrameStack``."""
-    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
-        pairs = [(leaf, other.spaces.get(key)) for key, leaf in own.spaces.items()]
-        found = {_frames(leaf.shape or (), (o.shape or ()) if o is not None else ()) for leaf, o in pairs}
-        frames, way = found.pop() if len(found) == 1 else (1, "")
-        joined = way.replace("x", "part")
-        way = f"{{key: {joined} for key, part in x.items()}}" if way else ""
+def turned_or_stacked(own: Space, other: Space) -> str:
+    """What to do where observations differ in the order of an image's axes, or take several at once; else ""."""
+    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict) and own.spaces.keys() == other.spaces.keys():
+        found = {key: _way(own[key], other[key], f"x[{key!r}]") for key in own.spaces}
+        parts = ", ".join(f"{key!r}: {way}" for key, (_, way) in found.items())
+        frames, code = {number for number, _ in found.values()}, f"{{**x, {parts}}}"
     else:
-        frames, way = _frames(own.shape or (), other.shape or ())
-    if frames == 1:
+        number, code = _way(own, other, "x")
+        frames = {number}
+    if len(frames) > 1 or None in frames:
         return ""
-    stack = _STACK.format(frames)
-    if way:
-        stack = f"gymnasium.wrappers.TransformObservation({stack}, lambda x: {way}, victim.observation_space)"
-    return (
-        f": the victim takes {frames} observations at once, a stack of frames. Wrap the environment in {stack}; frames "
-        "before the first are zero for agents behind VecFrameStack of Stable-Baselines3"
-    )
-
-
-def _frames(own: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, str]:
-    """How many observations of a shape another one holds, 1 for none, and what makes it of a stack ``[frames, *S]``."""
-    if len(own) == len(other) + 1:  # along an axis of their own, the first or the last
-        if own[1:] == other:
-            return own[0], ""
-        return (own[-1], "numpy.moveaxis(x, 0, -1)") if own[:-1] == other and other else (1, "")
-    if len(own) != len(other) or not own:
-        return 1, ""
-    ways = {"numpy.concatenate(x, -1)": other}  # as VecFrameStack joins vectors, and images with channels last
-    if len(own) == 3:
-        first, middle, last = other
-        ways |= {
-            "numpy.concatenate(x, 0)": (first, middle, last),
-            f"x.transpose(0, 3, 1, 2).reshape({own})": (last, first, middle),
-            f"x.transpose(2, 3, 0, 1).reshape({own})": (middle, last, first),
-        }
-    for way, shape in ways.items():
-        along = 0 if way in ("numpy.concatenate(x, 0)", f"x.transpose(0, 3, 1, 2).reshape({own})") else len(own) - 1
-        others = [i for i in range(len(own)) if i != along]
-        frames, rest = divmod(own[along], shape[along]) if shape[along] else (1, 1)
-        if frames > 1 and rest == 0 and all(own[i] == shape[i] for i in others):
-            return frames, way
-    return 1, ""
-
-
-def _turned(own: Space, other: Space, value: str, space: str) -> tuple[str, str, bool] | None:
-    """Code that makes an observation, and its space, of the expressions of another one; whether channels come first.
-
-    None where nothing differs in the order of its axes alone.
-    """
-    if isinstance(own, spaces.Dict) and isinstance(other, spaces.Dict):
-        keys: list[Any] = [key for key in own.spaces if key in other.spaces]
-    elif isinstance(own, spaces.Tuple) and isinstance(other, spaces.Tuple):
-        keys = [*range(min(len(own.spaces), len(other.spaces)))]
+    (count,) = frames
+    if count == 1:
+        says, env = "the channels of the victim's images come in another order", "env"
     else:
-        a, b = own.shape or (), other.shape or ()
-        if len(a) != 3 or len(b) != 3 or a == b or a not in ((b[2], b[0], b[1]), (b[1], b[2], b[0])):
-            return None
-        first = a == (b[2], b[0], b[1])
-        low, high = (own.low.min(), own.high.max()) if isinstance(own, spaces.Box) else (0, 255)
-        box = f"gymnasium.spaces.Box({low}, {high}, {a}, '{own.dtype}')"
-        return f"{value}.transpose({'2, 0, 1' if first else '1, 2, 0'})", box, first
-    inside = {key: _turned(own[key], other[key], f"{value}[{key!r}]", f"{space}[{key!r}]") for key in keys}
-    found = {key: one for key, one in inside.items() if one is not None}
-    if not found:
-        return None
-    first = next(iter(found.values()))[2]
-    if isinstance(own, spaces.Dict):
-        values = "".join(f", {key!r}: {one[0]}" for key, one in found.items())
-        parts = "".join(f", {key!r}: {one[1]}" for key, one in found.items())
-        return f"{{**{value}{values}}}", f"gymnasium.spaces.Dict({{**{space}.spaces{parts}}})", first
-    values = ", ".join(one[0] if one else f"{value}[{key!r}]" for key, one in inside.items())
-    parts = ", ".join(one[1] if one else f"{space}[{key!r}]" for key, one in inside.items())
-    return f"({values},)", f"gymnasium.spaces.Tuple([{parts}])", first
+        says = f"the victim takes {count} observations at once, a stack of frames"
+        env = f"gymnasium.wrappers.FrameStackObservation(env, {count}, padding_type='zero')"
+    line = f"gymnasium.wrappers.TransformObservation({env}, lambda x: {code}, victim.observation_space)"
+    after = "" if count == 1 else "; frames before the first are zero for agents behind VecFrameStack"
+    return f": {says}. Wrap the environment in {env if code == 'x' else line}{after}"
+
+
+def _way(own: Space, other: Space, x: str) -> tuple[int | None, str]:
+    """How many observations another one holds, None where nothing is known of that, and code that makes it of ``x``."""
+    shape, from_shape = own.shape or (), other.shape or ()
+    count, rest = divmod(math.prod(shape), max(math.prod(from_shape), 1))
+    if shape == from_shape or rest or count < 1:
+        return (1, x) if shape == from_shape else (None, x)
+    stack = np.zeros(from_shape if count == 1 else (count, *from_shape), np.bool_)
+    for way, make in (_TURNS if count == 1 else _STACKS).items():
+        with contextlib.suppress(ValueError):  # an image has three axes
+            if make(stack).shape == shape:
+                return count, way.format(x=x, shape=shape)
+    return None, x
 
 
 def expect_victim(label: str, victim: object) -> None:

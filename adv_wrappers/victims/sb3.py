@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from adv_wrappers.core.spaces import from_zero
-from adv_wrappers.core.threat import fits, turned
+from adv_wrappers.core.threat import fits, turned_or_stacked
 from adv_wrappers.errors import (
     AdvWrappersError,
     CardError,
@@ -115,7 +115,7 @@ def from_sb3(
     if observed.shape != policy.observation_space.shape:
         raise VictimError(
             f"expected an observation_space of the shape of the policy's, {policy.observation_space}, got {observed}"
-            f"{turned(policy.observation_space, observed)}"
+            f"{turned_or_stacked(policy.observation_space, observed)}"
         )
     fits(victim, policy.observation_space, policy.action_space)
     victim.take(nets, squash, live)
