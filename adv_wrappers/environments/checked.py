@@ -11,15 +11,9 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import signal
-import sys
-import threading
-import time
 import traceback
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, FrameType
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -32,78 +26,6 @@ from gymnasium.wrappers import TimeLimit
 from adv_wrappers.core.types import Info, Space
 from adv_wrappers.environments.object_state import KeepsItself, Walk
 from adv_wrappers.errors import AdvWrappersError, SpaceError
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Says which call of an environment has not answered for a while.
-#
-# A thread looks at the stacks of the others every few seconds, and finds the frames of the calls there. So nothing is
-# noted when a call begins or ends, and a step costs what it cost.
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-HANGING_SECONDS = 30.0  # without an answer, after which it is said which call waits
-_LOOKS = 6  # in that time
-
-Key = tuple[object, ...]
-Describe = Callable[[FrameType], tuple[str, Key]]
-
-
-class Watchdog:
-    """Looks for calls that do not end.
-
-    Args:
-        calls: by the code of a function that is watched, what describes a frame of it: a text, and what differs between
-            one call and the next.
-        wanted: whether there is anything to watch beside calls that are under way; the thread ends where there is not.
-        seconds: after which a call is told of.
-        tell: is given the sentence.
-    """
-
-    def __init__(
-        self,
-        calls: Mapping[CodeType, Describe],
-        wanted: Callable[[], bool],
-        seconds: float = HANGING_SECONDS,
-        tell: Callable[[str], object] | None = None,
-    ) -> None:
-        self._calls, self._wanted, self._seconds = calls, wanted, seconds
-        self._tell = tell or (lambda sentence: print(sentence, file=sys.stderr, flush=True))
-        self._since: dict[int, tuple[Key, float, bool]] = {}  # by thread: its call, from when on, whether it was told
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin to look, unless that is under way."""
-        if self._thread is None or not self._thread.is_alive():  # it does not live on in a forked process
-            self._thread = threading.Thread(target=self._run, name="adv_wrappers-watchdog", daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(self._seconds / _LOOKS)
-            if not self.look(time.monotonic()) and not self._wanted():
-                return
-
-    def look(self, now: float) -> bool:
-        """Look at all threads at a time in seconds, and tell of calls that last too long; whether any is under way."""
-        found: dict[int, tuple[Key, float, bool]] = {}
-        for thread, top in sys._current_frames().items():
-            frame: FrameType | None = top
-            while frame is not None and frame.f_code not in self._calls:
-                frame = frame.f_back
-            if frame is None:
-                continue
-            text, key = self._calls[frame.f_code](frame)
-            key = (id(frame), *key)
-            before = self._since.get(thread)
-            since, told = (now, False) if before is None or before[0] != key else before[1:]
-            if not told and now - since >= self._seconds:
-                where = f"{os.path.basename(top.f_code.co_filename)}, line {top.f_lineno}"
-                self._tell(f"{text} has not answered for {now - since:.0f} s (it is in {where})")
-                told = True
-            found[thread] = key, since, told
-        self._since = found
-        return bool(found)
-
 
 NOTICED_STEPS, MOST_STEPS = 5_000, 20_000  # of an episode that nothing limits
 CHECKED_STEPS = 3  # of the environment beneath the innermost layer
@@ -157,12 +79,11 @@ class CheckedEnv(TransparentEnv, KeepsItself):
         box = isinstance(space, spaces.Box)
         self._shape = space.shape if box else None  # None is no array's shape
         self._dtype = np.dtype(space.dtype) if box else None
-        self._steps, self._episodes, self._notice = 0, 0, math.inf if is_limited(env) else NOTICED_STEPS
-        _ALIVE.add(self)
+        self._steps, self._notice = 0, math.inf if is_limited(env) else NOTICED_STEPS
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset the environment."""
-        self._steps, self._episodes = 0, self._episodes + 1
+        self._steps = 0
         try:
             answer = checked_reset(self.env, seed, options)
         except Exception as error:
@@ -198,7 +119,6 @@ class CheckedEnv(TransparentEnv, KeepsItself):
 
     def close(self) -> None:
         """Close the environment; what it raises there is a warning, since what was played is worth no less."""
-        _ALIVE.discard(self)
         try:
             super().close()
         except Exception as error:
@@ -232,31 +152,8 @@ def _put_steps(env: CheckedEnv, steps: int) -> None:
 
 
 def made_by(make: Callable[[], object]) -> CheckedEnv:
-    """The environment that a function makes, checked; calls that do not answer are told of from now on.
-
-    Raises:
-        SpaceError: for what is no single environment.
-    """
-    _WATCHDOG.start()
+    """The environment that a function makes, checked; :class:`SpaceError` for what is no single environment."""
     return CheckedEnv(check_one(make()))
-
-
-_ALIVE: weakref.WeakSet[CheckedEnv] = weakref.WeakSet()
-
-
-def _call_of(frame: FrameType) -> tuple[str, Key]:
-    env = frame.f_locals["self"]
-    return f"{frame.f_code.co_name} of {_name(env.env)}", (id(env), env._steps, env._episodes)
-
-
-def _making(frame: FrameType) -> tuple[str, Key]:
-    return f"the function that makes the environment, {frame.f_locals['make']!r:.60},", (len(_ALIVE),)
-
-
-_WATCHDOG = Watchdog(
-    {CheckedEnv.step.__code__: _call_of, CheckedEnv.reset.__code__: _call_of, made_by.__code__: _making},
-    lambda: len(_ALIVE) > 0,
-)
 
 
 def is_limited(env: Env) -> bool:
@@ -278,9 +175,8 @@ def _inside(env: Any) -> Iterator[Any]:
 
 def _raised(env: Env, call: str, error: Exception) -> Exception:
     """What is raised for what a call of an environment raised: a sentence with its place, caused by it."""
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    if isinstance(error, AdvWrappersError) or (at.filename, at.name) in _signal_handlers():
-        return error  # an interruption is none of the environment's
+    if isinstance(error, AdvWrappersError):
+        return error
     found = SpaceError(f"{call} of {_name(env)} raised {with_place(error)}")
     found.__cause__ = error
     return found
@@ -291,12 +187,6 @@ def with_place(error: Exception) -> str:
     at = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error}".removesuffix(": ")
     return f"{what} ({os.path.basename(at.filename)}, line {at.lineno})"
-
-
-def _signal_handlers() -> set[tuple[str, str]]:
-    """Files and names of the functions that signals call."""
-    found = (getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals())
-    return {(code.co_filename, code.co_name) for code in found if code is not None}
 
 
 def check_one(made: object) -> Env:
@@ -341,63 +231,35 @@ def _kind(made: object) -> str:
     return f"{of}: derive its class from gymnasium.Env, or wrap it in one that does"
 
 
-def checked_reset(env: Env, seed: int | None, options: Info | None) -> tuple[Any, Info]:
-    """``env.reset(seed=seed, options=options)``, whose answer is looked at.
+def checked_reset(env: Any, seed: Any, options: Info | None) -> tuple[Any, Info]:
+    """``env.reset(seed=seed, options=options)`` of an environment or a vector, whose answer is looked at.
+
+    What the observations of a vector must be, layers check themselves, on any device.
 
     Raises:
         SpaceError: for one that does not take these arguments, or returns something else than an observation of its
             space and a dictionary.
     """
-    answer = _reset(env, seed, options)
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not isinstance(answer[1], Mapping):
-        raise SpaceError(
-            f"reset of {_name(env)} must return two values, an observation and a dictionary, got {_short(answer)}: "
-            f"return observation, {{}}"
-        )
-    _check_observation(env, "reset", answer[0])
-    found: tuple[Any, Info] = tuple(answer)
-    return found
-
-
-def _reset(env: Any, seed: Any, options: Info | None) -> Any:
-    """What a reset returns, of an environment or a vector; where it takes other arguments, whose does is said."""
     try:
-        return env.reset(seed=seed, options=options)
+        answer = env.reset(seed=seed, options=options)
     except TypeError as error:
         inside = [*_inside(env)]
         inside += [one for each in getattr(inside[-1], "envs", ()) for one in _inside(each)]
-        for one in inside:
+        for one in inside:  # whose it is
             if lacking := [name for name in ("seed", "options") if not takes(one.reset, name)]:
                 raise SpaceError(
                     f"reset of {type(one).__name__} takes no {' and no '.join(lacking)}: expected {_RESET}"
                 ) from error
         raise
-
-
-def checked_reset_of_vector(env: VectorEnv[Any, Any, Any], seed: Any, options: Info | None) -> tuple[Any, Info]:
-    """``env.reset(seed=seed, options=options)`` of a vector, whose answer is looked at as :func:`checked_reset` does.
-
-    What its observations must be, layers check themselves, on any device.
-    """
-    answer = _reset(env, seed, options)
     if not isinstance(answer, (tuple, list)) or len(answer) != 2 or not isinstance(answer[1], Mapping):
         raise SpaceError(
-            f"reset of {_name(env)} must return two values, observations and a dictionary, got {_short(answer)}: "
-            f"return observations, {{}}"
+            f"reset of {_name(env)} must return two values, an observation and a dictionary, got {_short(answer)}: "
+            f"return observation, {{}}"
         )
+    if isinstance(env, gym.Env):
+        _check_observation(env, "reset", answer[0])
     found: tuple[Any, Info] = tuple(answer)
     return found
-
-
-def check_step_of_vector(env: VectorEnv[Any, Any, Any], answer: Any) -> None:
-    """Raise :class:`SpaceError` unless this is what ``step`` of a vector returns, with one reward and flag a row."""
-    of, rows = f"step of {_name(env)}", (env.num_envs,)
-    helps = "return observations, rewards, terminated, truncated, {}"
-    if not isinstance(answer, (tuple, list)) or len(answer) != 5 or not isinstance(answer[4], Mapping):
-        raise SpaceError(f"{of} must return five values, the last a dictionary, got {_short(answer)}: {helps}")
-    for name, values in zip(("rewards", "terminated", "truncated"), answer[1:4], strict=True):
-        if tuple(getattr(values, "shape", ())) != rows:
-            raise SpaceError(f"{of} must return {name} as an array of shape {rows}, got {_short(values)}: {helps}")
 
 
 def check_step(env: Env, answer: Any) -> None:

@@ -203,7 +203,7 @@ class VectorAdversaryEnv(AdversaryLayer, VectorLayer):
         engine, mode = self.engine, self.mode
         dummy: Any = self._finished if mode == AutoresetMode.NEXT_STEP else False
         shown = self._attack(actions, self.num_envs, True if dummy is False else ~dummy)
-        obs, rewards, terminated, truncated, info = self._answer(engine.act(self.runner.act(shown)))
+        obs, rewards, terminated, truncated, info = self.env.step(engine.act(self.runner.act(shown)))
         reward = self._rewarded(rewards, self._rows(self._attacked()), terminated, truncated)
         spent: Any = engine.spent
         info, done = self._note(info, self._rows(engine.attacked), None), terminated | truncated

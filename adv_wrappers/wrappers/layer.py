@@ -43,15 +43,7 @@ from adv_wrappers.core.spaces import from_zero as numbered_from_zero
 from adv_wrappers.core.threat import ThreatModel, fits
 from adv_wrappers.core.timing import Bernoulli
 from adv_wrappers.core.types import Array, Batch, Flags, Info, Space
-from adv_wrappers.environments.checked import (
-    CHECKED_STEPS,
-    CheckedEnv,
-    check_one,
-    check_step,
-    check_step_of_vector,
-    checked_reset,
-    checked_reset_of_vector,
-)
+from adv_wrappers.environments.checked import CHECKED_STEPS, CheckedEnv, check_one, check_step, checked_reset
 from adv_wrappers.environments.replay import ReplayRecorder
 from adv_wrappers.environments.simulator import EnvironmentBeneath
 from adv_wrappers.errors import BudgetError, OrderError, SpaceError, ThreatError, threat_in_errors
@@ -215,7 +207,6 @@ class Layer:
     """Mixin of the wrappers that perturb: ``threat``, ``engine``, and the means to change the budget."""
 
     on: ClassVar[On]
-    _check_answer: ClassVar[staticmethod[[Any, Any], None]]  # of what ``step`` returns
 
     env: Any
     engine: Engine
@@ -310,13 +301,10 @@ class Layer:
         return self.engine.act(action, mask)
 
     def _answer(self, action: Any) -> Any:
-        """What the Gymnasium environment returns to an action, or to one per row; the first answers are checked.
-
-        Not for SB3's environments, whose step is a ``step_async`` and a ``step_wait``.
-        """
+        """What a Gymnasium environment returns to an action; the first answers are checked."""
         answer = self.env.step(action)
         if self._unchecked:
-            self._check_answer(self.env, answer)
+            check_step(self.env, answer)
             self._unchecked -= 1
         return answer
 
@@ -421,8 +409,6 @@ def floated(obs: Any, paths: tuple[Path, ...] | None = None) -> Any:
 class EnvLayer(Layer, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A layer around a :class:`gymnasium.Env`; its subclasses say what it perturbs."""
 
-    _check_answer: ClassVar = staticmethod(check_step)
-
     def _wrap(self, env: Any) -> Wrapped:
         if not isinstance(env, gym.Env):
             of_agents = ": PerturbAgents takes PettingZoo's" if hasattr(env, "possible_agents") else ""
@@ -505,8 +491,6 @@ _AUTORESET: dict[AutoresetMode, Autoreset] = {
 class VectorLayer(Layer, VectorWrapper):
     """A layer around a :class:`gymnasium.vector.VectorEnv`."""
 
-    _check_answer: ClassVar = staticmethod(check_step_of_vector)
-
     def _wrap(self, env: Any) -> Wrapped:
         if not isinstance(env, VectorEnv):
             raise SpaceError(f"expected a gymnasium VectorEnv, got {type(env).__name__}")
@@ -557,7 +541,7 @@ class VectorLayer(Layer, VectorWrapper):
                 mask = np.array(mask, dtype=bool)
             options = {**options, "reset_mask": trees.copy(mask)}
         seeds = row_seeds(seed, self.num_envs, mask)
-        obs, info = checked_reset_of_vector(self.env, seed, options)
+        obs, info = checked_reset(self.env, seed, options)
         self._find_device(obs)
         if mask is not None and not self.engine.on_host:
             mask = torch.as_tensor(mask, dtype=torch.bool, device=self.engine.clock.device)
@@ -576,7 +560,7 @@ class VectorLayer(Layer, VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
         """One step of every row under attack."""
         actions = self._send(actions, self._action_mask)
-        obs, rewards, terminated, truncated, info = self._answer(actions)
+        obs, rewards, terminated, truncated, info = self.env.step(actions)
         rewards = self._pay(rewards)
         info = self._end_step(obs, terminated | truncated, self._with_mask(obs, info))
         self._action_mask = self._allowed(info, None)
