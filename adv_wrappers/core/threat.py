@@ -131,8 +131,10 @@ def turned_or_stacked(own: Space, other: Space) -> str:
         says = f"the victim takes {count} observations at once, a stack of frames"
         env = f"gymnasium.wrappers.FrameStackObservation(env, {count}, padding_type='zero')"
     line = f"gymnasium.wrappers.TransformObservation({env}, lambda x: {code}, victim.observation_space)"
-    after = "" if count == 1 else "; frames before the first are zero for agents behind VecFrameStack"
-    return f": {says}. Wrap the environment in {env if code == 'x' else line}{after}"
+    after = "frames before the first are zero for agents behind VecFrameStack"
+    if count == 1:
+        after = "where channels come first, a VecEnv of Stable-Baselines3 in VecTransposeImage"
+    return f": {says}. Wrap the environment in {env if code == 'x' else line}; {after}"
 
 
 def _way(own: Space, other: Space, x: str) -> tuple[int | None, str]:

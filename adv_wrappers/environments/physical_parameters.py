@@ -71,10 +71,6 @@ class PhysicalParameters(KeepsItself):
         """Why what was just simulated is none of the environment's states; "" where nothing is wrong."""
         return ""
 
-    def check_stable(self, low: Floats, high: Floats) -> str:
-        """Why the simulator does not hold some parameters between ``low`` and ``high``, ``[n]``; "" where it does."""
-        return ""
-
     def keep(self, walk: Walk) -> None:
         """Keep the values for a snapshot."""
         walk.kept.append((_put, self, self.values.copy()))
@@ -173,38 +169,6 @@ class MujocoParameters(PhysicalParameters):
         warnings = _pointer(self._owner.data).warning
         kinds = [kind for kind in _DIVERGED if warnings[int(kind)].number]
         return f"MuJoCo warned of {kinds[0].name.removeprefix('mjWARN_')}" if kinds else ""
-
-    def check_stable(self, low: Floats, high: Floats) -> str:
-        light = high.copy()
-        for group in ("mass", "inertia"):
-            light[self._parts[group]] = low[self._parts[group]]
-        before = self.values
-        try:
-            for values in (low, high, light):
-                self.set(values)
-                if why := self._diverges(values):
-                    return f"at {self.space.text_of(values)} {why}"
-        finally:
-            self.set(before)
-        return ""
-
-    def _diverges(self, values: Floats) -> str:
-        """Why a simulation of full controls, to one side and the other, diverges; "" where it does not."""
-        model = _pointer(self._owner.model)
-        data = mujoco.MjData(model)
-        limits = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, _UNIT)
-        before = mujoco.get_mju_user_warning()
-        mujoco.set_mju_user_warning(lambda text: None)  # which would write a file where the user is
-        try:
-            for step in range(STABLE_STEPS):
-                data.ctrl[:] = limits[:, step // 10 % 2]
-                data.xfrc_applied[self._bodies, :3] = values[self._parts["force"]].reshape(-1, 3)
-                mujoco.mj_step(model, data)
-                if any(data.warning[int(kind)].number for kind in _DIVERGED):
-                    return f"the simulation diverges within {step + 1} steps of {model.opt.timestep:g} s"
-        finally:
-            mujoco.set_mju_user_warning(before)
-        return ""
 
     def __getstate__(self) -> dict[str, Any]:
         """Without data that is only computed in."""

@@ -11,8 +11,7 @@ import torch
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import On
 from adv_wrappers.environments.physical_parameters import parameters_of
-from adv_wrappers.errors import BudgetError, SpaceError
-from adv_wrappers.faults.dynamics import FixedDynamics
+from adv_wrappers.errors import SpaceError
 from adv_wrappers.wrappers.layer import EnvLayer, ForAnyEnv, Layer, VectorLayer, layers, wrappers_of
 from adv_wrappers.wrappers.parameterized_env import ParameterizedEnv, parameterized
 
@@ -80,24 +79,8 @@ class DynamicsLayer(Layer):
         return env, space
 
     def _look(self) -> None:
-        """Note where the parameters of the threat stand, and that the simulator holds its budget.
-
-        Raises:
-            BudgetError: for a budget within which the simulation diverges.
-        """
-        first, engine = self.parameterized[0].parameters, self.engine
-        self._places = first.space.places(engine.threat.at)
-        how, field, nominal = engine.applied.how, engine.applied.field, first.space.nominal
-        ends: tuple[Any, ...]
-        if isinstance(how, FixedDynamics):
-            ends = (how.values, how.values)
-        else:
-            own, *space = (field.exactly(one[None]) for one in (nominal[self._places], field.low, field.high))
-            ends = tuple(side[0].numpy() for side in engine.applied.budget.box(own, *space))
-        low, high = nominal.copy(), nominal.copy()
-        low[self._places], high[self._places] = ends
-        if why := first.check_stable(low, high):
-            raise BudgetError(f"{engine.threat.label} has values that the simulator does not hold: {why}")
+        """Note where the parameters of the threat stand."""
+        self._places = self.parameterized[0].parameters.space.places(self.engine.threat.at)
 
     def _send(self, action: Any, mask: Any = None) -> Any:
         """Propose parameters to every row; the action stays what it is."""
@@ -146,9 +129,8 @@ class PerturbDynamics(ForAnyEnv, DynamicsLayer, EnvLayer):
             ``info["adv_wrappers"][layer]["true"]``; those that were drawn are not recorded.
 
     Raises:
-        AdvWrappersError: one of its kinds, for a threat that cannot work on this environment, before anything is spent:
-            :class:`BudgetError` for one with values that the simulator does not hold. :class:`SimulationError` at a
-            step that diverges.
+        AdvWrappersError: one of its kinds, for a threat that cannot work on this environment, before anything is spent.
+            :class:`SimulationError` at a step that diverges.
 
     >>> import gymnasium as gym
     >>> env = PerturbDynamics(gym.make("CartPole-v1"), "dynamics-noise:at=mass;length,eps=0.5")

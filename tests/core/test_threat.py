@@ -191,8 +191,8 @@ def test_the_line_for_channels_that_are_turned_works(own, other):
     env = PassiveEnv(other)
     with pytest.raises(VictimError, match="the channels of the victim's images come") as caught:
         fits(victim := Victim(own, DISCRETE, "logits"), other, DISCRETE)
-    _, wrapper, call = str(caught.value).partition("gymnasium.wrappers.TransformObservation")
-    made = eval(wrapper + call, {"gymnasium": gymnasium, "env": env, "victim": victim})
+    line = str(caught.value).partition("Wrap the environment in ")[2].partition(";")[0]
+    made = eval(line, {"gymnasium": gymnasium, "env": env, "victim": victim})
     assert made.observation_space == own
     assert own.contains(made.reset(seed=0)[0])
 

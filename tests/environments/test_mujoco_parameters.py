@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 
 import gymnasium as gym
@@ -103,20 +102,16 @@ def test_wind_is_a_parameter_where_the_medium_is_denser_than_nothing():
     assert "wind" not in parameters_of(gym.make("Hopper-v5")).space.names
 
 
-def test_what_the_simulator_does_not_hold_is_refused_at_once(tmp_path, monkeypatch):
+def test_values_that_no_simulator_holds_are_refused_at_once():
     env = gym.make("HalfCheetah-v5")
-    monkeypatch.chdir(tmp_path)
     before = contents(env.unwrapped.model)
     for text, words in {
         "dynamics-noise:at=mass,eps=1": r"mass.torso must stay within \[0.01, 100\]",
         "dynamics-noise:at=friction,eps=1": r"friction.floor must stay within \[0.01, 100\]",
-        "fixed-dynamics:at=gain,values=100": "does not hold: at gain.bthigh=100.* the simulation diverges",
-        "fixed-dynamics:at=force,values=100000": "the simulator does not hold: at force.torso",
     }.items():
         with pytest.raises(BudgetError, match=words):
             adv.PerturbDynamics(env, text)
         assert contents(env.unwrapped.model) == before
-    assert os.listdir(tmp_path) == []  # MuJoCo's own log among them
 
 
 def test_a_simulation_that_diverges_names_its_parameters_and_step(tmp_path, monkeypatch):

@@ -126,7 +126,7 @@ def worst_dynamics(
 
     Raises:
         AdvWrappersError: one of its kinds, before anything is played: for names that the environment does not have, a
-            budget that its simulator does not hold, and a grid with fewer than two points an axis.
+            budget beyond what a simulator holds, and a grid with fewer than two points an axis.
         ImportError: for ``"cma"`` without its package, before anything is played.
 
     >>> from adv_wrappers import worst_dynamics
