@@ -20,10 +20,8 @@ from adv_wrappers.utils.frozen import set_fields
 # ----------------------------------------------------------------------------------------------------------------------
 # The daylight paper's tables as data, for five Atari games; names of games are the paper's.
 #
-# ``SETTINGS`` are the parameters of tables 1 to 6, ``PROBABILITIES`` those of table 7. What the paper measured stands
-# in the other tables, for the comparison with ours. The paper is not at one with itself on Carlini-Wagner: its
-# perceptual distance on Pong is 0.608 in most tables and 0.245 in those of blurring and rotation, and scores differ
-# between tables (TimePilot 4090 and 4000, JamesBond 285 and 250); the figures of table 8 are kept here.
+# ``SETTINGS`` are the parameters of tables 1 to 6, ``PROBABILITIES`` those of table 7. What the paper measured is in
+# ``benchmarks/reproduce/daylight.py``.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -55,72 +53,6 @@ TRANSFORMS = ("brightness", "median-blur", "rotation", "shift", "jpeg", "perspec
 
 # Table 7: probability that the agent is shown the perturbed observation.
 PROBABILITIES = {"RiverRaid": 0.1, "TimePilot": 0.02, "BankHeist": 0.02, "Pong": 0.06, "JamesBond": 0.08}
-
-_COLUMNS = ("carlini-wagner", *TRANSFORMS)
-
-
-def _by(values: dict[str, tuple[float, ...]]) -> dict[str, dict[str, float]]:
-    return {game: dict(zip(_COLUMNS, row, strict=True)) for game, row in values.items()}
-
-
-# Tables 1 to 6: impact of an adversary at every step (equation 2), its mean.
-IMPACTS = _by({
-    "BankHeist": (0.986, 0.971, 0.983, 1.0, 0.989, 0.984, 1.0),
-    "JamesBond": (0.516, 0.896, 0.634, 0.725, 0.989, 1.0, 0.978),
-    "Pong": (0.995, 0.996, 1.0, 0.99, 1.0, 0.962, 0.996),
-    "RiverRaid": (0.9498, 0.973, 0.968, 0.965, 0.9568, 0.8218, 0.99),
-    "TimePilot": (0.774, 0.906, 0.805, 0.910, 0.851, 0.790, 0.852),
-})  # fmt: skip
-
-# Tables 1 to 6: perceptual distance (LPIPS).
-PERCEPTUAL = _by({
-    "BankHeist": (0.171, 0.127, 0.168, 0.064, 0.060, 0.067, 0.022),
-    "JamesBond": (0.326, 0.015, 0.048, 0.029, 0.048, 0.035, 0.007),
-    "Pong": (0.608, 0.245, 0.098, 0.112, 0.217, 0.029, 0.029),
-    "RiverRaid": (0.255, 0.168, 0.134, 0.059, 0.095, 0.057, 0.046),
-    "TimePilot": (0.279, 0.070, 0.124, 0.068, 0.120, 0.067, 0.029),
-})  # fmt: skip
-
-# Tables 8 to 13: raw scores.
-SCORES = _by({
-    "BankHeist": (15.0, 17.0, 18.0, 2.0, 13.0, 17.0, 1.0),
-    "JamesBond": (285.0, 45.0, 190.0, 190.0, 70.0, 60.0, 75.0),
-    "Pong": (-20.8, -21.0, -21.0, -20.6, -21.0, -19.4, -20.9),
-    "RiverRaid": (1168.0, 744.0, 820.0, 873.0, 988.0, 2589.0, 486.0),
-    "TimePilot": (4090.0, 3180.0, 3880.0, 3150.0, 3560.0, 3980.0, 3550.0),
-})  # fmt: skip
-
-# Tables 14 to 19: generalised impact (equation 4), the minimum fixed at -21 in Pong and 0 elsewhere.
-GENERAL_IMPACTS = _by({
-    "BankHeist": (0.982, 0.966, 0.979, 0.997, 0.985, 0.980, 0.998),
-    "JamesBond": (0.451, 0.913, 0.635, 0.635, 0.865, 0.884, 0.865),
-    "Pong": (0.995, 1.0, 1.0, 0.99, 1.0, 0.962, 0.996),
-    "RiverRaid": (0.928, 0.951, 0.946, 0.942, 0.935, 0.803, 0.968),
-    "TimePilot": (0.567, 0.663, 0.589, 0.581, 0.623, 0.578, 0.624),
-})  # fmt: skip
-
-# Table 7: impact at the probabilities above.
-TIMED_IMPACTS = _by({
-    "RiverRaid": (0.359, 0.517, 0.501, 0.417, 0.513, 0.184, 0.391),
-    "TimePilot": (0.148, 0.188, 0.155, 0.192, 0.374, 0.262, 0.315),
-    "BankHeist": (0.249, 0.313, 0.304, 0.260, 0.326, 0.267, 0.338),
-    "Pong": (0.077, 0.098, 0.12, 0.079, 0.114, 0.017, 0.108),
-    "JamesBond": (0.021, 0.154, 0.319, 0.044, 0.165, 0.198, 0.121),
-})  # fmt: skip
-
-# Table 21: the fraction of observations that were perturbed, e_adv.
-FRACTIONS = _by({
-    "RiverRaid": (0.096, 0.101, 0.099, 0.099, 0.100, 0.097, 0.098),
-    "TimePilot": (0.020, 0.020, 0.019, 0.021, 0.019, 0.020, 0.020),
-    "BankHeist": (0.021, 0.018, 0.020, 0.020, 0.020, 0.020, 0.020),
-    "Pong": (0.062, 0.062, 0.061, 0.061, 0.062, 0.056, 0.060),
-    "JamesBond": (0.081, 0.082, 0.083, 0.083, 0.084, 0.080, 0.082),
-})  # fmt: skip
-
-# Table 20: the A3C agent in Pong, with the settings of table 1 to 6.
-A3C_PONG_SCORES = dict(zip(TRANSFORMS, (-17.0, -20.35, -19.96, -20.71, -20.89, -19.11), strict=True))
-A3C_PONG_IMPACTS = dict(zip(TRANSFORMS, (0.904, 0.984, 0.974, 0.993, 0.997, 0.954), strict=True))
-
 
 TRANSFORM_CLASSES: dict[str, type[Transform]] = {
     kind.name: kind for kind in (Brightness, MedianBlur, Rotation, Shift, JPEG, Perspective)

@@ -6,17 +6,7 @@ import pytest
 import torch
 
 from adv_wrappers.daylight import PROBABILITIES, SETTINGS, Daylight
-from adv_wrappers.daylight.games import (
-    FRACTIONS,
-    GENERAL_IMPACTS,
-    IMPACTS,
-    PERCEPTUAL,
-    SCORES,
-    TIMED_IMPACTS,
-    TRANSFORM_CLASSES,
-    TRANSFORMS,
-    transform_of,
-)
+from adv_wrappers.daylight.games import TRANSFORM_CLASSES, TRANSFORMS, transform_of
 from adv_wrappers.errors import ValueRangeError
 from tests.daylight.helpers import X, at_step
 from tests.every_case import every_case
@@ -48,12 +38,5 @@ def test_wrong_words(wrong):
         Daylight(**{"game": "Pong", "transform": "rotation", **wrong})
 
 
-def test_the_tables_are_whole():
-    games, columns = set(SETTINGS), {"carlini-wagner", *TRANSFORMS}
-    assert set(PROBABILITIES) == games and all(0 < p <= 0.1 for p in PROBABILITIES.values())
-    for table in (IMPACTS, PERCEPTUAL, SCORES, GENERAL_IMPACTS, TIMED_IMPACTS, FRACTIONS):
-        assert set(table) == games and all(set(row) == columns for row in table.values())
-    for table in (IMPACTS, PERCEPTUAL, GENERAL_IMPACTS, TIMED_IMPACTS, FRACTIONS):
-        assert all(0 < value <= 1 for row in table.values() for value in row.values())
-    for game, row in FRACTIONS.items():  # observations are perturbed as often as the probability says
-        assert all(abs(value / PROBABILITIES[game] - 1) < 0.15 for value in row.values())
+def test_every_game_has_a_probability():
+    assert set(PROBABILITIES) == set(SETTINGS) and all(0 < p <= 0.1 for p in PROBABILITIES.values())
