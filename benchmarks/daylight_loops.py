@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from adv_wrappers import daylight
-from adv_wrappers.daylight.warp import warp
 
 Images = NDArray[np.uint8]
 Call = Callable[[Images], Any]
@@ -54,19 +53,14 @@ def ours(transform: str, layout: str) -> Call:
 
 def by_torch(transform: str, layout: str) -> Call:
     """The same where OpenCV is not taken."""
-    call = ours(transform, layout)
-    functions = daylight.brightness, daylight.median_blur, daylight.jpeg, daylight.shift, warp
-    scopes = [f.__globals__ for f in functions]
-    host = scopes[0]["on_host"]
+    call, host = ours(transform, layout), daylight.opencv.on_host
 
     def forced(x: Images) -> Any:
-        for scope in scopes:
-            scope["on_host"] = lambda images: False
+        daylight.opencv.on_host = lambda images: False
         try:
             return call(x)
         finally:
-            for scope in scopes:
-                scope["on_host"] = host
+            daylight.opencv.on_host = host
 
     return forced
 

@@ -8,15 +8,15 @@ by sorting.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import cv2
 import torch
 from torch import Tensor
 
 from adv_wrappers.accel import triton_kernels
-from adv_wrappers.daylight.images import Limits, batched, on_host, split
-from adv_wrappers.daylight.opencv import HostImages, each
+from adv_wrappers.daylight.images import Limits, batched, split
+from adv_wrappers.daylight.opencv import HostImages, by_arrays, each
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import integer
@@ -53,18 +53,22 @@ def median_blur(x: Tensor, k: int, *, layout: str | None = None) -> Tensor:
     """
     k = _size(k)
     x, layout, single = batched(x, layout)
-    if on_host(x):
-        y = torch.from_numpy(median_of(x.numpy(), layout, k))
-    else:
-        images, back = split(x, layout)
-        fast = triton_kernels.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
-        y = back(_median(images, k) if fast is None else fast.median(images, k))
+    y: Tensor = _blurred(x, layout, k)
     return y[0] if single else y
 
 
-def median_of(x: HostImages, layout: str, k: int) -> HostImages:
-    """The same of arrays: a batch of uint8, by OpenCV, which takes one, three or four channels."""
-    return each(x, layout, lambda source, place: cv2.medianBlur(source, k, place), channels=(1, 3, 4))
+def _blurred(x: Any, layout: str, k: int) -> Any:
+    """A batch, an array or a tensor, blurred; OpenCV takes one, three or four channels."""
+
+    def by_opencv(host: HostImages) -> HostImages:
+        return each(host, layout, lambda source, place: cv2.medianBlur(source, k, place), channels=(1, 3, 4))
+
+    y = by_arrays(by_opencv, x)
+    if y is not None:
+        return y
+    images, back = split(x, layout)
+    fast = triton_kernels.twin("daylight.kernels.blur", images) if images.dtype == torch.uint8 else None
+    return back(_median(images, k) if fast is None else fast.median(images, k))
 
 
 def _median(images: Tensor, k: int) -> Tensor:
@@ -112,8 +116,5 @@ class MedianBlur(Transform):
     def validate(self, **parameter: object) -> None:
         _size(parameter["k"])
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
-        return median_blur(x, parameters["k"], layout=layout)
-
-    def change_array(self, x: HostImages, layout: str, **parameters: int) -> HostImages:
-        return median_of(x, layout, int(parameters["k"]))
+    def change(self, x: Any, layout: str, limits: Limits | None, **parameters: int) -> Any:
+        return _blurred(x, layout, int(parameters["k"]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import cv2
 import numpy as np
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, check_images, limits_of, on_host
-from adv_wrappers.daylight.opencv import HostImages
+from adv_wrappers.daylight.images import Limits, check_images, limits_of
+from adv_wrappers.daylight.opencv import HostImages, by_arrays
 from adv_wrappers.daylight.transform import Range, Transform
 from adv_wrappers.utils.checks import check_choice, number
 
@@ -94,18 +94,25 @@ def brightness(x: Tensor, alpha: float, beta: float, *, rule: Rule = "clip", lim
     alpha, beta = number("alpha", alpha, -_MOST, _MOST), number("beta", beta, -_MOST, _MOST)
     check_choice("rule", rule, get_args(Rule))
     check_images(x)
-    low, high = limits_of(x, limits)
+    y: Tensor = _brightened(x, alpha, beta, rule, limits_of(x, limits))
+    return y
+
+
+def _brightened(x: Any, alpha: float, beta: float, rule: str, limits: Limits) -> Any:
+    """A batch, an array or a tensor, brightened; limits are of floats."""
+    y = by_arrays(lambda host: _by_opencv(host, alpha, beta, rule), x)
+    if y is not None:
+        return y
     if x.dtype != torch.uint8:
+        low, high = limits
         y = (x - low) * alpha + beta * (high - low) / 255
         return ((y.abs() if rule == "abs" else y) + low).clamp_(low, high)
-    if on_host(x):
-        return torch.from_numpy(brightness_of(x.numpy(), alpha, beta, rule))
     levels, fast = _on(alpha, beta, rule, x.device), triton_kernels.twin("daylight.kernels.brightness", x)
     return levels[x.long()] if fast is None else fast.look_up(x, levels)
 
 
-def brightness_of(x: HostImages, alpha: float, beta: float, rule: str) -> HostImages:
-    """The same of arrays: uint8 of any shape, by OpenCV."""
+def _by_opencv(x: HostImages, alpha: float, beta: float, rule: str) -> HostImages:
+    """The same of uint8 of any shape in host memory."""
     if x.size < _FEW:
         return table(alpha, beta, rule)[x]
     source = np.ascontiguousarray(x).reshape(1, -1)
@@ -144,11 +151,8 @@ class Brightness(Transform):
         for name, value in parameter.items():
             number(name, value, -_MOST, _MOST)
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: float) -> Tensor:
-        return brightness(x, parameters["alpha"], parameters["beta"], rule=self.rule, limits=limits)
-
-    def change_array(self, x: HostImages, layout: str, **parameters: float) -> HostImages:
-        return brightness_of(x, float(parameters["alpha"]), float(parameters["beta"]), self.rule)
+    def change(self, x: Any, layout: str, limits: Limits | None, **parameters: float) -> Any:
+        return _brightened(x, float(parameters["alpha"]), float(parameters["beta"]), self.rule, limits or (0.0, 255.0))
 
     def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
         fast = triton_kernels.twin("daylight.kernels.brightness", x) if self.drawn else None

@@ -77,11 +77,6 @@ def _plan(
     return None if axes == back == tuple(range(len(axes))) else axes, back, pictures, (size["H"], size["W"], channels)
 
 
-def on_host(images: Tensor) -> bool:
-    """Whether OpenCV can be called: uint8 in host memory."""
-    return images.is_cpu and images.dtype == torch.uint8
-
-
 def aligned(x: Tensor, size: int) -> bool:
     """Whether bytes can be read ``size`` at once, as words."""
     return x.data_ptr() % size == 0 and x.storage_offset() % size == 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import cv2
 import torch
@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core.types import Array
-from adv_wrappers.daylight.images import Limits, batched, limits_of, on_host, split
-from adv_wrappers.daylight.opencv import Call, HostImages, each
+from adv_wrappers.daylight.images import Limits, batched, limits_of, split
+from adv_wrappers.daylight.opencv import Call, HostImages, by_arrays, each
 from adv_wrappers.daylight.transform import Transform, WholeRange
 from adv_wrappers.utils.checks import check_choice, integer
 
@@ -281,29 +281,28 @@ def jpeg(
     check_choice("subsampling", subsampling, SUBSAMPLINGS)
     check_choice("order", order, get_args(Order))
     x, layout, single = batched(x, layout)
-    low, high = limits_of(x, limits)
-    levels = x
-    if x.dtype != torch.uint8:
-        # In float32 at least: float16 does not hold the fractions of 255 that decide the rounding.
-        exact = torch.promote_types(x.dtype, torch.float32)
-        levels = ((x.to(exact) - low) / (high - low) * 255).round_().clamp_(0, 255).to(torch.uint8)
-    y: Tensor
-    kernels = triton_kernels.twin("daylight.kernels.jpeg", levels)
-    if kernels is not None:
-        y = kernels.round_trip(levels, layout, quality, subsampling, order)
-    elif on_host(levels):
-        y = torch.from_numpy(jpeg_of(levels.numpy(), layout, quality, subsampling, order))
-    else:
-        images, back = split(levels, layout, colours=True)
-        y = back(jpeg_torch(images, quality, subsampling, order))
-    if x.dtype != torch.uint8:
-        y = (y.to(exact) / 255 * (high - low) + low).to(x.dtype).clamp_(low, high)
+    y: Tensor = _coded(x, layout, limits_of(x, limits), quality, subsampling, order)
     return y[0] if single else y
 
 
-def jpeg_of(x: HostImages, layout: str, quality: int, subsampling: str, order: str) -> HostImages:
-    """The same of arrays: a batch of uint8, by OpenCV."""
-    return each(x, layout, _coder(quality, subsampling, order), coloured=True)
+def _coded(x: Any, layout: str, limits: Limits, quality: int, subsampling: str, order: str) -> Any:
+    """A batch, an array or a tensor, through JPEG; limits are of floats."""
+    if isinstance(x, Tensor) and x.is_floating_point():
+        low, high = limits
+        # In float32 at least: float16 does not hold the fractions of 255 that decide the rounding.
+        exact = torch.promote_types(x.dtype, torch.float32)
+        levels = ((x.to(exact) - low) / (high - low) * 255).round_().clamp_(0, 255).to(torch.uint8)
+        y = _coded(levels, layout, limits, quality, subsampling, order)
+        return (y.to(exact) / 255 * (high - low) + low).to(x.dtype).clamp_(low, high)
+    coder = _coder(quality, subsampling, order)
+    y = by_arrays(lambda host: each(host, layout, coder, coloured=True), x)
+    if y is not None:
+        return y
+    kernels = triton_kernels.twin("daylight.kernels.jpeg", x)
+    if kernels is not None:
+        return kernels.round_trip(x, layout, quality, subsampling, order)
+    images, back = split(x, layout, colours=True)
+    return back(jpeg_torch(images, quality, subsampling, order))
 
 
 @functools.lru_cache(maxsize=256)
@@ -348,10 +347,5 @@ class JPEG(Transform):
     def validate(self, **parameter: object) -> None:
         integer("quality", parameter["quality"], 1, 100, floats=True)
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: int) -> Tensor:
-        return jpeg(
-            x, parameters["quality"], subsampling=self.subsampling, order=self.order, layout=layout, limits=limits
-        )
-
-    def change_array(self, x: HostImages, layout: str, **parameters: int) -> HostImages:
-        return jpeg_of(x, layout, int(parameters["quality"]), self.subsampling, self.order)
+    def change(self, x: Any, layout: str, limits: Limits | None, **parameters: int) -> Any:
+        return _coded(x, layout, limits or (0.0, 255.0), int(parameters["quality"]), self.subsampling, self.order)

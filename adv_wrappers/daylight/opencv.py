@@ -8,11 +8,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from adv_wrappers.core.types import Array
 
@@ -23,6 +25,18 @@ Call = Callable[[HostImages, HostImages], Array]
 Order = Literal["as they are", "frames last", "colours first"]
 
 _MOST = 128  # channels that every version of OpenCV splits and merges
+
+
+def on_host(images: Tensor) -> bool:
+    """Whether OpenCV can be called: uint8 in host memory."""
+    return images.is_cpu and images.dtype == torch.uint8
+
+
+def by_arrays(call: Callable[[HostImages], HostImages], x: Any) -> Any:
+    """What a function of arrays makes of uint8 in host memory, an array or a tensor; None for all else."""
+    if isinstance(x, np.ndarray):
+        return call(x)
+    return torch.from_numpy(call(x.numpy())) if on_host(x) else None
 
 
 @functools.lru_cache(maxsize=256)

@@ -17,26 +17,23 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.spaces import Field, layout_of
-from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of, split
-from adv_wrappers.daylight.opencv import HostImages
+from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of
 from adv_wrappers.daylight.transform import Parameters, Range, Transform
 from adv_wrappers.daylight.warp import (
     BORDERS,
     INTERPOLATIONS,
     Border,
     Interpolation,
-    Map,
-    perspective_map,
+    Matrix,
+    Warp,
+    map_of,
     warp,
-    warp_of,
 )
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.utils.checks import check_choice, number
@@ -175,6 +172,7 @@ def perspective(
         ValueRangeError: for numbers that are not finite, corners that form no convex quadrangle, and unknown words.
         SpaceError: for a shape that is no image.
 
+    >>> import torch
     >>> x = torch.arange(9, dtype=torch.uint8).view(1, 3, 3)
     >>> bool((perspective(x, 0.0) == x).all())
     True
@@ -184,17 +182,9 @@ def perspective(
     corners = _moves(norm, pattern, corners)
     x, layout, single = batched(x, layout)
     dark, _ = limits_of(x, limits)
-    if not any(map(any, corners)):
-        y = x.clone()  # also of a picture that is too narrow to have four corners
-        return y[0] if single else y
-    at = _map(corners, *size_of(x.shape[1:], layout), interpolation)
-    y = warp(x, at, border, interpolation, dark, layout)
+    size = size_of(x.shape[1:], layout)
+    y: Tensor = warp(x, map_of(inverse_of(corners, *size), *size, interpolation), border, interpolation, dark, layout)
     return y[0] if single else y
-
-
-@functools.lru_cache(maxsize=256)
-def _map(corners: Corners, height: int, width: int, interpolation: str) -> Map:
-    return perspective_map(inverse_of(corners, height, width), height, width, interpolation)
 
 
 def _moves(norm: float, pattern: str, corners: Corners | None) -> Corners:
@@ -222,7 +212,7 @@ def check_corners(corners: Any) -> Corners:
 
 
 @dataclass(frozen=True)
-class Perspective(Transform):
+class Perspective(Warp):
     """Perspective: the corners of the picture move by up to so many pixels.
 
     Args:
@@ -266,26 +256,10 @@ class Perspective(Transform):
                 f"of {height} x {width} pixels: distance must be at most {most:.3g}"
             )
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
-        return perspective(
-            x,
-            parameters["distance"],
-            pattern=self.pattern,
-            corners=parameters.get("corners", self.corners),
-            border=self.border,
-            interpolation=self.interpolation,
-            layout=layout,
-            limits=limits,
-        )
-
-    def change_array(self, x: HostImages, layout: str, **parameters: Any) -> HostImages:
+    def matrix(self, height: int, width: int, **parameters: Any) -> Matrix:
         corners = parameters.get("corners", self.corners)
-        if corners is None:
-            corners = _pattern(float(parameters["distance"]), self.pattern)
-        if not any(map(any, corners)):
-            return x.copy()
-        at = _map(corners, *size_of(x.shape[1:], layout), self.interpolation)
-        return warp_of(x, layout, at, self.border, self.interpolation)
+        moves = _pattern(float(parameters["distance"]), self.pattern) if corners is None else corners
+        return inverse_of(moves, height, width)
 
     @property
     def random(self) -> bool:
@@ -312,14 +286,3 @@ class Perspective(Transform):
         return [
             {**row, "corners": random_corners(seed, row["distance"])} for seed, row in zip(seeds, rows, strict=True)
         ]
-
-    def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
-        rows = None if fast is None else self.draw(context)
-        if fast is None or rows is None:
-            return None
-        images, back = split(x, layout)
-        moves = (_moves(row["distance"], self.pattern, row.get("corners", self.corners)) for row in rows)
-        matrices = [inverse_of(corners, *images.shape[1:3]) for corners in moves]
-        given = torch.tensor(matrices, dtype=torch.float64).to(x.device)
-        return back(fast.warp(images, given, False, self.border, self.interpolation))

@@ -9,27 +9,21 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from adv_wrappers.accel import triton_kernels
-from adv_wrappers.core.context import Context
-from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of, split
-from adv_wrappers.daylight.opencv import HostImages
-from adv_wrappers.daylight.transform import Range, Transform
+from adv_wrappers.daylight.images import Limits, batched, limits_of, size_of
+from adv_wrappers.daylight.transform import Range
 from adv_wrappers.daylight.warp import (
     BORDERS,
     INTERPOLATIONS,
     Border,
     Interpolation,
-    Map,
     Matrix,
-    affine_map,
-    inverted,
+    Warp,
+    map_of,
     warp,
-    warp_of,
 )
 from adv_wrappers.utils.checks import check_choice, number
 
@@ -84,15 +78,10 @@ def rotate(
     if center is not None:
         column, row = center
         center = number("center", column), number("center", row)
-    at = _map(degrees, center, *size_of(x.shape[1:], layout), interpolation)
-    y = warp(x, at, border, interpolation, dark, layout)
+    size = size_of(x.shape[1:], layout)
+    at = map_of(rotation_matrix(degrees, center or _middle(*size)), *size, interpolation)
+    y: Tensor = warp(x, at, border, interpolation, dark, layout)
     return y[0] if single else y
-
-
-@functools.lru_cache(maxsize=256)
-def _map(degrees: float, center: tuple[float, float] | None, height: int, width: int, interpolation: str) -> Map:
-    matrix = rotation_matrix(degrees, _middle(height, width) if center is None else center)
-    return affine_map(matrix, height, width, interpolation)
 
 
 def _middle(height: int, width: int) -> tuple[float, float]:
@@ -100,7 +89,7 @@ def _middle(height: int, width: int) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Rotation(Transform):
+class Rotation(Warp):
     """Rotation about the middle, counter-clockwise.
 
     Args:
@@ -118,22 +107,5 @@ class Rotation(Transform):
     def validate(self, **parameter: object) -> None:
         number("degrees", parameter["degrees"], -1e9, 1e9)
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: float) -> Tensor:
-        return rotate(
-            x, parameters["degrees"], border=self.border, interpolation=self.interpolation, layout=layout, limits=limits
-        )
-
-    def change_array(self, x: HostImages, layout: str, **parameters: float) -> HostImages:
-        at = _map(float(parameters["degrees"]), None, *size_of(x.shape[1:], layout), self.interpolation)
-        return warp_of(x, layout, at, self.border, self.interpolation)
-
-    def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
-        fast = triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
-        rows = None if fast is None else self.draw(context)
-        if fast is None or rows is None:
-            return None
-        images, back = split(x, layout)
-        middle = _middle(*images.shape[1:3])
-        matrices = [(*inverted(rotation_matrix(row["degrees"], middle)), 0.0, 0.0, 0.0) for row in rows]
-        given = torch.tensor(matrices, dtype=torch.float64).to(x.device)
-        return back(fast.warp(images, given, True, self.border, self.interpolation))
+    def matrix(self, height: int, width: int, **parameters: Any) -> Matrix:
+        return rotation_matrix(float(parameters["degrees"]), _middle(height, width))

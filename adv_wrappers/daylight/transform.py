@@ -24,7 +24,6 @@ from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, batched, limits_of
-from adv_wrappers.daylight.opencv import HostImages
 from adv_wrappers.errors import SpaceError, ValueRangeError
 from adv_wrappers.utils.frozen import set_fields
 
@@ -74,12 +73,11 @@ class Transform(NativePerturbation):
         """Raise :class:`ValueRangeError` for a parameter out of its range."""
         raise NotImplementedError
 
-    def change(self, x: Tensor, layout: str, limits: Limits | None, **parameters: Any) -> Tensor:
-        """The transform of a batch with the parameters of ``ranged``, each a number."""
-        raise NotImplementedError
+    def change(self, x: Any, layout: str, limits: Limits | None, **parameters: Any) -> Any:
+        """The transform of a batch with the parameters of ``ranged``, each a number.
 
-    def change_array(self, x: HostImages, layout: str, **parameters: Any) -> HostImages:
-        """The same of uint8 in host memory that is not to be written to, in new memory."""
+        Where ``arrays`` is True it takes arrays of uint8 beside tensors, does not write to them, and returns new ones.
+        """
         raise NotImplementedError
 
     def without_ranges(self) -> Transform:
@@ -115,31 +113,20 @@ class Transform(NativePerturbation):
 
     def __call__(self, x: Any, context: Context) -> Any:  # arrays or tensors, in and out
         layout, limits = layout_of(tuple(x.shape[1:]), self.layout), None
-        if isinstance(x, np.ndarray):
-            return self._of_array(x, layout, context)
-        if x.dtype != torch.uint8:
-            low, high = context.space
-            limits = (float(low.min()), float(high.max()))
-        elif x.is_cuda and (y := self.by_row(x, layout, context)) is not None:
-            return y
+        if isinstance(x, Tensor):
+            if x.dtype != torch.uint8:
+                low, high = context.space
+                limits = (float(low.min()), float(high.max()))
+            elif x.is_cuda and (y := self.by_row(x, layout, context)) is not None:
+                return y
         if (fixed := self.fixed) is not None:
             return self.change(x, layout, limits, **fixed)
-        out = torch.empty_like(x)
-        for given, members in self._groups(context):
-            which = torch.tensor(members, device=x.device)
-            out[which] = self.change(x[which], layout, limits, **given)
-        return out
-
-    def _of_array(self, x: HostImages, layout: str, context: Context) -> HostImages:
-        """The transform of uint8 in host memory."""
-        if (fixed := self.fixed) is not None:
-            return self.change_array(x, layout, **fixed)
         groups = self._groups(context)
         if len(groups) == 1:
-            return self.change_array(x, layout, **groups[0][0])
-        out = np.empty(x.shape, np.uint8)
+            return self.change(x, layout, limits, **groups[0][0])
+        out = (torch if isinstance(x, Tensor) else np).empty_like(x)
         for given, members in groups:
-            out[members] = self.change_array(x[members], layout, **given)
+            out[members] = self.change(x[members], layout, limits, **given)
         return out
 
     def _groups(self, context: Context) -> list[tuple[Parameters, list[int]]]:

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.accel import triton_kernels
-from adv_wrappers.daylight.images import on_host, split
-from adv_wrappers.daylight.opencv import HostImages, each
+from adv_wrappers.core.context import Context
+from adv_wrappers.daylight.images import Limits, size_of, split
+from adv_wrappers.daylight.opencv import HostImages, by_arrays, each
+from adv_wrappers.daylight.transform import Transform
 
 Border = Literal["replicate", "zero", "reflect", "wrap"]
 Interpolation = Literal["bilinear", "nearest"]
@@ -117,24 +119,26 @@ def perspective_map(inverse: Matrix, height: int, width: int, interpolation: str
     return _coded(x << 5, y << 5) if interpolation == "nearest" else _coded(x, y)
 
 
-def warp(x: Tensor, at: Map, border: str, interpolation: str, dark: float = 0.0, layout: str = "HWF") -> Tensor:
-    """A batch in ``layout`` seen through a map; ``dark`` is what stands outside for the border ``zero``."""
-    if on_host(x):
-        return torch.from_numpy(warp_of(x.numpy(), layout, at, border, interpolation))
+def warp(x: Any, at: Map, border: str, interpolation: str, dark: float = 0.0, layout: str = "HWF") -> Any:
+    """A batch in ``layout``, an array or a tensor, seen through a map; ``dark`` is what the border ``zero`` shows."""
+    whole, fraction = at
+    flag, how = _FLAGS[border], cv2.INTER_LINEAR
+    if interpolation == "nearest":
+        fraction, how = _NONE, cv2.INTER_NEAREST
+
+    def by_opencv(host: HostImages) -> HostImages:
+        return each(
+            host, layout, lambda source, place: cv2.remap(source, whole, fraction, how, place, flag), by_fours=True
+        )
+
+    y = by_arrays(by_opencv, x)
+    if y is not None:
+        return y
     images, back = split(x, layout)
     fast = triton_kernels.twin("daylight.kernels.warp", images) if images.dtype == torch.uint8 else None
     if fast is not None:
         return back(fast.warp(images, at, border, interpolation))
     return back(_gather(images, at, border, interpolation, dark))
-
-
-def warp_of(x: HostImages, layout: str, at: Map, border: str, interpolation: str) -> HostImages:
-    """The same of arrays: a batch of uint8, by OpenCV."""
-    whole, fraction = at
-    flag, how = _FLAGS[border], cv2.INTER_LINEAR
-    if interpolation == "nearest":
-        fraction, how = _NONE, cv2.INTER_NEAREST
-    return each(x, layout, lambda source, place: cv2.remap(source, whole, fraction, how, place, flag), by_fours=True)
 
 
 def _gather(images: Tensor, at: Map, border: str, interpolation: str, dark: float) -> Tensor:
@@ -179,3 +183,38 @@ def _taps(at: Map, border: str, interpolation: str, device: torch.device) -> tup
         [(g if down else 32 - g) * (f if right else 32 - f) * 32 for down, right in _CORNERS[interpolation]]
     ) * (indices >= 0)
     return torch.from_numpy(indices.clip(0)).to(device), torch.from_numpy(weights).to(device)
+
+
+def map_of(matrix: Matrix, height: int, width: int, interpolation: str) -> Map:
+    """The map of an affine transform, 6 numbers from source to destination, or a perspective, 9 from there back."""
+    made = affine_map if len(matrix) == 6 else perspective_map
+    return made(matrix, height, width, interpolation)
+
+
+class Warp(Transform):
+    """A transform that moves every pixel by a matrix: rotation and perspective."""
+
+    border: Border
+    interpolation: Interpolation
+
+    def matrix(self, height: int, width: int, **parameters: Any) -> Matrix:
+        """As :func:`map_of` takes it, for pictures of this size."""
+        raise NotImplementedError
+
+    def change(self, x: Any, layout: str, limits: Limits | None, **parameters: Any) -> Any:
+        size = size_of(x.shape[1:], layout)
+        at = map_of(self.matrix(*size, **parameters), *size, self.interpolation)
+        dark = 0.0 if limits is None else limits[0]
+        return warp(x, at, self.border, self.interpolation, dark, layout)
+
+    def by_row(self, x: Tensor, layout: str, context: Context) -> Tensor | None:
+        fast = triton_kernels.twin("daylight.kernels.warp_per_row", x) if self.drawn else None
+        rows = None if fast is None else self.draw(context)
+        if fast is None or rows is None:
+            return None
+        images, back = split(x, layout)
+        matrices = [self.matrix(*images.shape[1:3], **row) for row in rows]
+        affine = len(matrices[0]) == 6
+        backwards = [(*inverted(one), 0.0, 0.0, 0.0) if affine else one for one in matrices]
+        given = torch.tensor(backwards, dtype=torch.float64).to(x.device)
+        return back(fast.warp(images, given, affine, self.border, self.interpolation))

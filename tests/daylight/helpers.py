@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from adv_wrappers import daylight
 from adv_wrappers.core import rng
-from adv_wrappers.daylight.warp import warp
+from adv_wrappers.daylight import opencv
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (16, 20, 3), np.uint8)
 X = torch.from_numpy(PICTURE)[None]
@@ -34,8 +34,7 @@ RANGED = {
 
 def force_torch(monkeypatch):
     """Every transform takes the path of other devices."""
-    for function in (daylight.brightness, daylight.jpeg, daylight.median_blur, daylight.shift, warp):
-        monkeypatch.setitem(function.__globals__, "on_host", lambda images: False)
+    monkeypatch.setattr(opencv, "on_host", lambda images: False)
 
 
 def pictures(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -12,6 +12,7 @@ import torch
 from adv_wrappers.core import rng
 from adv_wrappers.daylight.jpeg import JPEG, jpeg, jpeg_torch, through_dct
 from adv_wrappers.errors import SpaceError, ValueRangeError
+from tests.daylight.helpers import force_torch
 from tests.every_case import every_case
 
 SUBSAMPLINGS = ("4:2:0", "4:2:2", "4:4:4")
@@ -94,7 +95,7 @@ def test_the_batch_is_cut_where_memory_says(monkeypatch):
 @pytest.fixture(params=["opencv", "torch"])
 def backend(request, monkeypatch):
     if request.param == "torch":
-        monkeypatch.setitem(jpeg.__globals__, "on_host", lambda images: False)
+        force_torch(monkeypatch)
 
 
 @pytest.mark.usefixtures("backend")
