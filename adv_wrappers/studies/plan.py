@@ -93,7 +93,7 @@ class Grid:
         for name in ("victims", "budgets", "timings", "metrics"):
             if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
                 raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
-        for name, value in (("measure", self.measure or ""), ("device", self.device)):
+        for name, value in (("measure", "" if self.measure is None else self.measure), ("device", self.device)):
             if not isinstance(value, str):
                 raise ValueRangeError(f"{name} of a plan is a text, got {value!r:.80}")
         if not isinstance(self.training, Mapping):
