@@ -258,7 +258,9 @@ def _spaces(
 
 
 def _box(entry: Section, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
+    """A box with the bounds of an entry, in which null says that there is none."""
     low, high = (np.broadcast_to(np.asarray(entry[end], dtype), shape) for end in ("low", "high"))
+    low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
     return spaces.Box(low, high, dtype=dtype.type)
 
 
@@ -379,7 +381,8 @@ def _parts(victim: Victim) -> tuple[Section, Mapping[str, Layers]]:
     if isinstance(acted, spaces.Box):
         action["clip"] = squash == "clip" or bool(getattr(victim, "clip", False))
         action |= {"squash": squash} if squash in ("scale", "tanh") else {}
-        bounds["action"] = {"low": acted.low.tolist(), "high": acted.high.tolist()}
+        ends = {"low": acted.low, "high": acted.high}
+        bounds["action"] = {end: np.where(np.isfinite(b), b, None).tolist() for end, b in ends.items()}
     observation, attack = _observation(victim, rule)
     about: Section = {"network": {"output": victim.kind}, "observation": observation, "action": action}
     about |= {"spaces": bounds} | ({"attack": attack} if attack else {})
