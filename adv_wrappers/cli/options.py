@@ -92,7 +92,7 @@ SPELLED: dict[str, dict[str, Any]] = {
     },
     "victim": {
         "type": str, "metavar": "REF", "shell_complete": complete_victim("card", "sb3", "rllib"),
-        "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER",
+        "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt or rl_games:FILE.pth",
     },
     "stats": {"type": str, "metavar": "FILE"},
     "scale": {

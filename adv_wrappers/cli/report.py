@@ -20,7 +20,10 @@ from adv_wrappers.cli.signatures import command
     "report",
     "adv_wrappers.report",
     without=("env", "command", "began"),
-    victim={"required": False, "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip or rllib:FOLDER; with ENV"},
+    victim={
+        "required": False,
+        "help": "zoo:NAME, card:FOLDER, sb3:FILE.zip, rllib:FOLDER, rsl_rl:FILE.pt or rl_games:FILE.pth; with ENV",
+    },
     out={
         "default": None,
         "type": click.Path(path_type=Path),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import cast, get_args
 
 import torch
 
@@ -16,6 +17,7 @@ from adv_wrappers.utils.reading import check_max_bytes
 from adv_wrappers.utils.threads import one_thread_in_workers
 from adv_wrappers.victims.card import load_card
 from adv_wrappers.victims.carrl import LowerBound
+from adv_wrappers.victims.checkpoints import Library, load_checkpoint
 from adv_wrappers.victims.purified import Purified
 from adv_wrappers.victims.rllib import from_rllib
 from adv_wrappers.victims.sb3 import Stats, load_sb3
@@ -72,8 +74,10 @@ def load_victim(
 
     Args:
         ref: a victim, or ``zoo:NAME`` (shipped, see :func:`zoo_names`), ``card:FOLDER``, ``sb3:FILE.zip``,
-            ``sb3:FILE.zip?stats=FILE`` or ``rllib:FOLDER`` (a checkpoint, see :func:`adv_wrappers.from_rllib`); or one
-            around another: ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``, ``samples``, see
+            ``sb3:FILE.zip?stats=FILE``, ``rllib:FOLDER`` (a checkpoint, see :func:`adv_wrappers.from_rllib`),
+            ``rsl_rl:FILE.pt`` or ``rl_games:FILE.pth``, with ``?activation=elu`` where no configuration lies near it
+            (see :func:`adv_wrappers.victims.checkpoints.load_checkpoint`); or one around another:
+            ``smoothed:REFERENCE?sigma=0.1&vote=5`` (``scale``, ``samples``, see
             :class:`adv_wrappers.victims.smoothed.Smoothed`), ``lower-bound:REFERENCE?eps=0.05`` (``scale``, ``method``,
             see :class:`adv_wrappers.victims.carrl.LowerBound`) and ``purified:REFERENCE?denoiser=FOLDER``
             (``gradient``, ``draws``, ``seed``, see :class:`adv_wrappers.victims.purified.Purified`).
@@ -147,6 +151,18 @@ def load_victim(
         if dtype not in (None, torch.float32):
             raise VictimError(f"RLlib agents compute in float32, got dtype={dtype}")
         return from_rllib(Path(rest), trust=trust, device=device, select=select or "mode", ref=ref)
+    if kind in get_args(Library) and rest:
+        path, _, activation = rest.partition("?activation=")
+        return load_checkpoint(
+            path,
+            cast(Library, kind),
+            activation=activation or None,
+            select=select or "mode",
+            device=device,
+            dtype=dtype,
+            max_bytes=max_bytes,
+            ref=ref,
+        )
     if kind in ("onnx", "torchscript"):
         raise VictimError(
             f"{ref!r:.80} is a file that knows no spaces: adv-wrappers imitate ENV --victim {kind}:FILE --kind KIND "
@@ -156,8 +172,9 @@ def load_victim(
     if isinstance(ref, str) and Path(ref).suffix == ".zip":
         raise VictimError(f"a victim in a zip of Stable-Baselines3 is sb3:FILE.zip: did you mean sb3:{ref}?")
     raise VictimError(
-        "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip' or 'rllib:FOLDER' (in Python also what from_sb3 and "
-        f"from_module make), got {ref!r:.80}; in the zoo: {', '.join(names) or 'none'}"
+        "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip', 'rllib:FOLDER', 'rsl_rl:FILE.pt' or "
+        "'rl_games:FILE.pth' (in Python also what from_sb3 and from_module make), got "
+        f"{ref!r:.80}; in the zoo: {', '.join(names) or 'none'}"
     )
 
 

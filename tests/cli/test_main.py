@@ -36,7 +36,8 @@ def invoke(*words: str):
         ([*EVALUATE[:2], "--victim", "onnx:a.onnx"], "adv-wrappers imitate ENV --victim onnx:FILE --kind KIND --out"),
         (
             [*EVALUATE[:2], "--victim", "nobody"],
-            "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip' or 'rllib:FOLDER'",
+            "a victim is 'zoo:NAME', 'card:FOLDER', 'sb3:FILE.zip', 'rllib:FOLDER', "
+            "'rsl_rl:FILE.pt' or 'rl_games:FILE.pth'",
         ),
         ([*SUITE, "--eps", "-1"], "--eps must be a finite number from 0"),
         ([*SUITE, "--eps", "1", "--scale", "victim"], "--scale victim needs a victim with a unit of its own"),
