@@ -39,11 +39,12 @@ class ParameterSpace:
         parameters: the parameters; their names are unique.
 
     Attributes:
+        parameters: as they were given.
         low, high, nominal: of all of them, float64 ``[n]``.
     """
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
-        self._parameters, start = tuple(parameters), 0
+        self.parameters, start = tuple(parameters), 0
         self._places: dict[str, range] = {}
         for one in parameters:
             self._places[one.name] = range(start, start + one.size)
@@ -54,7 +55,7 @@ class ParameterSpace:
         self.nominal: Floats = np.repeat([float(one.nominal) for one in parameters], repeats)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ParameterSpace) and self._parameters == other._parameters
+        return isinstance(other, ParameterSpace) and self.parameters == other.parameters
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -179,13 +179,15 @@ class Never(Timing):
 
 @dataclass(frozen=True)
 class Every(Timing):
-    """Attack at t = 0, k, 2k, ..."""
+    """Attack at t = 0, k, 2k, ...; with ``length`` for so many steps each time, with ``first`` from that step on."""
 
     name: ClassVar[str] = "every"
     k: Annotated[int, Limits(1, _LARGEST)]
+    length: Annotated[int, Limits(1, _LARGEST)] = 1
+    first: LongCount = 0
 
     def decide(self, step: Step, path: int = 0) -> Flags:
-        return step.t % self.k == 0
+        return ((step.t - self.first) % self.k < self.length) & (step.t >= self.first)
 
 
 @dataclass(frozen=True)

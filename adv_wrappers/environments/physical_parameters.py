@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -84,16 +85,28 @@ def _put(parameters: PhysicalParameters, values: Floats) -> None:
 # The physical parameters of MuJoCo's models, those of Gymnasium, Gymnasium-Robotics and dm_control.
 #
 # Factors of a body's mass (and of its inertia with it, as of a denser body) and of its inertia alone, of a geom's
-# three frictions, of a joint's damping, of gravity, and of the force of an actuator; forces on bodies in newtons, at
-# their centres of mass (``xfrc_applied``), and wind in metres a second, where the medium is denser than nothing. A
-# contact has the larger friction of its two geoms, so ``at="friction"`` means all of them.
+# three frictions, of a joint's damping, of gravity, of what an actuator makes of its control (``gain``: the force of a
+# motor, the stiffness of a position servo), and of the largest force that it has (``torque``). Beside them stand loads
+# in kilograms at the centres of mass of bodies, dry friction of joints (``frictionloss``) in N m or N, a slope that
+# rises along x and along y, in degrees, forces on bodies in newtons at their centres of mass (``xfrc_applied``), and
+# wind in metres a second, where the medium is denser than nothing. A contact has the larger friction of its two geoms,
+# so ``at="friction"`` means all of them. On a slope gravity is tilted, and the ground stays: what an environment
+# computes from the world's axes, such as heights, is then relative to the ground.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 MOST_WIND = 1e3  # metres a second
+MOST_LOAD = 1e4  # kilograms, and N m of friction
+STEEPEST = 60.0  # degrees
 STABLE_STEPS = 100  # of the simulator, by which it is found unstable
 
 _UNIT = np.array([-1.0, 1.0])  # of controls without limits
+_ONE_AXIS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
+_AT_JOINT = (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT))
+_WRITTEN = (
+    "body_mass", "body_inertia", "geom_friction", "dof_damping", "dof_frictionloss", "actuator_gainprm",
+    "actuator_biasprm", "actuator_forcerange", "jnt_actfrcrange",
+)  # fmt: skip
 _DIVERGED = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
 
@@ -108,31 +121,34 @@ class MujocoParameters(PhysicalParameters):
         self._owner, model = owner, _pointer(owner.model)
         bodies = [i for i in range(model.nbody) if model.body_mass[i] > 0]
         damped = [i for i in range(model.njnt) if _damping(model, i).any()]
+        moved = [i for i in range(model.njnt) if model.jnt_type[i] in _ONE_AXIS]
+        limited = [i for i in range(model.nu) if _is_limited(model, i)]
         self._bodies, self._joints = np.array(bodies, np.intp), np.array(damped, np.intp)
-        names = {
-            "mass": [_name(model.body(i), "body") for i in bodies],
-            "inertia": [_name(model.body(i), "body") for i in bodies],
-            "friction": [_name(model.geom(i), "geom") for i in range(model.ngeom)],
-            "damping": [_name(model.joint(i), "joint") for i in damped],
-            "gain": [_name(model.actuator(i), "actuator") for i in range(model.nu)],
-        }
-        parameters, self._parts = list[Parameter](), dict[str, slice]()
-        for group, parts in names.items():
-            low = 0.0 if group in ("damping", "gain") else LOWEST
-            self._parts[group] = slice(len(parameters), len(parameters) + len(parts))
-            parameters += [Parameter(f"{group}.{part}", low, HIGHEST) for part in parts]
-        count = len(parameters)
-        self._parts["gravity"] = slice(count, count + 1)
-        parameters.append(Parameter("gravity", 0.0, HIGHEST))
+        self._moved, self._limited = model.jnt_dofadr[moved].astype(np.intp), np.array(limited, np.intp)
         self._windy = bool(model.opt.density > 0 or model.opt.viscosity > 0)
-        if self._windy:
-            self._parts["wind"] = slice(count + 1, count + 4)
-            parameters.append(Parameter("wind", -MOST_WIND, MOST_WIND, 0.0, 3))
-        start = count + (4 if self._windy else 1)
-        self._parts["force"] = slice(start, start + 3 * len(bodies))
-        parameters += [Parameter(f"force.{name}", -MOST_FORCE, MOST_FORCE, 0.0, 3) for name in names["mass"]]
-        changed = "body_mass", "body_inertia", "geom_friction", "dof_damping", "actuator_gainprm", "actuator_biasprm"
-        self._own: dict[str, Array] = {name: getattr(model, name).copy() for name in changed}
+        of_bodies = [_name(model.body(i), "body") for i in bodies]
+        of_joints = [_name(model.joint(i), "joint") for i in range(model.njnt)]
+        actuators = [_name(model.actuator(i), "actuator") for i in range(model.nu)]
+        groups: list[tuple[str, Sequence[str] | None, tuple[float, float, float, int]]] = [
+            ("mass", of_bodies, (LOWEST, HIGHEST, 1.0, 1)),
+            ("inertia", of_bodies, (LOWEST, HIGHEST, 1.0, 1)),
+            ("load", of_bodies, (0.0, MOST_LOAD, 0.0, 1)),
+            ("friction", [_name(model.geom(i), "geom") for i in range(model.ngeom)], (LOWEST, HIGHEST, 1.0, 1)),
+            ("damping", [of_joints[i] for i in damped], (0.0, HIGHEST, 1.0, 1)),
+            ("frictionloss", [of_joints[i] for i in moved], (0.0, MOST_LOAD, 0.0, 1)),
+            ("gain", actuators, (0.0, HIGHEST, 1.0, 1)),
+            ("torque", [actuators[i] for i in limited], (0.0, HIGHEST, 1.0, 1)),
+            ("gravity", None, (0.0, HIGHEST, 1.0, 1)),
+            ("slope", None, (-STEEPEST, STEEPEST, 0.0, 2)),
+            ("wind", None if self._windy else (), (-MOST_WIND, MOST_WIND, 0.0, 3)),
+            ("force", of_bodies, (-MOST_FORCE, MOST_FORCE, 0.0, 3)),  # the last, which are no part of the model
+        ]
+        parameters, self._parts, start = list[Parameter](), dict[str, slice](), 0
+        for group, parts, about in groups:
+            found = [group] if parts is None else [f"{group}.{part}" for part in parts]
+            parameters += [Parameter(name, *about) for name in found]
+            self._parts[group] = slice(start, start := start + len(found) * about[-1])
+        self._own: dict[str, Array] = {name: getattr(model, name).copy() for name in _WRITTEN}
         self._gravity: Floats = model.opt.gravity.copy()
         self._wind: Floats = model.opt.wind.copy()
         super().__init__(ParameterSpace(parameters))
@@ -148,18 +164,23 @@ class MujocoParameters(PhysicalParameters):
         for joint, factor in zip(self._joints.tolist(), values[part["damping"]].tolist(), strict=True):
             dofs = _dofs(model, joint)
             model.dof_damping[dofs] = own["dof_damping"][dofs] * factor
+        model.dof_frictionloss[self._moved] = own["dof_frictionloss"][self._moved] + values[part["frictionloss"]]
         gain = values[part["gain"], None]
         model.actuator_gainprm[:] = own["actuator_gainprm"] * gain
         model.actuator_biasprm[:] = own["actuator_biasprm"] * gain
-        model.opt.gravity[:] = self._gravity * values[part["gravity"]]
+        torque, joints = values[part["torque"], None], model.actuator_trnid[self._limited, 0]
+        model.actuator_forcerange[self._limited] = own["actuator_forcerange"][self._limited] * torque
+        at_joint = [model.actuator_trntype[i] in _AT_JOINT for i in self._limited.tolist()]
+        model.jnt_actfrcrange[joints[at_joint]] = own["jnt_actfrcrange"][joints[at_joint]] * torque[at_joint]
+        model.opt.gravity[:] = _tilted(self._gravity * values[part["gravity"]], values[part["slope"]])
         if self._windy:
             model.opt.wind[:] = self._wind + values[part["wind"]]
-        if changed[part["mass"]].any() or changed[part["inertia"]].any():
-            self._write_masses(model, values[part["mass"]], values[part["inertia"]])
+        if any(changed[part[group]].any() for group in ("mass", "inertia", "load")):
+            self._write_masses(model, values[part["mass"]], values[part["inertia"]], values[part["load"]])
 
-    def _write_masses(self, model: Any, mass: Floats, inertia: Floats) -> None:
+    def _write_masses(self, model: Any, mass: Floats, inertia: Floats, load: Floats) -> None:
         own, bodies = self._own, self._bodies
-        model.body_mass[bodies] = own["body_mass"][bodies] * mass
+        model.body_mass[bodies] = own["body_mass"][bodies] * mass + load
         model.body_inertia[bodies] = own["body_inertia"][bodies] * (mass * inertia)[:, None]
         if self._scratch is None:
             self._scratch = mujoco.MjData(model)
@@ -205,6 +226,22 @@ def _dofs(model: Any, joint: int) -> slice:
     start = int(model.jnt_dofadr[joint])
     end = int(model.jnt_dofadr[joint + 1]) if joint + 1 < model.njnt else int(model.nv)
     return slice(start, end)
+
+
+def _is_limited(model: Any, actuator: int) -> bool:
+    """Whether an actuator has a largest force: of its own, or at its joint."""
+    joint = int(model.actuator_trnid[actuator, 0]) if model.actuator_trntype[actuator] in _AT_JOINT else None
+    return bool(model.actuator_forcelimited[actuator] or (joint is not None and model.jnt_actfrclimited[joint]))
+
+
+def _tilted(gravity: Floats, slope: Floats) -> Floats:
+    """Gravity as on a slope that rises by these angles along x and y, degrees."""
+    steepness = float(np.hypot(*slope))
+    if steepness == 0:
+        return gravity
+    angle, uphill = np.deg2rad(steepness), np.array([*slope / steepness, 0.0])
+    tilted: Floats = gravity * np.cos(angle) - uphill * np.linalg.norm(gravity) * np.sin(angle)
+    return tilted
 
 
 def _damping(model: Any, joint: int) -> Array:
@@ -363,16 +400,57 @@ _FINDERS: tuple[Callable[[Any], PhysicalParameters | None], ...] = (
 )  # fmt: skip
 
 
+class _Joined(PhysicalParameters):
+    """Parameters of several kinds as one: attributes of an environment beside those of its simulator."""
+
+    def __init__(self, parts: Sequence[PhysicalParameters]) -> None:
+        self._each, starts = tuple(parts), np.cumsum([0, *(len(part.values) for part in parts)]).tolist()
+        self._slices = [slice(*ends) for ends in itertools.pairwise(starts)]
+        super().__init__(ParameterSpace([one for part in parts for one in part.space.parameters]))
+
+    def _parts(self, *values: Any) -> Iterator[tuple[Any, ...]]:
+        return ((part, *(each[where] for each in values)) for part, where in zip(self._each, self._slices, strict=True))
+
+    def set(self, values: Floats) -> None:
+        self.values = values.copy()
+        for part, own in self._parts(values):
+            part.set(own)
+
+    def begin_step(self) -> None:
+        for part in self._each:
+            part.begin_step()
+
+    def begin_episode(self) -> None:
+        for part in self._each:
+            part.begin_episode()
+
+    def fault(self) -> str:
+        return next(filter(None, (part.fault() for part in self._each)), "")
+
+    def check_stable(self, low: Floats, high: Floats) -> str:
+        return next(filter(None, (part.check_stable(*ends) for part, *ends in self._parts(low, high))), "")
+
+    def keep(self, walk: Walk) -> None:
+        for part in self._each:
+            part.keep(walk)
+        super().keep(walk)
+
+
 def parameters_of(env: gym.Env[Any, Any]) -> PhysicalParameters:
     """The physical parameters of an environment, through any wrappers.
 
     Raises:
-        SpaceError: for an environment of which none are known.
+        SpaceError: for an environment of which none are known, and one that lists a name that its simulator has too.
     """
-    for find in _FINDERS:
-        found = find(env.unwrapped)
-        if found is not None:
-            return found
+    found = [part for find in _FINDERS if (part := find(env.unwrapped)) is not None]
+    names = [name for part in found for name in part.space.names]
+    if double := sorted({name for name in names if names.count(name) > 1}):
+        raise SpaceError(
+            f"{type(env.unwrapped).__name__} lists {', '.join(double)} in physical_parameters, which its simulator has "
+            f"too: give them other names"
+        )
+    if found:
+        return found[0] if len(found) == 1 else _Joined(found)
     raise SpaceError(
         f"{type(env.unwrapped).__name__} has no physical parameters that are known: those of MuJoCo, dm_control, Box2D "
         f"and classic control are, and attributes that an environment lists in physical_parameters"

@@ -108,7 +108,8 @@ def more_steps_are_stronger(rows: Sequence[CheckedRow]) -> list[str]:
     for effort in _EFFORTS:
         families: dict[str, list[tuple[int, CheckedRow]]] = {}
         for row in rows:
-            steps = None if row.only is None else getattr(row.only.how, effort, None)
+            how = None if row.only is None else row.only.how
+            steps = getattr(how, effort, None) if getattr(how, "needs_victim", False) else None  # no delay of steps
             if row.only is not None and isinstance(steps, int) and (key := _all_but(row.only, effort)) is not None:
                 families.setdefault(key, []).append((steps, row))
         for family in families.values():

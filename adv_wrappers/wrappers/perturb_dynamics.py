@@ -106,12 +106,13 @@ class VectorPerturbDynamics(DynamicsLayer, VectorLayer):
 class PerturbDynamics(ForAnyEnv, DynamicsLayer, EnvLayer):
     """Changes the physics of the environment: masses, friction, gravity, actuators, forces.
 
-    Parameters are factors of the environment's own values, 1 where nothing is changed; forces (newtons) and wind
-    (metres a second) are 0 there. Which there are, ``at="?"`` says in its error: of MuJoCo and dm_control ``mass``,
-    ``inertia``, ``friction``, ``damping``, ``gravity``, ``gain`` (of actuators), ``wind`` and ``force``; of Box2D
-    ``gravity``, ``density`` and ``force``; of classic control their constants; of an environment of one's own what its
-    class lists in ``physical_parameters``. They are the environment's own again at the end of every episode, at steps
-    that are not attacked, and when it is closed.
+    Parameters are factors of the environment's own values, 1 where nothing is changed; forces (newtons), wind (metres a
+    second), loads (kilograms), dry friction of joints (N m) and slopes (degrees) are 0 there. Which there are,
+    ``at="?"`` says in its error: of MuJoCo and dm_control ``mass``, ``inertia``, ``load``, ``friction``, ``damping``,
+    ``frictionloss``, ``gain`` and ``torque`` (of actuators), ``gravity``, ``slope``, ``wind`` and ``force``; of Box2D
+    ``gravity``, ``density`` and ``force``; of classic control their constants; and of an environment of one's own what
+    its class lists in ``physical_parameters``. They are the environment's own again at the end of every episode, at
+    steps that are not attacked, and when it is closed.
 
     Args:
         env: a Gymnasium ``Env`` or ``VectorEnv``, or an SB3 ``VecEnv``; the wrapper that fits is returned. The

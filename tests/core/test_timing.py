@@ -32,6 +32,7 @@ def test_deterministic_timings():
     assert (attacked(adv.Every(3)) == (t % 3 == 0)).all()
     assert (attacked(adv.Window(2, 5)) == ((t >= 2) & (t < 5))).all()
     assert (attacked(adv.AtMost(4)) == (t < 4)).all()
+    assert (attacked(adv.Every(4, length=2, first=1)) == ((t >= 1) & ((t - 1) % 4 < 2))).all()
     assert (attacked(adv.Every(3) & adv.AtMost(2)) == ((t == 0) | (t == 3))).all()
     assert (attacked(~adv.Window(2, 5)) == ~((t >= 2) & (t < 5))).all()
     assert (attacked(adv.Every(3) | adv.Window(2, 5)) == ((t % 3 == 0) | ((t >= 2) & (t < 5)))).all()
@@ -77,7 +78,7 @@ def test_strategic_is_the_gap_of_probabilities():
 ATOMS = st.one_of(
     st.builds(adv.Always),
     st.builds(adv.Never),
-    st.builds(adv.Every, st.integers(1, 5)),
+    st.builds(adv.Every, st.integers(1, 5), st.integers(1, 3), st.integers(0, 2)),
     st.builds(adv.AtMost, st.integers(0, 9)),
     st.builds(adv.Bernoulli, st.floats(0, 1)),
     st.tuples(st.integers(0, 5), st.integers(0, 9)).map(lambda p: adv.Window(p[0], p[0] + p[1])),
@@ -114,7 +115,7 @@ def test_round_trips(when):
     "text",
     [
         "",
-        "every(1,2)",
+        "every(1,2,3,4)",
         "every(k=1,j=2)",
         "every(*[1])",
         "1",
@@ -129,7 +130,7 @@ def test_round_trips(when):
     ],
 )
 def test_what_is_no_timing(text):
-    with pytest.raises(ThreatError, match=r"cannot read the timing|takes k"):
+    with pytest.raises(ThreatError, match=r"cannot read the timing|takes k|takes first, k, length"):
         parse_when(text)
 
 

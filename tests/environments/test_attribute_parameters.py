@@ -7,7 +7,9 @@ import copy
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
+import adv_wrappers as adv
 from adv_wrappers.environments.physical_parameters import parameters_of
 from adv_wrappers.errors import SpaceError
 
@@ -73,3 +75,38 @@ def test_an_environment_of_ones_own_lists_its_attributes():
     Spring.physical_parameters = ["k"]
     with pytest.raises(SpaceError, match=r"Spring.physical_parameters must be a dictionary .*, got \['k'\]"):
         parameters_of(env)
+
+
+class Servoed(HopperEnv):
+    """MuJoCo beneath a controller of its own."""
+
+    physical_parameters = {"controller.stiffness": "stiffness"}  # noqa: RUF012
+    stiffness = 2.0
+
+
+def test_what_an_environment_lists_stands_beside_what_its_simulator_has():
+    env = adv.PerturbDynamics(
+        Servoed(), "fixed-dynamics:at=controller.stiffness;mass.torso,values=0.5;3", when="every(2)"
+    )
+    own = env.unwrapped.model.body_mass.copy()
+    env.reset(seed=0)
+    for weak in (True, False, True):
+        env.step(np.zeros(3, np.float32))
+        assert (env.unwrapped.stiffness, env.unwrapped.model.body_mass[1]) == (
+            (1.0, 3 * own[1]) if weak else (2.0, own[1])
+        )
+    other = copy.deepcopy(env)
+    assert (other.unwrapped.model.body_mass == own).all() and other.unwrapped.stiffness in (1.0, 2.0)
+    for each in (env, other):
+        each.reset(seed=1)
+        assert (each.unwrapped.stiffness, each.unwrapped.model.body_mass[1]) == (2.0, own[1])
+        each.step(np.zeros(3, np.float32))
+        assert (each.unwrapped.stiffness, each.unwrapped.model.body_mass[1]) == (1.0, 3 * own[1])
+    env.close()
+    assert env.unwrapped.stiffness == 2.0 and (env.unwrapped.model.body_mass == own).all()
+
+
+def test_a_name_that_the_simulator_has_too_is_refused(monkeypatch):
+    monkeypatch.setattr(Servoed, "physical_parameters", {"gravity": "stiffness"})
+    with pytest.raises(SpaceError, match="Servoed lists gravity in physical_parameters, which its simulator has too"):
+        parameters_of(Servoed())

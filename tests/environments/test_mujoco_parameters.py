@@ -46,7 +46,7 @@ def test_every_parameter_is_written_and_the_model_comes_back_to_the_bit(id):
         assert contents(model) == before and not env.unwrapped.data.xfrc_applied.any(), space.name_of(place)
 
 
-IDLE = {"Reacher-v5": ("gravity",), "Swimmer-v5": ("gravity",)}  # those of zero
+IDLE = dict.fromkeys(("Reacher-v5", "Swimmer-v5"), ("gravity", "slope[0]", "slope[1]"))  # those of no gravity
 
 
 def test_factors_and_forces_mean_what_they_say():
@@ -74,6 +74,75 @@ def test_factors_and_forces_mean_what_they_say():
     assert model.actuator_gainprm[5, 0] == 0.25 * gain[5, 0] and model.actuator_gainprm[0, 0] == gain[0, 0]
     assert env.unwrapped.data.xfrc_applied[model.body("bfoot").id].tolist() == [1, 2, 3, 0, 0, 0]
     assert model.body_subtreemass[1] == pytest.approx(mass.sum() + mass[1])  # what follows from masses
+
+
+def test_a_load_is_a_mass_at_the_centre_of_a_body_in_kilograms():
+    env = gym.make("Hopper-v5")
+    parameters, model = parameters_of(env), env.unwrapped.model
+    mass, inertia = model.body_mass.copy(), model.body_inertia.copy()
+    values = parameters.space.nominal.copy()
+    values[parameters.space.places("load.torso")], values[parameters.space.places("mass.foot")] = 2.5, 2.0
+    parameters.set(values)
+    assert model.body_mass.tolist() == [mass[0], mass[1] + 2.5, mass[2], mass[3], 2 * mass[4]]
+    assert (model.body_inertia[1] == inertia[1]).all()
+    assert model.body_subtreemass[1] == pytest.approx(mass.sum() + 2.5 + mass[4])
+
+
+def test_a_slope_tilts_gravity():
+    env = gym.make("Ant-v5")
+    parameters, model = parameters_of(env), env.unwrapped.model
+    values = parameters.space.nominal.copy()
+    values[parameters.space.places("slope")], values[parameters.space.places("gravity")] = (3.0, -4.0), 2.0
+    parameters.set(values)
+    angle = np.deg2rad(5.0)  # of the steepest ascent, along (0.6, -0.8)
+    expected = [-0.6 * np.sin(angle), 0.8 * np.sin(angle), -np.cos(angle)]
+    assert np.allclose(model.opt.gravity, 2 * 9.81 * np.array(expected), rtol=0, atol=1e-12)
+
+
+ARM = """<mujoco>
+<worldbody><body><joint name="j" axis="0 1 0" {joint}/><geom size="0.1" pos="0.5 0 0"/></body></worldbody>
+<actuator><motor joint="j" {motor}/></actuator>
+</mujoco>"""
+
+
+class Arm(gym.Env):
+    observation_space = action_space = gym.spaces.Box(-1, 1)
+
+    def __init__(self, joint="", motor=""):
+        self.model = mujoco.MjModel.from_xml_string(ARM.format(joint=joint, motor=motor))
+        self.data = mujoco.MjData(self.model)
+
+
+@pytest.mark.parametrize("limit", [{"joint": 'actuatorfrcrange="-4 4"'}, {"motor": 'forcerange="-4 4"'}])
+def test_a_worn_actuator_has_less_torque_and_still_what_it_needs_for_little(limit):
+    env = Arm(**limit)
+    parameters = parameters_of(env)
+
+    def force(control, torque):
+        parameters.restore()
+        values = parameters.space.nominal.copy()
+        values[parameters.space.places("torque")] = torque
+        parameters.set(values)
+        env.data.ctrl[:] = control
+        mujoco.mj_forward(env.model, env.data)
+        return float(env.data.qfrc_actuator[0])
+
+    assert [force(*at) for at in ((1, 1), (9, 1), (1, 0.5), (9, 0.5), (9, 0))] == [1, 4, 1, 2, 0]
+    assert not [name for name in parameters_of(Arm()).space.names if name.startswith("torque")]  # without a limit
+
+
+def test_friction_of_a_joint_holds_what_is_weaker_than_it():
+    env = Arm(joint='frictionloss="0.1"')
+    parameters = parameters_of(env)
+    values = parameters.space.nominal.copy()
+    for loss, moves in ((500.0, False), (0.0, True)):
+        mujoco.mj_resetData(env.model, env.data)
+        values[parameters.space.places("frictionloss.j")] = loss
+        parameters.set(values)
+        assert env.model.dof_frictionloss[0] == 0.1 + loss
+        for _ in range(100):
+            mujoco.mj_step(env.model, env.data)
+        assert (abs(env.data.qpos[0]) > 0.1) == moves
 
 
 def test_a_heavier_body_is_what_mujoco_makes_of_a_denser_one():

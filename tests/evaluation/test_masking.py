@@ -118,6 +118,8 @@ def test_steps_that_have_not_converged(victim: Victim) -> None:
     assert check([clean, few, outcome("max-diff:steps=50,eps=0.2", victim, LOW)]) == []
     queries = [outcome(f"square:queries={n},eps=0.1", victim, r) for n, r in ((10, HIGH), (90, LOW))]
     assert "10 queries have not converged" in check([clean, *queries])[0]
+    delays = [outcome(f"observation-delay:steps={n}", victim, r) for n, r in ((1, HIGH), (3, LOW))]
+    assert check([clean, *delays]) == []  # which search nothing
 
 
 def test_too_few_steps_are_found_in_an_evaluation() -> None:
