@@ -381,8 +381,10 @@ def _parts(victim: Victim) -> tuple[Section, Mapping[str, Layers]]:
     if isinstance(acted, spaces.Box):
         action["clip"] = squash == "clip" or bool(getattr(victim, "clip", False))
         action |= {"squash": squash} if squash in ("scale", "tanh") else {}
-        ends = {"low": acted.low, "high": acted.high}
-        bounds["action"] = {end: np.where(np.isfinite(b), b, None).tolist() for end, b in ends.items()}
+        bounds["action"] = {
+            end: [bound if math.isfinite(bound) else None for bound in getattr(acted, end).tolist()]
+            for end in ("low", "high")
+        }
     observation, attack = _observation(victim, rule)
     about: Section = {"network": {"output": victim.kind}, "observation": observation, "action": action}
     about |= {"spaces": bounds} | ({"attack": attack} if attack else {})
