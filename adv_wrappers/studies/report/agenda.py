@@ -48,12 +48,11 @@ Tell = Callable[[str], None]
 # attacks on observations
 _CHEAP = ("fgsm", "max-diff:steps=1", "square:queries=20", "noise")  # the first that fits sweeps first
 _STRONG = ("fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "apgd")  # next, downwards
-_QUICK = ("noise", "fgsm", "max-diff", "momentum", "min-q")
-_THOROUGH = (
-    "multi-targeted", "pgd", "square:queries=100", "max-diff:restarts=6,keep=best,noise=0", "apgd",
-    "hop-skip-jump:queries=100",
+_OTHERS = (  # at the eps of the sweep, cheapest first
+    "noise", "fgsm", "max-diff", "momentum", "min-q", "multi-targeted", "pgd", "square:queries=100",
+    "max-diff:restarts=6,keep=best,noise=0", "apgd", "hop-skip-jump:queries=100",
 )  # fmt: skip
-_QUICK_POINTS, _THOROUGH_POINTS = 3, 5  # eps of such an attack at first, those around which the return falls
+_FIRST_POINTS = 3  # of these eps that are played first, those around which the return falls
 _CHANGES = ("noise", "discrete-search", "discrete-search:loss=divergence", "discrete-search:loss=q")  # of choices
 _RATES = (0.05, 0.2, 0.5)  # of the steps, at which choices are changed, beside all of them
 _TRAINED = "pa-ad", "sa-rl"
@@ -145,17 +144,14 @@ class Agenda:
         if before.training.by == self.advised.by:
             self.advised = replace(self.advised, seconds=before.training.seconds)
         self._no_search: str | None = ""  # why whole episodes cannot be searched; "" before that is known
-        self._searched = set[float]()  # eps
 
     def play(self, between: Callable[[], None]) -> None:
         """Play everything, until the time is over; ``between`` is called after each section."""
         for section in (
             partial(self._errors, self.ranges), self._strongest_first, self._other_parts, self._certify,
-            self._price_of_hardening, self._changes_of_images, self._single_features,
-            partial(self._sweep_others, _QUICK, _QUICK_POINTS), self._some_steps, self._actions, self._faults,
-            self._dynamics, partial(self._sweep_others, (*_QUICK, *_THOROUGH), _THOROUGH_POINTS),
-            partial(self._search, _SEARCH_SHARE), self._train, partial(self._sweep_others, (*_QUICK, *_THOROUGH)),
-            partial(self._search, 1.0),
+            self._price_of_hardening, self._changes_of_images, self._single_features, self._some_steps, self._actions,
+            self._faults, self._dynamics, partial(self._sweep_others, _FIRST_POINTS), self._search, self._train,
+            self._sweep_others,
         ):  # fmt: skip
             with contextlib.suppress(OutOfTime):
                 section()
@@ -345,12 +341,12 @@ class Agenda:
         while (eps := self.sweep.next_between(self.strongest)) is not None:
             play(eps)
 
-    def _sweep_others(self, attacks: Sequence[str], most: int | None = None) -> None:
+    def _sweep_others(self, most: int | None = None) -> None:
         """Other attacks at the eps of the sweep, cheapest first; of so many eps at most."""
         why = "another attack at the same eps"
         if not self.swept:
             return
-        for attack, price in self._by_price(attacks, self._points()[0]):
+        for attack, price in self._by_price(_OTHERS, self._points()[0]):
             played = {trial.eps for trial in self.swept if trial.attack == attack}
             left = [eps for eps in self._points()[:most] if eps not in played]
             if not left:
@@ -416,23 +412,19 @@ class Agenda:
         trial = self.rows.play(found.threat, None, "what the search found", label=BEAM, episodes=len(found.seeds))
         return replace(trial, eps=eps)
 
-    def _search(self, share: float) -> None:
-        """A search over whole episodes at its usual width, for a share of the time that is left."""
-        points = [eps for eps in self._points()[:_SEARCHED] if eps not in self._searched]
-        if not points or not self._searchable():
+    def _search(self) -> None:
+        """Searches over whole episodes at their usual width, for a share of the time that is left."""
+        if not self.swept or not self._searchable():
             return
         self.tell("a search over whole episodes")
-        until = self._until(share)
-        self.rows.take_back(BEAM)
-        for eps in points:
+        until = self._until(_SEARCH_SHARE)
+        for eps in self._points()[:_SEARCHED]:
             began = time.monotonic()
             with contextlib.suppress(OutOfTime):
                 self.swept.append(self._beam(self.budget(eps), until, wide=True))
             if until.passed:
-                seconds = 2 * (time.monotonic() - began) + 60
-                self.rows.leave_out(BEAM, "a search over whole episodes", seconds)
+                self.rows.leave_out(BEAM, "a search over whole episodes", 2 * (time.monotonic() - began) + 60)
                 return
-            self._searched.add(eps)
 
     # Parts of the observations, of an episode, and few of its steps.
 
@@ -476,15 +468,12 @@ class Agenda:
                 break
         if not self._searchable():
             return
-        # the same by searches, from the largest eps down while some is lost, what hurts most first
+        # the same by searches at the last of these sizes, what hurts most first
         self.tell(f"{why}, by a narrow search over whole episodes")
         until = self._until(_FEATURES_SHARE)
         for i in sorted(least, key=lambda i: least[i]):
             with contextlib.suppress(OutOfTime):
-                for eps in reversed(sizes):
-                    budget = one_feature(self.budget(eps), i, scale)
-                    if not self._takes(self._beam(budget, until.share(_TRY_SHARE), f"-feature{i}").mean):
-                        break
+                self._beam(one_feature(self.budget(eps), i, scale), until.share(_TRY_SHARE), f"-feature{i}")
 
     def _windows(self) -> list[str]:
         """Timings of the parts of an episode; none of a short one."""
@@ -635,29 +624,26 @@ class Agenda:
         if self.num_envs == 1:
             self._note("No adversary is trained: that takes more than one environment at a time.")
             return
-        why = "an adversary that is trained"
-        self.rows.leave_out("pa-ad", why, 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds)
-        if self.deadline.left < _LEAST_TRAINING or importlib.util.find_spec("stable_baselines3") is None:
-            return
+        why, budget, began = "an adversary that is trained", self.budget(focus), time.monotonic()
         kind = "pa-ad" if self.victim.differentiable else "sa-rl"
-        self.tell(f"an adversary ({kind}) is trained in the time that is left")
-        budget, began = self.budget(focus), time.monotonic()
         try:
-            self._let_go()
-            self._trained(kind, _SAMPLE_STEPS, budget)
-            each = (time.monotonic() - began) / _SAMPLE_STEPS
-            times = int(_TRAINING_SHARE**2 * self.deadline.left / each // _SAMPLE_STEPS)
-            if times >= 2:
+            if self.deadline.left >= _LEAST_TRAINING and importlib.util.find_spec("stable_baselines3") is not None:
+                self.tell(f"an adversary ({kind}) is trained in the time that is left")
+                self._let_go()
+                self._trained(kind, _SAMPLE_STEPS, budget)
+                each = (time.monotonic() - began) / _SAMPLE_STEPS
+                times = max(int(_TRAINING_SHARE**2 * self.deadline.left / each // _SAMPLE_STEPS), 2)
                 self.tell(f"{_SAMPLE_STEPS * times:,} steps of it")
                 threat = self._trained(kind, _SAMPLE_STEPS * times, budget)
                 self.swept.append(replace(self.rows.play(threat, None, why, label=kind), eps=focus))
-                self.rows.take_back("pa-ad")
+                return
         except OutOfTime:
             pass
         except AdvWrappersError as error:
             self._note(f"No adversary ({kind}) was trained to the end: {error}")
         except Exception as error:  # whatever so many environments of a user raise; what was played is kept
             self._note(f"No adversary ({kind}) was trained to the end: {with_place(error)}")
+        self.rows.leave_out("pa-ad", why, 2 * _LEAST_TRAINING + _USUAL_STEPS * 4 * self.ranges.seconds)
 
     def _trained(self, kind: str, steps: int, budget: Linf) -> ThreatModel:
         """An adversary after some steps of training; :class:`OutOfTime` where it takes most of the time."""

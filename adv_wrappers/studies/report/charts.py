@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import MeanWithInterval
 
 Tone = Literal["attack", "certified", "clean", "other"]  # a class of the style sheet
@@ -130,7 +131,7 @@ class Line:
     """Means that a chart joins.
 
     Attributes:
-        name: what stands beside its end; "" for nothing.
+        name: of its table, and beside its end unless it is bold.
         points: from left to right.
         tone: its colour.
         bold: whether it is what the chart is about, and has its intervals.
@@ -147,11 +148,9 @@ class LineChart:
     """Means over a number such as an eps, on a logarithmic axis that has a place for 0 on its left.
 
     Attributes:
-        description: what is seen, in a sentence, for those who do not see it.
         x_label, y_label: what the axes are.
         lines: the last ones in front.
         limits: the ends of the axis of means.
-        numbers: the same as a table.
         legend: what the lines are.
         zero: where a dashed line is, which others are compared with; or None.
         proved: numbers in rising order, with the value that nothing falls below up to there.
@@ -160,12 +159,10 @@ class LineChart:
         notes: sentences below it.
     """
 
-    description: str
     x_label: str
     y_label: str
     lines: Sequence[Line]
     limits: Limits
-    numbers: Table
     legend: Legend
     zero: float | None = None
     proved: Sequence[tuple[float, float]] = ()
@@ -198,6 +195,24 @@ class LineChart:
             return ""
         ends = [(x, mean.high) for x, mean, _ in line.points] + [(x, mean.low) for x, mean, _ in reversed(line.points)]
         return " ".join(f"{self.x(x):.2f},{self.y(value)}" for x, value in ends)
+
+    @property
+    def description(self) -> str:
+        """What the bold lines show, for those who do not see them."""
+        lines = (f"{one.name}: " + ", ".join(f"{number_text(mean.mean)} at {eps_text(x)}" for x, mean, _ in one.points)
+                 for one in self.lines if one.bold)  # fmt: skip
+        return f"{self.y_label.capitalize()} over {self.x_label}. {'; '.join(lines)}."
+
+    @property
+    def numbers(self) -> Table:
+        """All means, and what is proved, as a table: those of bold lines first."""
+        lines = sorted(self.lines, key=lambda line: not line.bold)
+        values: list[dict[float, Cell]] = [{x: mean for x, mean, _ in line.points} for line in lines]
+        columns = [Column(line.name, less=not line.bold) for line in lines]
+        if self.proved:
+            columns, values = [*columns, Column("certified at least")], [*values, dict(self.proved)]
+        made = [TableLine(eps_text(x), [one.get(x) for one in values]) for x in [0.0, *self._numbers]]
+        return Table(f"Numbers of the chart over {self.x_label}", self.x_label, columns, made)
 
     @property
     def steps(self) -> str:
@@ -238,7 +253,7 @@ class LineChart:
         """Names of lines that end on the right, at heights at which none covers another; none of too many."""
         last = self._numbers[-1]
         ends = sorted((self.y(one.points[-1].mean.mean), one.name) for one in self.lines
-                      if one.name and one.points[-1].x == last)  # fmt: skip
+                      if not one.bold and one.points[-1].x == last)  # fmt: skip
         if len(ends) > _MOST_NAMES:
             return []
         heights = [height for height, _ in ends]

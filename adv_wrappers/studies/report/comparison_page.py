@@ -18,6 +18,7 @@ from adv_wrappers.environments.environment import MakeEnv
 from adv_wrappers.errors import ValueRangeError
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import MeanWithInterval, caveat, footnotes, paired_difference, summary
+from adv_wrappers.studies.report.agent_article import figures_of, line_of, mean_limits, protocol_of
 from adv_wrappers.studies.report.article import (
     Article,
     Details,
@@ -32,7 +33,6 @@ from adv_wrappers.studies.report.article import (
 from adv_wrappers.studies.report.charts import Column, LineChart, Table, TableLine, Tone, eps_text, limits_of
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.missing_rows import Agents, key_of, play_missing_rows
-from adv_wrappers.studies.report.page import figures_of, line_of, mean_limits, protocol_of
 from adv_wrappers.studies.report.sections import (
     AgentSections,
     AttackRow,
@@ -196,8 +196,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
     strongest = [dict(one.sweeps[0].strongest) if one.sweeps else {} for one in both]
     by_eps = {eps: (row, strongest[1][eps]) for eps, row in strongest[0].items() if eps in strongest[1]}
     sides = [_difference(*pair).side for pair in pairs[1:]]
-    said = [_at_advised_eps(first, by_eps, labels), _widest_difference(by_eps, labels), _other_units(agents, labels)]
-    said.append(f"Without an attack the means are {_kept(*pairs[0], labels)}.")
+    said = _at_advised_eps(first, by_eps, labels) or _widest_difference(by_eps, labels)
     sections: dict[tuple[str, str], list[Part]] = {
         ("sweep", "Return over eps"): _sweep(by_eps, labels),
         ("difference", "Difference under each attack"): _table(pairs, labels),
@@ -211,7 +210,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
         "Comparison of two robustness reports",
         labels[1],
         f"against {labels[0]} in {first.environment}",
-        " ".join(filter(None, said)),
+        f"{said} Without an attack the means are {_kept(*pairs[0], labels)}.",
         figures_of([*first.rows, *second.rows]),
         Table("Without an attack", "agent", [Column("without an attack")], means),
         {
@@ -220,7 +219,7 @@ def _article(agents: Agents, labels: Labels, notes: Sequence[str]) -> Article:
             "Episodes, the same of both": str(first.report.episodes),
         },
         [Section(*named, parts) for named, parts in sections.items() if parts],
-        notes=notes,
+        notes=[*notes, *_other_units(agents, labels)],
     )
 
 
@@ -257,17 +256,17 @@ def _widest_difference(by_eps: dict[float, tuple[AttackRow, AttackRow]], labels:
     return f"The strongest attack at eps {eps_text(eps)} leaves {better} {more}."
 
 
-def _other_units(agents: Agents, labels: Labels) -> str:
-    """That an eps is another error for either agent, and by how much; "" where it is the same."""
+def _other_units(agents: Agents, labels: Labels) -> list[str]:
+    """That an eps is another error for either agent, and by how much; nothing where it is the same."""
     one, other = (agent.choices.scale for agent in agents)
     if one is None or other is None or one == other or len(one) != len(other):
-        return ""
+        return []
     i = max(range(len(one)), key=lambda i: abs(math.log(max(one[i], 1e-12) / max(other[i], 1e-12))))
     ranges = f"{eps_text(one[i])} of {labels[0]} and {eps_text(other[i])} of {labels[1]}"
-    return (
+    return [
         "The same eps is another error for either, a share of its own ranges, which differ most in "
         f"{feature_name(i, agents[0].choices.features)}: {ranges}."
-    )
+    ]
 
 
 def _kept(one: AttackRow, other: AttackRow, labels: Labels) -> str:
@@ -293,20 +292,12 @@ def _sweep(by_eps: dict[float, tuple[AttackRow, AttackRow]], labels: Labels) -> 
         return []
     tones: tuple[Tone, Tone] = ("other", "certified")
     lines = [
-        replace(line_of("", [(eps, rows[side]) for eps, rows in by_eps.items()], True, f"{labels[side]}, "), tone=tone)
+        line_of(labels[side], [(eps, pair[side]) for eps, pair in by_eps.items()], tone, bold=True)
         for side, tone in enumerate(tones)
     ]
-    numbers = [TableLine(eps_text(eps), [row.returned for row in rows]) for eps, rows in by_eps.items()]
-    description = "Mean return over eps of two agents under the same attacks. " + "; ".join(
-        f"eps {eps_text(eps)}: {number_text(one.mean)} and {number_text(other.mean)}"
-        for eps, (one, other) in by_eps.items()
-    )
     rows = [row for pair in by_eps.values() for row in pair]
-    chart = LineChart(
-        description, "eps", "mean return under the strongest attack", lines, mean_limits(rows, rows[0]),
-        Table("Numbers of the chart of return over eps", "eps", [*map(Column, labels)], numbers),
-        [*zip(tones, labels, strict=True)],
-    )  # fmt: skip
+    legend = [*zip(tones, labels, strict=True)]
+    chart = LineChart("eps", "mean return under the strongest attack", lines, mean_limits(rows, rows[0]), legend)
     lead = "What the strongest of the attacks that both were played under leaves of the return."
     return [Paragraph(lead, "lead"), chart]
 

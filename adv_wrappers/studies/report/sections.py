@@ -45,31 +45,31 @@ _SUITE_PARTS = {"evaluation": "", "tie_break": "tie break", "fresh": "fresh epis
 
 @dataclass(frozen=True)
 class AttackRow(Trial):
-    """A row of a report, and what it varies; ``attack`` is its text without that.
+    """A row of a report, and what it varies; ``attack`` is its text without that, the same for rows of one curve.
 
     Attributes:
+        change: paired difference of its returns to those without an attack.
+        known: the range of returns of the environment.
         kind: the section that it belongs to.
         label: its text without a long scale, which all rows of a section share; with the features that it may change.
-        group: the same for rows that differ in nothing else.
         ball: of sweeps, the budget without its radius.
         keys: of a Dict or Tuple observation, those that are attacked; empty for the whole observation.
         features: the indices of the features that may change; empty for all of them.
+        names: of these features.
         window: the first step that may be attacked, and the first that may not any more; or None.
         count: the number of steps that may be attacked, or None.
-        change: paired difference of its returns to those without an attack.
-        known: the range of returns of the environment.
     """
 
-    kind: Kind
-    label: str
-    group: str
-    ball: str
-    keys: tuple[str, ...]
-    features: tuple[int, ...]
-    window: tuple[int, int] | None
-    count: int | None
     change: MeanWithInterval
     known: KnownRange
+    kind: Kind = "other"
+    label: str = ""
+    ball: str = ""
+    keys: tuple[str, ...] = ()
+    features: tuple[int, ...] = ()
+    names: str = ""
+    window: tuple[int, int] | None = None
+    count: int | None = None
 
     @property
     def name(self) -> str:
@@ -259,90 +259,17 @@ def _stores(path: Path) -> tuple[Path, dict[str, Path]]:
 
 def sorted_report(report: Report, choices: ReportChoices = _NONE_MADE) -> AgentSections:
     """A report in sections."""
-    used = _usable_features(report.threats)
-    known = described_range(report.env)
-    made = [_attack_row(row, report.threats[0], used, known) for row in report.threats]
-    labels = [_label(row, choices) for row in made]
-    count = Counter(labels)  # where the text without its scale is not enough, all of it is shown
-    rows = tuple(
-        replace(row, label=(label if count[label] == 1 else row.name) + held(row, made[0]))
-        for row, label in zip(made, labels, strict=True)
-    )
-    return AgentSections(report, choices, rows)
+    usable, known = _usable_features(report.threats), described_range(report.env)
+    made = [_attack_row(row, report.threats[0], usable, known, choices) for row in report.threats]
+    count = Counter(row.label for row in made)  # where the text without its scale is not enough, all of it is shown
+    rows = [replace(row, label=(row.label if count[row.label] == 1 else row.name) + held(row, made[0])) for row in made]
+    return AgentSections(report, choices, tuple(rows))
 
 
 def held(row: AttackRow, clean: AttackRow) -> str:
     """How many of the episodes a row holds, where it has fewer than the one without an attack; else ""."""
     count, whole = (len(one.row.returns) for one in (row, clean))
     return f" on {count} of {whole} episodes" if count < whole else ""
-
-
-def _label(row: AttackRow, choices: ReportChoices) -> str:
-    known = known_features(row, choices)
-    if row.kind == "clean":
-        return "no attack" if row.name == "none" else row.name  # which names the threats of the environment itself
-    layers = row.row.layers
-    if row.kind == "fault" and (stuck := _stuck_features(layers[0])):
-        return f"{_type(layers[0]['how'])} on {', '.join(feature_name(index, known, row.keys) for index in stuck)}"
-    if row.kind in ("entries", "moment", "few") and (words := _entries_label(row)):
-        return words
-    if row.kind == "dynamics" and (changed := _factor(layers[0])):
-        return changed
-    if len(layers) != 1 or not isinstance(layers[0], Mapping):
-        return row.name
-    own = row.kind in ("sweep", "feature") and row.keys and row.keys == choices.at  # which stand beside them
-    if not own and not _ball(layers[0].get("within"))[2]:
-        return row.name
-    text = _text(_threat_text(row.row), "scale", *(["at"] if own else []))
-    return text + (f" on {feature_names(row, known)}" if row.features else "") + row.row.marks
-
-
-def _entries_label(row: AttackRow) -> str:
-    """What shows other values, of how much of the observation, and when; "" for other budgets and timings."""
-    within, when = row.row.layers[0]["within"], row.row.layers[0].get("when")
-    if _type(within) not in ("l0", "valid") or _type(when) not in ("", "always", "bernoulli", "window", "atmost"):
-        return ""
-    count = within.get("k") if _type(within) == "l0" else None
-    much = "any value" if count is None else f"{count} {'entry' if count == 1 else 'entries'}"
-    where = f" of {', '.join(row.keys)}" if row.keys else ""
-    often = f" at {100 * float(when['p']):.3g}% of steps" if _type(when) == "bernoulli" else ""
-    often = f" in steps {row.window[0]} to {row.window[1] - 1}" if row.window else often
-    often = f" in at most {row.count} step{'' if row.count == 1 else 's'}" if row.count is not None else often
-    attack = _text(_threat_text(row.row), "norm", "eps", "at", "when", "p")
-    if often and count is None:  # short, since charts cut long names
-        return f"{attack}{where.replace(' of ', ' on ', 1)}{often}{row.row.marks}"
-    return f"{attack}, {much}{where}{often}{row.row.marks}"
-
-
-def _stuck_features(layer: Mapping[str, Any]) -> tuple[int, ...]:
-    """The features that a sensor that sticks at every step gives; none for any other fault."""
-    how = layer.get("how")
-    alone = _type(how) == "stuck-sensor" and layer.get("when") is None
-    return tuple(how.get("features") or ()) if alone and isinstance(how, Mapping) else ()
-
-
-def _factor(layer: Mapping[str, Any]) -> str:
-    """What a layer multiplies by one factor from the first step on, and by which; "" for any other change."""
-    how, at = layer.get("how"), layer.get("at")
-    value = how.get("values") if isinstance(how, Mapping) and _type(how) == "fixed-dynamics" else None
-    names = [at] if isinstance(at, str) else list(at or ())
-    absolute = any(name.partition(".")[0] in ("force", "wind") for name in names)
-    alone = isinstance(value, (int, float)) and layer.get("when") is None and not absolute
-    return f"{' and '.join(names)} times {value:g}" if alone and names else ""
-
-
-def _threat_text(row: Row) -> str:
-    """The text of a row's threat, in which a search has its name: what it found is played as a record of its own.
-
-    A trained adversary is named by its folder alone.
-    """
-    text = row.threat.replace("<recorded>", "episode search")
-    return re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", text)  # its folder, without the way there
-
-
-def known_features(row: AttackRow, choices: ReportChoices) -> Sequence[FeatureSpread] | None:
-    """What is known of the features that a row's indices count, or None."""
-    return choices.features if row.keys == choices.at else None
 
 
 def feature_name(index: int, known: Sequence[FeatureSpread] | None, keys: Sequence[str] = ()) -> str:
@@ -352,58 +279,107 @@ def feature_name(index: int, known: Sequence[FeatureSpread] | None, keys: Sequen
     return f"feature {index}" + (f" of {', '.join(keys)}" if keys else "")
 
 
-def feature_names(row: AttackRow, known: Sequence[FeatureSpread] | None) -> str:
-    """The names of the features that a row's budget lets change."""
-    names = [feature_name(index, known, row.keys) for index in row.features[:4]]
-    return ", ".join(names) + (f" and {len(row.features) - 4} more" if len(row.features) > 4 else "")
-
-
-def _attack_row(row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]], known: KnownRange) -> AttackRow:
-    threat, layers = without_number(_threat_text(row)), row.layers
+def _attack_row(
+    row: Row, clean: Row, usable: Mapping[tuple[str, ...], frozenset[int]], known: KnownRange, choices: ReportChoices
+) -> AttackRow:
+    """A row with what it varies, read from its layer."""
+    # a search has its name, since what it found is played as a record; a trained adversary that of its folder alone
+    threat = row.threat.replace("<recorded>", "episode search")
+    threat = re.sub(r"(learned:card=)[^,]*[/\\](?=[^,/\\]+)", r"\1", threat)
     change = paired_difference(row.returns, clean.returns, known)
-    made = AttackRow(threat, None, row, clean, "other", "", "", "", (), (), None, None, change, known)
-    if not layers:
-        return replace(made, kind="clean")
-    if len(layers) > 1 or not isinstance(layers[0], Mapping):
+    made = AttackRow(without_number(threat), None, row, clean, change, known, label=row.label)
+    if not row.layers:
+        return replace(made, kind="clean", label="no attack" if row.label == "none" else row.label)
+    layer = row.layers[0]
+    if len(row.layers) > 1 or not isinstance(layer, Mapping):
         return made
-    layer = layers[0]
-    if _type(layer.get("how")) == "recorded":  # a record for each eps: one attack all the same
-        layer = {**layer, "how": {"type": "recorded"}}
-    within, when = layer.get("within"), layer.get("when")
+
+    # which features and steps it may change, and how far
+    how, within, when = (_part(layer, name) for name in ("how", "within", "when"))
     ball, eps, scale = _ball(within)
-    keys = _keys(layer)
-    made = replace(made, eps=eps, keys=keys)
-    if _is_of(layer.get("how"), "faults.sensors", "faults.delays", "faults.trigger"):
-        return replace(made, kind="fault")
-    if layer.get("on") == "action":
-        return replace(made, kind="action")
-    if layer.get("on") == "dynamics":
-        return replace(made, kind="dynamics")
-    if _is_of(layer.get("how"), "daylight"):
-        return replace(made, kind="daylight")
-    everything = usable.get(keys, frozenset())
-    varied = frozenset(place for place, unit in enumerate(scale) if unit) if scale else everything
-    made = replace(made, features=() if varied == everything else tuple(sorted(varied)))
+    keys, everything = _keys(layer), usable.get(_keys(layer), frozenset())
+    varied = frozenset(i for i, unit in enumerate(scale) if unit) if scale else everything
+    features = () if varied == everything else tuple(sorted(varied))
+    window, count = (int(when["a"]), int(when["b"])) if _type(when) == "window" else None, _at_most(when)
+    names = _feature_names(features, keys, choices)
+    made = replace(made, eps=eps, keys=keys, features=features, names=names, window=window, count=count)
 
-    def varying(kind: Kind, *left_out: str, **rest: Any) -> AttackRow:
-        """The row as one of a group that differs in what is left out of its text and, as ``rest``, of its layer."""
-        text = _text(threat, *left_out, *(["scale"] if scale else [])) + row.marks
-        group = json.dumps([{**layer, **rest}, row.transfer, row.best_of], sort_keys=True)
-        return replace(made, kind=kind, attack=text, group=group)
+    kind = _kind(layer, eps, made)
+    left_out = [*_VARIED.get(kind, ()), *(["scale"] if scale else [])]
+    own = kind in ("sweep", "feature") and keys and keys == choices.at  # whose keys stand beside them
+    label = row.label
+    if kind == "fault" and _type(how) == "stuck-sensor" and not when:
+        label = f"stuck-sensor on {_feature_names(tuple(how.get('features') or ()), keys, choices)}"
+    elif kind == "dynamics":
+        label = _factor(layer) or label
+    elif kind in ("entries", "moment", "few") and _type(within) in ("l0", "valid") and _type(when) != "and":
+        label = _entries_label(threat, made, within, when)
+    elif own or scale:
+        label = _text(threat, "scale", *(["at"] if own else [])) + (f" on {names}" if features else "") + row.marks
+    if kind in _VARIED:
+        made = replace(made, attack=_text(made.attack, *left_out) + row.marks)
+    return replace(made, kind=kind, label=label, ball=f"{ball} {keys}" if kind == "sweep" else "")
 
-    if isinstance(when, Mapping) and _type(when) == "window":
-        window = (int(when["a"]), int(when["b"]))
-        return replace(varying("moment", "when", when=None), window=window)
-    always = when is None or _type(when) == "always"
-    if not always and (count := _at_most(when)) is not None:
-        return replace(varying("few", "atmost", when=_without_count(when)), count=count)
-    if _type(within) in ("l0", "valid") and (always or _type(when) == "bernoulli"):
-        return replace(made, kind="entries")
-    if not always or eps is None:
-        return made
-    if made.features:
-        return varying("feature", "eps", "at", within=_type(within))
-    return replace(varying("sweep", "eps", "scale", "norm", "at", within=ball), ball=f"{ball} {keys}")
+
+_VARIED: dict[Kind, tuple[str, ...]] = {  # arguments in which the rows of a curve differ
+    "sweep": ("eps", "norm", "at"), "feature": ("eps", "at"), "moment": ("when",), "few": ("atmost",),
+}  # fmt: skip
+
+
+def _kind(layer: Mapping[str, Any], eps: float | None, row: AttackRow) -> Kind:
+    """The section of a row with one layer."""
+    how, budget, timing = layer.get("how"), _type(layer.get("within")), _type(layer.get("when"))
+    if _is_of(how, "faults.sensors", "faults.delays", "faults.trigger"):
+        return "fault"
+    if layer.get("on") in ("action", "dynamics"):
+        return "action" if layer["on"] == "action" else "dynamics"
+    if _is_of(how, "daylight"):
+        return "daylight"
+    if row.window or row.count is not None:
+        return "moment" if row.window else "few"
+    if budget in ("l0", "valid") and timing in ("", "always", "bernoulli"):
+        return "entries"
+    if timing not in ("", "always") or eps is None:
+        return "other"
+    return "feature" if row.features else "sweep"
+
+
+def _feature_names(features: Sequence[int], keys: tuple[str, ...], choices: ReportChoices) -> str:
+    """The names of some features, the first ones of many."""
+    known = choices.features if keys == choices.at else None
+    names = [feature_name(i, known, keys) for i in features[:4]]
+    return ", ".join(names) + (f" and {len(features) - 4} more" if len(features) > 4 else "")
+
+
+def _entries_label(threat: str, row: AttackRow, within: Mapping[str, Any], when: Mapping[str, Any]) -> str:
+    """What shows other values, of how much of the observation, and when."""
+    much = "any value"
+    if _type(within) == "l0":
+        much = f"{within['k']} {'entry' if within['k'] == 1 else 'entries'}"
+    words = f"{_text(threat, 'norm', 'eps', 'at', 'when', 'p')}, {much}"
+    words += f" of {', '.join(row.keys)}" if row.keys else ""
+    if row.window:
+        words += f" in steps {row.window[0]} to {row.window[1] - 1}"
+    elif row.count is not None:
+        words += f" in at most {row.count} step{'' if row.count == 1 else 's'}"
+    elif _type(when) == "bernoulli":
+        words += f" at {100 * float(when['p']):.3g}% of steps"
+    return words + row.row.marks
+
+
+def _factor(layer: Mapping[str, Any]) -> str:
+    """What a layer multiplies by one factor from the first step on, and by which; "" for any other change."""
+    how, at = _part(layer, "how"), layer.get("at")
+    value = how.get("values") if _type(how) == "fixed-dynamics" and layer.get("when") is None else None
+    names = [at] if isinstance(at, str) else list(at or ())
+    absolute = any(name.partition(".")[0] in ("force", "wind") for name in names)
+    return f"{' and '.join(names)} times {value:g}" if isinstance(value, (int, float)) and not absolute else ""
+
+
+def _part(layer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of a layer, if it is a dictionary; else an empty one."""
+    found = layer.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _type(value: object) -> str:
@@ -456,20 +432,12 @@ def _is_of(how: object, *modules: str) -> bool:
     return kind is not None and f"{kind.__module__}.".startswith(tuple(f"adv_wrappers.{name}." for name in modules))
 
 
-def _at_most(when: object) -> int | None:
+def _at_most(when: Mapping[str, Any]) -> int | None:
     """The largest number of attacks that a timing allows, as far as it says so by itself or joined with others."""
-    if _type(when) == "atmost" and isinstance(when, Mapping):
-        return int(when["n"])
-    if _type(when) == "and" and isinstance(when, Mapping):
-        counts = [count for part in ("a", "b") if (count := _at_most(when.get(part))) is not None]
-        return min(counts, default=None)
-    return None
-
-
-def _without_count(when: Any) -> Any:
     if _type(when) == "atmost":
-        return {**when, "n": None}
-    return {**when, "a": _without_count(when["a"]), "b": _without_count(when["b"])} if _type(when) == "and" else when
+        return int(when["n"])
+    counts = [_at_most(_part(when, side)) for side in ("a", "b")] if _type(when) == "and" else []
+    return min((count for count in counts if count is not None), default=None)
 
 
 def _text(threat: str, *left_out: str) -> str:
@@ -492,34 +460,23 @@ def _budget_words(row: AttackRow, choices: ReportChoices) -> str:
     newest = _type(within) == "newest"
     inner = within["within"] if newest else within
     scale, where = inner.get("scale"), f" of {', '.join(row.keys)}" if row.keys else ""
+    what, far = "feature", "eps, in its own unit"
+    if isinstance(scale, (list, tuple)):
+        far = f"eps times its scale ({', '.join(f'{unit:.3g}' for unit in scale[:8])}{', ...' if scale[8:] else ''})"
+        far = "eps times its range" if row.keys == choices.at and tuple(scale) == choices.scale else far
+    elif scale is not None:
+        far = f"eps times {scale}"
+    elif choices.played and choices.features is None and choices.unit and row.keys == choices.at:
+        what, far = "pixel", far if choices.unit.startswith("in ") else f"eps {choices.unit}"
+    words = f"every {what}{where} may move by {far}"
     if inner["type"] == "l2":
         words = f"the Euclidean norm of the change{where} is at most eps, in the observation's own unit"
-    elif isinstance(scale, (list, tuple)):
-        own = known_features(row, choices) is not None and tuple(scale) == choices.scale
-        numbers = f"its scale ({', '.join(f'{unit:.3g}' for unit in scale[:8])}{', ...' if len(scale) > 8 else ''})"
-        words = f"every feature{where} may move by eps times {'its range' if own else numbers}"
-    elif scale is None:
-        image = choices.played and choices.features is None and choices.unit and row.keys == choices.at
-        unit = f"eps {choices.unit}" if image and not choices.unit.startswith("in ") else "eps, in its own unit"
-        words = f"every {'pixel' if image else 'feature'}{where} may move by {unit}"
-    else:
-        words = f"every feature{where} may move by eps times {scale}"
     return words + (", in the newest frame alone" if newest else "")
 
 
 def _curves(rows: Sequence[AttackRow]) -> tuple[Curve, ...]:
     groups = defaultdict[str, list[AttackRow]](list)
-    for row in rows:
-        groups[row.group].append(row)
-
-    def order(row: AttackRow) -> tuple[float, ...]:
-        return (row.eps or 0.0, *(row.window or ()), row.count or 0, *row.features)
-
-    names = Counter(group[0].attack for group in groups.values())
-    made = []
-    for group in groups.values():
-        attack = group[0].attack
-        if names[attack] > 1:  # what differs was left out of their texts
-            attack = group[0].label
-        made.append(Curve(attack, tuple(sorted(group, key=order))))
-    return tuple(made)
+    for row in sorted(rows, key=lambda row: (row.eps or 0.0, row.window or (), row.count or 0, row.features)):
+        groups[row.attack].append(row)
+    found = {row.attack: Curve(row.attack, tuple(groups[row.attack])) for row in rows}  # in the order of the rows
+    return tuple(found.values())

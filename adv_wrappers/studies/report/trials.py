@@ -159,11 +159,11 @@ class TrialPlayer:
         text = attack if isinstance(attack, str) else label
         stack = replace(self._stack(attack, budget, when, at), episodes=episodes)
         if self.is_over and not self._goes_on:
-            self.leave_out(text, why, self._guess(text, budget))
+            self.leave_out(text, why, self._row_seconds(text, budget))
             raise OutOfTime
         with closing(self.evaluator([CLEAN_RUN, stack])) as evaluator:
             kept = self._goes_on and 1 in kept_rows(evaluator, self.out)
-            seconds = self._guess(text, budget) if kept or self.is_over else self._price(evaluator, text)
+            seconds = self._row_seconds(text, budget, None if kept else evaluator)
             if not kept and not self.has_time_for(seconds):
                 self.leave_out(text, why, seconds)
                 raise OutOfTime
@@ -194,19 +194,14 @@ class TrialPlayer:
         """Note what does not fit."""
         self.left_out.append(Untried(threat, why, seconds))
 
-    def take_back(self, threat: str) -> None:
-        """Note that it fits after all."""
-        self.left_out = [one for one in self.left_out if one.threat != threat]
-
     def price(self, attack: str | ThreatModel, budget: Budget | None, label: str = "") -> float:
         """About how many seconds a row under an attack takes; the arguments are those of :meth:`play`.
 
         Some of its steps are timed, unless there is no time left for that.
         """
-        if self.is_over:
-            return self._guess(attack if isinstance(attack, str) else label, budget)
+        text = attack if isinstance(attack, str) else label
         with closing(self.evaluator([CLEAN_RUN, self._stack(attack, budget, None)])) as evaluator:
-            return self._price(evaluator, attack if isinstance(attack, str) else label)
+            return self._row_seconds(text, budget, evaluator)
 
     def is_kept(self, attack: str | ThreatModel, budget: Budget | None) -> bool:
         """Whether the folder holds the row under an attack, so that it is not played again."""
@@ -249,24 +244,20 @@ class TrialPlayer:
             threat = replace(threat, at=self.at if at is None else at)
         return as_threat_stack(threat, self.victim)
 
-    def _guess(self, attack: str, budget: Budget | None) -> float:
-        """Seconds of the row of an attack that is not timed any more.
+    def _row_seconds(self, attack: str, budget: Budget | None, evaluator: Evaluator | None = None) -> float:
+        """Seconds of the row of an attack, of which some steps are timed where there is time for that.
 
-        As long as others of its name; else what has no budget, such as a fault of sensors, costs little more than a row
-        without an attack, and what has one may cost as much as the slowest attack so far.
+        Else it takes as long as others of its name; or what has no budget, such as a fault of sensors, little more than
+        a row without an attack, and what has one may cost as much as the slowest attack so far.
         """
-        clean, name = self.clean.ms_per_step / 1000, attack.partition(":")[0]
-        alike = [each for text, each in self._seconds.items() if text.partition(":")[0] == name]
-        others = [clean] if budget is None else [clean, *self._seconds.values()]
-        each = self._seconds.get(attack) or max(alike or others)
-        return each * sum(self.clean.lengths)
-
-    def _price(self, evaluator: Evaluator, attack: str) -> float:
-        """Seconds of the row, from rows of the same attack, or else from some of its steps."""
-        steps = sum(self.clean.lengths)
-        if attack not in self._seconds:
+        steps, name = sum(self.clean.lengths), attack.partition(":")[0]
+        if attack not in self._seconds and evaluator is not None and not self.is_over:
             self._seconds[attack] = run_seconds(evaluator, 1, self.clean) / steps
-        return self._seconds[attack] * steps
+        if attack in self._seconds:
+            return self._seconds[attack] * steps
+        alike = [each for text, each in self._seconds.items() if text.partition(":")[0] == name]
+        slowest = self._seconds.values() if budget is not None else ()
+        return max(alike or [self.clean.ms_per_step / 1000, *slowest], default=0.0) * steps
 
     def _play(self, evaluator: Evaluator, which: list[int], progress: Progress | None) -> dict[int, Row]:
         rows = {i: row for i, row in self._rows.items() if i == 0}

@@ -6,21 +6,28 @@ It is made of the rows, and of what was chosen for them where that is known.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES, MeanWithInterval, unseen
 from adv_wrappers.studies.report.advice import NextStep, hardening, words_of_agent
 from adv_wrappers.studies.report.choices import ReportChoices
 from adv_wrappers.studies.report.eps_search import NO_LOSS, half_return, halving_eps
-from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, feature_name, held, known_features
+from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, held
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
 NEAR = 1.5  # the ratio of two eps that are said to be about the same
 SOME_LOSS = 0.1  # of the clean return, from which an agent is said to lose something
 _ALONE = 0.5  # of the loss under an attack on all features, from which one feature is said to be enough
 _OF_A_SWEEP = ("sweep", "feature", "moment", "few")  # kinds of rows whose eps may be beyond that of the verdict
+_HURTS: dict[Kind, str] = {
+    "moment": "Weakest moment",
+    "daylight": "Worst change of light or camera",
+    "fault": "Worst fault of sensors and channels",
+    "dynamics": "Worst change of body or world",
+    "action": "Strongest attack on actions",
+}
 _FEW = 5  # episodes, up to which a verdict says how many it rests on
 _WHOLE = 1e-6  # of the clean return, which rounding may take
 
@@ -51,58 +58,39 @@ class Verdict:
     Attributes:
         sentence: the sentence.
         figure: its number, or None.
-        feature: the feature that hurts most, or None.
-        moment: the part of an episode that hurts most and the attack in it, or None.
-        light: the change of light or camera that hurts most and the mean return that it leaves, or None.
-        fault: the same of faults of sensors and channels.
-        dynamics: the same of changes of the dynamics.
-        action: the same of attacks on actions.
+        hurts: by what else hurts most (a feature, a moment, a fault, ...) which it is,
+            and what it leaves.
         next: what to do.
         cannot_tell: what the report does not show.
     """
 
     sentence: str
     figure: VerdictFigure | None = None
-    feature: str | None = None
-    moment: str | None = None
-    light: str | None = None
-    fault: str | None = None
-    dynamics: str | None = None
-    action: str | None = None
+    hurts: Mapping[str, str] = field(default_factory=dict)
     next: tuple[NextStep, ...] = ()
     cannot_tell: tuple[str, ...] = ()
 
 
 def verdict(agent: AgentSections) -> Verdict:
     """What the rows of a report say."""
-    clean, found = agent.clean.mean, _headline(agent)
-    proved = _certified_eps(agent)
-    figure = None
-    if found is None:
-        sentence = f"Without an attack the agent earns {number_text(clean)} an episode. No attack was played."
-    else:
+    found, figure = _headline(agent), None
+    sentence = f"Without an attack the agent earns {number_text(agent.clean.mean)} an episode. No attack was played."
+    if found is not None:
         eps, row = found
-        left = row.returned
-        episodes, attack = len(row.row.returns), _attack_name(row)
-        figure = VerdictFigure(left.mean, left.low, left.high, left.caveat, clean, eps, attack, episodes, proved)
+        left, episodes, proved = row.returned, len(row.row.returns), _certified_eps(agent)
+        figure = VerdictFigure(
+            left.mean, left.low, left.high, left.caveat, agent.clean.mean, eps, _attack_name(row), episodes, proved
+        )
         sentence = _sentence(agent, eps, row)
-    feature, moment = None if found is None else _worst_feature(agent, found[0]), _worst_moment(agent)
-    kinds: tuple[Kind, ...] = ("daylight", "fault", "dynamics", "action")
-    light, fault, dynamics, action = (_worst(agent, agent.of(kind)) for kind in kinds)
-    return Verdict(
-        sentence,
-        figure,
-        None if feature is None else _feature_name(agent, feature),
-        None
-        if moment is None or moment.window is None
-        else f"steps {moment.window[0]} to {moment.window[1]} ({moment.attack})",
-        _leaves(light),
-        _leaves(fault),
-        _leaves(dynamics),
-        _leaves(action),
-        _next(agent, found),
-        _unknown(agent),
-    )
+    hurts = dict[str, str]()
+    if found is not None and (feature := _worst_feature(agent, found[0])) is not None:
+        hurts["Weakest feature"] = feature.names
+    for kind, name in _HURTS.items():
+        if (worst := _worst(agent, agent.of(kind))) is not None:
+            hurts[name] = f"{worst.label} leaves {number_text(worst.mean)}"
+            if worst.window:
+                hurts[name] = f"steps {worst.window[0]} to {worst.window[1] - 1} ({worst.attack})"
+    return Verdict(sentence, figure, hurts, _next(agent, found), _unknown(agent))
 
 
 def eps_in_words(eps: float, choices: ReportChoices) -> str:
@@ -118,11 +106,6 @@ def _attack_name(row: AttackRow) -> str:
     """The name of a row's attack, without its arguments."""
     name, _, arguments = row.attack.partition(":")
     return f"{name} with restarts" if "restarts=" in arguments else name
-
-
-def _leaves(row: AttackRow | None) -> str | None:
-    """What a row leaves, in words."""
-    return None if row is None else f"{row.label} leaves {number_text(row.mean)}"
 
 
 def _lost(agent: AgentSections, row: AttackRow) -> float:
@@ -216,93 +199,77 @@ def _worst_feature(agent: AgentSections, most: float | None = None) -> AttackRow
     return _worst(agent, [row for row in rows if most is None or (row.eps or 0.0) <= NEAR * most])
 
 
-def _worst_moment(agent: AgentSections) -> AttackRow | None:
-    return _worst(agent, agent.of("moment"))
+def _swept(agent: AgentSections) -> list[AttackRow]:
+    """The rows of the first sweep."""
+    return [row for sweep in agent.sweeps[:1] for curve in sweep.curves for row in curve.rows]
 
 
-def _feature_name(agent: AgentSections, row: AttackRow) -> str:
-    """The name of the feature that a row changes alone."""
-    [i] = row.features
-    return feature_name(i, known_features(row, agent.choices), row.keys)
-
-
-def _played(agent: AgentSections, eps: float | None = None) -> str:
-    """The names of the attacks of the sweep, or of those of its rows at an eps, in brackets; "" without any."""
-    rows = [row for curve in agent.sweeps[0].curves for row in curve.rows] if agent.sweeps else []
-    names = dict.fromkeys(_attack_name(row) for row in rows if eps is None or row.eps == eps)
+def _played(agent: AgentSections, eps: float | None) -> str:
+    """The names of the attacks of the sweep at an eps, in brackets; "" without any."""
+    names = dict.fromkeys(_attack_name(row) for row in _swept(agent) if eps is not None and row.eps == eps)
     return f" ({', '.join(names)})" if names else ""
 
 
 def _sentence(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
-    count = agent.clean.row.episodes
-    few = f" All of this rests on {count} episode{'' if count == 1 else 's'} alone." if count <= _FEW else ""
-    return _finding(agent, eps, row) + _time_alone(agent, row) + few
+    """What is lost, what else is known, and what it rests on."""
+    clean, choices, words = agent.clean.mean, agent.choices, [_finding(agent, eps, row)]
+    lost = _lost(agent, row) > NO_LOSS * abs(clean)
 
+    # what is known of smaller sizes, and of other attacks
+    proved, unharmed, lower = _certified_eps(agent), _unharmed_eps(agent), _lower_elsewhere(agent, row)
+    if proved is not None:
+        words.append(f"It is proved that nothing up to {eps_in_words(proved, choices)} takes anything.")
+    elif unharmed is not None and lost:
+        where = eps_in_words(unharmed, choices)
+        words.append(f"At {where} nothing played took anything{_played(agent, unharmed)}.")
+    if lower is not None:
+        words.append(f"Less is left by {lower.label}: {number_text(lower.mean)}.")
 
-def _time_alone(agent: AgentSections, row: AttackRow) -> str:
-    """What a longer report may find; above all where there was time for nothing but noise."""
-    swept = {_attack_name(row) for sweep in agent.sweeps for curve in sweep.curves for row in curve.rows}
-    if not agent.choices.untried or not swept:
-        return ""
-    if swept == {"noise"}:  # a sweep of noise that ended early is itself untried
-        return " There was time for noise alone: an attack that aims at the agent takes more, at smaller sizes."
-    return " A longer report may find a smaller size." if _lost(agent, row) > NO_LOSS * abs(agent.clean.mean) else ""
+    # what a longer report may find; above all where there was time for nothing but noise
+    names = {_attack_name(one) for one in _swept(agent)}
+    if choices.untried and names == {"noise"}:  # a sweep of noise that ended early is itself untried
+        words.append("There was time for noise alone: an attack that aims at the agent takes more, at smaller sizes.")
+    elif choices.untried and names and lost:
+        words.append("A longer report may find a smaller size.")
+    if (count := agent.clean.row.episodes) <= _FEW:
+        words.append(f"All of this rests on {count} episode{'' if count == 1 else 's'} alone.")
+    return " ".join(words)
 
 
 def _finding(agent: AgentSections, eps: float | None, row: AttackRow) -> str:
-    clean, lost, choices = agent.clean.mean, _lost(agent, row), agent.choices
-    size = "an attack" if eps is None else eps_in_words(eps, choices)
-    proved, unharmed = _certified_eps(agent), _unharmed_eps(agent)
-    below = ""
-    if proved is not None:
-        below = f" It is proved that nothing up to {eps_in_words(proved, choices)} takes anything."
-    elif unharmed is not None and lost > NO_LOSS * abs(clean):
-        below = f" At {eps_in_words(unharmed, choices)} nothing played took anything{_played(agent, unharmed)}."
-    if (lower := _lower_elsewhere(agent, row)) is not None:
-        below += f" Less is left by {lower.label}: {number_text(lower.mean)}."
-    least = agent.report.minimum.get("value")
+    """What an attack takes."""
+    clean, lost, least = agent.clean.mean, _lost(agent, row), agent.report.minimum.get("value")
+    earned, size = number_text(clean), "" if eps is None else eps_in_words(eps, agent.choices)
     if least is not None and clean <= float(least) + NO_LOSS * abs(clean):
-        return (
-            f"Without an attack the agent earns {number_text(clean)}, the least there is: no attack can take anything."
-        )
+        return f"Without an attack the agent earns {earned}, the least there is: no attack can take anything."
     if lost <= NO_LOSS * abs(clean):
-        swept = [other for sweep in agent.sweeps for curve in sweep.curves for other in curve.rows]
-        if swept and all(other.row.action_change == 0 for other in swept):
-            return (
-                f"Nothing that was tried changes a single action, with errors of up to {size}: the agent earns "
-                f"{number_text(clean)} whatever it is shown{_played(agent)}.{below}"
-            )
-        what = "No attack that was tried" if lower is None else "No error of this kind"
-        up_to = "" if eps is None else f", up to {size}{_played(agent, eps)}"
-        return f"{what} takes anything from {number_text(clean)}{up_to}.{below}"
-    one = _worst_feature(agent, eps)
-    if one is not None and eps is not None and _lost(agent, one) >= _ALONE * lost:
-        name = _feature_name(agent, one)
-        where = size if choices.at else f"{size} in all features"
-        whole = f"of {number_text(clean)}" if clean > 0 else f"from a mean return of {number_text(clean)}"
-        return (
-            f"An error of {_own_unit(agent, one)} in {name} alone takes {number_text(_lost(agent, one))} {whole} "
-            f"({_attack_name(one)}); one of {where} takes {number_text(lost)} "
-            f"({_attack_name(row)}{held(row, agent.clean)}).{below}"
-        )
-    taken = f"{number_text(lost)} of {number_text(clean)}"
+        if (swept := _swept(agent)) and all(one.row.action_change == 0 for one in swept):
+            return f"Nothing that was tried changes a single action, up to {size}: the agent earns {earned}."
+        what = "No attack that was tried" if _lower_elsewhere(agent, row) is None else "No error of this kind"
+        return f"{what} takes anything from {earned}" + (f", up to {size}{_played(agent, eps)}." if size else ".")
+    taken, by = f"{number_text(lost)} of {earned}", f"({_attack_name(row)}{held(row, agent.clean)})"
     if clean <= 0 or row.mean < 0:
-        taken = f"{number_text(lost)}: the mean return falls from {number_text(clean)} to {number_text(row.mean)}"
+        taken = f"{number_text(lost)}: the mean return falls from {earned} to {number_text(row.mean)}"
+    one = _worst_feature(agent, eps)
+    if one is not None and size and _lost(agent, one) >= _ALONE * lost:
+        whole = f"of {earned}" if clean > 0 else f"from a mean return of {earned}"
+        where = size if agent.choices.at else f"{size} in all features"
+        return (
+            f"An error of {_own_unit(agent, one)} in {one.names} alone takes {number_text(_lost(agent, one))} {whole} "
+            f"({_attack_name(one)}); one of {where} takes {number_text(lost)} {by}."
+        )
     if row.kind == "entries":
-        what = ", ".join(row.keys) or "what the agent sees"
-        return f"Other values of {what} take {taken} ({row.label}).{below}"
-    start = f"{row.label} takes" if eps is None else f"An error of {size} takes"
-    return f"{start} {taken}{'' if eps is None else f' ({_attack_name(row)}{held(row, agent.clean)})'}.{below}"
+        return f"Other values of {', '.join(row.keys) or 'what the agent sees'} take {taken} ({row.label})."
+    return f"An error of {size} takes {taken} {by}." if size else f"{row.label} takes {taken}."
 
 
 def _own_unit(agent: AgentSections, row: AttackRow) -> str:
     """The size of an error in one feature, in its own unit where its range is known."""
     assert row.eps is not None
-    known, [i] = known_features(row, agent.choices), row.features
-    text = eps_in_words(row.eps, agent.choices)
-    low, high = (known[i].low, known[i].high) if known is not None and i < len(known) else (None, None)
+    known, [i] = agent.choices.features or () if row.keys == agent.choices.at else (), row.features
+    low, high = (known[i].low, known[i].high) if i < len(known) else (None, None)
     if low is None or high is None:
-        return text
+        return eps_in_words(row.eps, agent.choices)
     return f"{row.eps * (high - low):.2g} ({100 * row.eps:.3g}% of its range)"
 
 
@@ -332,7 +299,7 @@ def _next(agent: AgentSections, found: tuple[float | None, AttackRow] | None) ->
     if (one := _worst_feature(agent, found[0])) is not None:
         clean = agent.clean.mean
         taken = number_text(_lost(agent, one)) + (f" of {number_text(clean)}" if clean > 0 else "")
-        name = _feature_name(agent, one)
+        name = one.names
         size = _own_unit(agent, one)
         what = f"Protect the sensor of {name}, or measure it twice: an error of {size} in it alone takes {taken}"
         steps.append(NextStep(what, ""))

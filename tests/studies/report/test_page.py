@@ -15,10 +15,12 @@ from PIL import Image
 import adv_wrappers as adv
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.statistics import MeanWithInterval
+from adv_wrappers.studies.report import agent_article
 from adv_wrappers.studies.report import page as page_module
+from adv_wrappers.studies.report.agent_article import article_of, mean_limits
 from adv_wrappers.studies.report.article import GENERATOR
-from adv_wrappers.studies.report.charts import Line, LineChart, Point, Table
-from adv_wrappers.studies.report.page import LARGEST_PAGE, article_of, mean_limits, write_page
+from adv_wrappers.studies.report.charts import Line, LineChart, Point
+from adv_wrappers.studies.report.page import LARGEST_PAGE, write_page
 from adv_wrappers.studies.report.sections import read_reports, sorted_report
 from tests.every_case import every_case
 
@@ -88,8 +90,8 @@ def test_places_of_a_chart():
     """On a logarithmic axis with a place for 0, the ticks of which do not cover each other."""
     points = [Point(x, MeanWithInterval(10.0 - i, 9.0 - i, 11.0 - i, None), "fgsm")
               for i, x in enumerate((0.0, 0.001, 0.01, 0.0101, 0.1))]  # fmt: skip
-    numbers = Table("numbers", "eps", (), ())
-    chart = LineChart("about", "eps", "return", [Line("fgsm", points, bold=True)], (0.0, 12.0), numbers, ())
+    thick = Line("all", points, bold=True)
+    chart = LineChart("eps", "return", [Line("fgsm", points[2:]), thick], (0.0, 12.0), ())
     assert [chart.x(x) for x in (0.0, 0.1)] == [0.0, 100.0]
     assert chart.x(0.01) == pytest.approx((chart.x(0.001) + 100) / 2)
     assert [chart.y(value) for value in (0.0, 12.0)] == [100.0, 0.0]
@@ -99,7 +101,13 @@ def test_places_of_a_chart():
     low = replace(chart, lines=[Line(str(i), points) for i in range(3)], limits=(5.9, 12.0))
     heights = [height for height, _ in low.names]
     assert heights == sorted(heights) and max(heights) <= 100 and heights[1] - heights[0] >= 5
-    assert len(chart.band(chart.lines[0]).split()) == 10
+    assert len(chart.band(thick).split()) == 10
+    assert (
+        chart.description.startswith("Return over eps. all: 10 at 0, 9 at 0.001, ") and "fgsm" not in chart.description
+    )
+    proved = replace(chart, proved=[(0.01, 2.0)]).numbers
+    assert [column.name for column in proved.columns] == ["all", "fgsm", "certified at least"]
+    assert [len([cell for cell in line.cells if cell is not None]) for line in proved.lines] == [1, 1, 3, 2, 2]
     steps = replace(chart, proved=[(0.001, 3.0), (0.01, 2.0)]).steps.split()
     assert [float(step.partition(",")[2]) for step in steps] == [75.0, 75.0, 83.33, 83.33]
 
@@ -221,7 +229,7 @@ def test_pictures_are_left_out_of_a_page_that_would_be_too_large(folder, tmp_pat
 
 
 def test_a_table_that_is_too_long_has_the_lowest_returns(played, tmp_path, monkeypatch):
-    monkeypatch.setattr(page_module, "_MOST_ROWS", 4)
+    monkeypatch.setattr(agent_article, "_MOST_ROWS", 4)
     text = write_page(played, tmp_path / "report.html").read_text(encoding="utf-8")
     assert text.count("<tr data-kind") == 4 and "the 4 lowest returns alone" in text
     monkeypatch.setattr(page_module, "LARGEST_PAGE", 50_000)

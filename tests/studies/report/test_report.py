@@ -50,7 +50,7 @@ def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def short_agenda(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each kind of trial, no search and no training."""
-    short = {"_QUICK": ("noise",), "_THOROUGH": ("square:queries=8",), "_THOROUGH_POINTS": 1, "_WINDOWS": 2}
+    short = {"_OTHERS": ("noise", "square:queries=8"), "_FIRST_POINTS": 1, "_WINDOWS": 2}
     few = {"_FEW": (1,), "_LARGE": (1.0,), "_SEARCHED": 0, "_CERTIFICATES": 1, "_STRONG": ("fgsm", "max-diff")}
     others = {"_FAULTS": agenda._FAULTS[:1], "_CHANNEL": ("observation-delay:steps=1",), "_RATES": (0.5,)}
     for name, value in {**short, **few, **others}.items():
@@ -106,7 +106,7 @@ def test_an_agent_that_ignores_what_it_sees(tmp_path: Path) -> None:
 def test_an_agent_that_breaks_below_a_hundredth(plain_report: Callable[[type], Any]) -> None:
     made = plain_report(Narrow)
     assert made.verdict.figure.eps < 0.01 and made.choices.halving_eps < 0.01
-    assert made.verdict.feature == "feature 0"
+    assert made.verdict.hurts["Weakest feature"] == "feature 0"
     assert "feature 0 alone" in made.verdict.sentence
     why = [text for text in made.verdict.cannot_tell if "train-agent" in text]
     assert len(why) == 1 and why[0].startswith("No training by train-agent is advised: "), "it has no layers"
@@ -137,7 +137,7 @@ def test_noise_is_first_and_stronger_attacks_move_the_sweep_down(
 ) -> None:
     """A gradient flips a guess by less than noise does, and is played at smaller eps for that."""
     monkeypatch.setattr(agenda, "_STRONG", ("fgsm",))
-    monkeypatch.setattr(agenda, "_THOROUGH", ())
+    monkeypatch.setattr(agenda, "_OTHERS", ("noise",))
     monkeypatch.setattr(eps_search, "_CLOSE", 1.5)
     told = list[str]()
     made = found(Plain(), Guess, tmp_path / "out", tell=told.append)
@@ -166,7 +166,7 @@ def test_a_search_that_time_ends_keeps_the_episodes_that_it_came_to(
             now[0] += 0.02
             return super().step(action)
 
-    for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
+    for name in ("_STRONG", "_OTHERS", "_FEW"):
         monkeypatch.setattr(agenda, name, ())
     monkeypatch.setattr(agenda, "_SEARCHED", 1)
     brief = functools.partial(gym.make, "CartPole-v1", max_episode_steps=20)
@@ -190,7 +190,7 @@ def test_whole_episodes_are_searched_before_weak_attacks(tmp_path: Path, monkeyp
     """The agent of PPO loses nothing to noise and gradients where a search over whole episodes takes half."""
     for name in ("_SEARCHED", "_CERTIFICATES"):
         monkeypatch.setattr(agenda, name, 1)
-    for name in ("_STRONG", "_QUICK", "_THOROUGH", "_FEW"):
+    for name in ("_STRONG", "_OTHERS", "_FEW"):
         monkeypatch.setattr(agenda, name, ())
     made = report("zoo:cartpole-ppo", short_cartpole, MINUTES, out=tmp_path / "out", episodes=1)
     figure = made.verdict.figure
@@ -226,9 +226,9 @@ def test_an_agent_that_breaks_under_a_load(tmp_path: Path, plain_report: Callabl
         rows = {row["threat"]: row["mean_return"] for _, row in store.rows()}
     assert rows["fixed-dynamics:values=1.3,at=mass"] == 0.0 < rows["fixed-dynamics:values=0.7,at=mass"]
     assert not any("stiffness" in text for text in rows)
-    assert made.verdict.dynamics is not None and made.verdict.dynamics.startswith("mass times 1.3")
+    assert made.verdict.hurts["Worst change of body or world"].startswith("mass times 1.3")
     left = plain_report(Narrow)
-    assert left.verdict.dynamics is None
+    assert "Worst change of body or world" not in left.verdict.hurts
     assert any("Its body and its world were left as they are" in text for text in left.choices.not_tried)
     assert any("adv-wrappers certify as --least-reward" in text for text in left.choices.not_tried)
 
@@ -434,7 +434,7 @@ def test_another_call_goes_on_and_is_never_weaker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_report: Callable[[type], Any]
 ) -> None:
     first = plain_report(Guess)
-    monkeypatch.setattr(agenda, "_QUICK", ("noise", "max-diff"))
+    monkeypatch.setattr(agenda, "_OTHERS", ("noise", "max-diff"))
     again = report(victim(Plain()), Guess, MINUTES, out=tmp_path / "out")
     assert again.choices.episodes == 5, "rows are of the episodes of the first call"
     before = {row["threat"]: row["mean_return"] for row in first.report.threats}
@@ -443,7 +443,7 @@ def test_another_call_goes_on_and_is_never_weaker(
 
 
 def test_another_call_with_less_time_keeps_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, attacks in (("_QUICK", ()), ("_STRONG", ("max-diff",)), ("_THOROUGH", ())):
+    for name, attacks in (("_OTHERS", ()), ("_STRONG", ("max-diff",))):
         monkeypatch.setattr(agenda, name, attacks)
     first = found(Plain(), Guess, tmp_path / "out")
 
@@ -474,7 +474,7 @@ def test_one_command_plays_all_that_there_was_no_time_for(plain_report: Callable
 
 def test_another_call_counts_eps_in_the_ranges_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was seen in fewer episodes has other ranges, in which no row would be found again."""
-    for name in ("_QUICK", "_STRONG", "_THOROUGH"):
+    for name in ("_OTHERS", "_STRONG"):
         monkeypatch.setattr(agenda, name, ())
     first = found(Plain(), Guess, tmp_path / "out")
     ranges = report_module.observed_ranges

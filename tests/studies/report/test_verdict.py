@@ -57,9 +57,9 @@ def test_a_report_counts_in_the_ranges_that_the_agent_meets(folder: Path) -> Non
     found = said(folder, **choices, training={"by": "radial"})
     assert "of each feature's range" in found.sentence and "proved that nothing up to 1%" in found.sentence
     assert found.figure is not None and found.figure.certified_eps == 0.01
-    assert found.feature in NAMES and found.cannot_tell[-1] == "apgd does not apply"
+    assert found.hurts["Weakest feature"] in NAMES and found.cannot_tell[-1] == "apgd does not apply"
     assert any(step.command.startswith("adv-wrappers train-agent CartPole-v1") for step in found.next)
-    assert any(f"sensor of {found.feature}" in step.what for step in found.next)
+    assert any(f"sensor of {found.hurts['Weakest feature']}" in step.what for step in found.next)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_may_be_chance_is_not_said_to_hurt(folder: Path) -> None:
             replace(row, change=replace(row.change, high=high, caveat=caveat)) if row.kind == "feature" else row
             for row in agent.rows
         )
-        assert (verdict(replace(agent, rows=rows)).feature is not None) == is_named
+        assert ("Weakest feature" in verdict(replace(agent, rows=rows)).hurts) == is_named
 
 
 def test_a_training_of_another_name_is_refused(folder: Path) -> None:
@@ -178,7 +178,9 @@ def test_few_steps_of_other_values_are_named_in_words(tmp_path: Path) -> None:
     threats = ["noise:norm=valid,when=atmost(2)", "noise:norm=valid,when=window(0,2)"]
     adv.evaluate(agent_for(ROOM), lambda: showing(ROOM), threats, episodes=1, out=tmp_path)
     (agent,) = read_reports(tmp_path).agents
-    assert [row.label for row in agent.attacked] == ["noise in at most 2 steps", "noise in steps 0 to 1"]
+    assert [row.label for row in agent.attacked] == [
+        "noise, any value in at most 2 steps", "noise, any value in steps 0 to 1",
+    ]  # fmt: skip
 
 
 def test_the_advice_rests_on_rows_of_enough_episodes(folder: Path) -> None:
