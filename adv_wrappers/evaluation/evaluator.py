@@ -18,7 +18,7 @@ from adv_wrappers.evaluation.observation_sample import sampled_distances
 from adv_wrappers.evaluation.player import Block, Cell, Player
 from adv_wrappers.evaluation.report import Report, describe_minimum
 from adv_wrappers.evaluation.report_warnings import find_warnings
-from adv_wrappers.evaluation.return_range import LeastReturn, known_range
+from adv_wrappers.evaluation.return_range import known_range
 from adv_wrappers.evaluation.row import COLUMNS, Row, compared
 from adv_wrappers.evaluation.row_key import revision, row_key, versions
 from adv_wrappers.evaluation.run_monitor import RunMeasurements
@@ -29,7 +29,6 @@ from adv_wrappers.evaluation.threat_stacks import (
     is_worst_action,
     json_form,
     threats_of_environment,
-    threats_to_rewards,
     with_unique_names,
 )
 from adv_wrappers.utils.pace import StepTimer
@@ -79,10 +78,10 @@ class Evaluator:
             self.target = measured_target(episodes.measure, victim, name, feature_names(venv))
             self.sampled = sampled_distances(distances, venv.single_observation_space, COLUMNS)
             self.under = threats_of_environment(venv, victim)
-            self._on_rewards = threats_to_rewards(venv, victim)
+            self._on_rewards = threats_of_environment(venv, victim, on_rewards=True)
             rows = getattr(venv, "envs", ())  # none where tasks of the DeepMind Control Suite are stepped directly
-            self._known: KnownRange = known_range(rows[0]) if rows and not self.under else (None, None)
-            self._least = LeastReturn.of(rows[0]).lowest if rows else None
+            known: KnownRange = known_range(rows[0]) if rows else (None, None)
+            self._least, self._known = known[0], (None, None) if self.under else known
         except BaseException:
             self.close()
             raise

@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adv_wrappers.core.types import Array, Space
+from adv_wrappers.utils.trees import leaves
 from adv_wrappers.victims.policy_runner import PolicyRunner
 from adv_wrappers.victims.victim import Victim
 
@@ -53,20 +54,15 @@ def unrepeated(
     def play(again: bool = True) -> list[tuple[Any, ...]]:
         obs, _ = envs[0].reset(seed=seed)
         found: list[tuple[Any, ...]] = [(copy.deepcopy(obs),)]
-        until = time.monotonic() + MOST_SECONDS
-        while len(found) <= STEPS:
+        until, ended = time.monotonic() + MOST_SECONDS, False
+        while not ended and len(found) <= (len(actions) if again else STEPS):
             if not again:
-                if len(found) > 1 and time.monotonic() > until:
-                    break
                 actions.append(runner.act_one(obs))
-            elif len(found) > len(actions):
-                break
             obs, reward, terminated, truncated, _ = envs[0].step(actions[len(found) - 1])
             found.append((copy.deepcopy(obs), float(reward), bool(terminated), bool(truncated)))
             if on_step is not None:
                 on_step()
-            if terminated or truncated:
-                break
+            ended = bool(terminated or truncated) or (not again and time.monotonic() > until)
         return found
 
     first, second = play(again=False), play()
@@ -98,14 +94,14 @@ def _difference(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ..
 
 def _differ(one: Any, two: Any) -> bool:
     """Whether two answers differ by more than rounding."""
-    if isinstance(one, dict) and isinstance(two, dict):
-        return one.keys() != two.keys() or any(_differ(one[key], two[key]) for key in one)
-    if isinstance(one, (tuple, list)) and isinstance(two, (tuple, list)):
-        return len(one) != len(two) or any(map(_differ, one, two))
-    a, b = np.asarray(one), np.asarray(two)
+    pairs = [[np.asarray(leaf) for leaf in leaves(each)] for each in (one, two)]
+    return len(pairs[0]) != len(pairs[1]) or not all(map(_alike, *pairs))
+
+
+def _alike(a: Array, b: Array) -> bool:
     if a.shape != b.shape or a.dtype.kind not in "biuf" or b.dtype.kind not in "biuf":
-        return not np.array_equal(a, b)
-    return not np.allclose(a, b, _ROUNDING, _ROUNDING, equal_nan=True)
+        return np.array_equal(a, b)
+    return np.allclose(a, b, _ROUNDING, _ROUNDING, equal_nan=True)
 
 
 def _short(value: Any) -> str:

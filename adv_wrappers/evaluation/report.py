@@ -30,10 +30,6 @@ BY_IMPORTANCE = (
     "threat", "return", "95% interval", "loss", "impact", "changed", "attacked", "regret", "median", "linf", "ms/step",
 )  # fmt: skip
 
-LONG_COLUMNS = (
-    "threat", "eps", "attack", "episode", "episode_seed", "draw", "return", "length", "attacked_fraction", "loss",
-    "victim", "env", "seed",
-)  # fmt: skip
 SCALARS = (
     "mean_return", "low", "high", "std", "regret", "impact", "attacked_fraction", "action_change", "mean_length", "loss"
 )  # fmt: skip
@@ -168,37 +164,31 @@ class Report(Tabular):
             raise AdvWrappersError("to_dataframe needs pandas: pip install pandas") from error
         if long:
             figures = dict.fromkeys(("eps", "length", "attacked_fraction", "loss"), "float64")  # None is NaN
-            return pandas.DataFrame(self._long_rows(), columns=[*LONG_COLUMNS]).astype(figures)
-        rows = list[dict[str, Any]]()
-        for row in self.threats:
-            columns = row.to_dict()
-            distances = columns.pop("distances")
-            rows.append({**columns, **distances})
-        return pandas.DataFrame(rows)
+            return pandas.DataFrame(self._long_rows()).astype(figures)
+        return pandas.DataFrame([{**row.to_dict(), **row.distances} for row in self.threats]).drop(columns="distances")
 
     def _long_rows(self) -> list[dict[str, Any]]:
-        """One row for every draw of every episode of every threat, with the columns ``LONG_COLUMNS``."""
+        """One row for every draw of every episode of every threat."""
         shared = {"victim": victim_name(self.victim), "env": environment_text(self.env), "seed": self.seed}
         found = []
         for row in self.threats:
             names = {"threat": row.threat, "eps": row.eps, "attack": row.attack()}
             returns = np.atleast_2d(row.returns if row.draws is None else row.draws["returns"])
-            losses = row.losses if row.draws is None else row.draws["losses"]
-            scores = returns if losses is None or self.by != "loss" else np.atleast_2d(losses)
-            best = scores.argmin(0)
-            for draw, episode in np.ndindex(*returns.shape):
-                counted = best[episode] == draw
-                fractions = row.attacked_fractions if counted else None
+            listed = row.losses if row.draws is None else row.draws["losses"]
+            losses = None if listed is None else np.atleast_2d(listed)
+            best = (losses if losses is not None and self.by == "loss" else returns).argmin(0)
+            for draw, e in np.ndindex(*returns.shape):
+                counted = best[e] == draw
                 found.append(
                     {
                         **names,
-                        "episode": episode,
-                        "episode_seed": self.episode_seeds[episode],
+                        "episode": e,
+                        "episode_seed": self.episode_seeds[e],
                         "draw": draw,
-                        "return": float(returns[draw, episode]),
-                        "length": row.lengths[episode] if counted else None,
-                        "attacked_fraction": None if fractions is None else fractions[episode],
-                        "loss": None if losses is None else float(np.atleast_2d(losses)[draw, episode]),
+                        "return": float(returns[draw, e]),
+                        "length": row.lengths[e] if counted else None,
+                        "attacked_fraction": row.attacked_fractions[e] if counted and row.attacked_fractions else None,
+                        "loss": None if losses is None else float(losses[draw, e]),
                         **shared,
                     }
                 )

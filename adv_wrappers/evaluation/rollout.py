@@ -149,11 +149,11 @@ def _standing(recorder: VectorActionRecorder) -> Iterator[Callable[[NDArray[np.b
 
 
 @contextmanager
-def _gated(engines: Sequence[Engine], gate: When, draws: NDArray[np.int64]) -> Iterator[None]:
-    """Layers attack where a gate allows it, and begin with the random numbers of these draws, int ``[B]``."""
+def _gated(engines: Sequence[Engine], gate: When) -> Iterator[None]:
+    """Layers attack where a gate allows it, and note whether they draw; at the end they begin with the first draw."""
     for engine in engines:
         engine.add_gate(gate)
-        engine.clock.first_episode, engine.clock.asked = draws, False
+        engine.clock.asked = False
     try:
         yield
     finally:
@@ -210,20 +210,23 @@ def play_episodes(
     perturbing = (*monitor.on_observations, *monitor.on_actions, *monitor.on_dynamics)
     engines = [wrapper.engine for wrapper in perturbing]
     numbers = np.zeros(episodes, np.int64) if draws is None else np.asarray(draws, np.int64)
-    current = np.arange(rows)
-    busy = current < episodes
-    gate.rows = True if busy.all() else busy
-    score, length, finished = np.zeros(rows), np.zeros(rows, np.int64), 0
+    current, score, length, finished = np.arange(rows), np.zeros(rows), np.zeros(rows, np.int64), 0
     own = _own_rewards(recorder)
     infos: Sequence[Info] = getattr(recorder.unwrapped, "infos", [{}] * rows)  # none where MuJoCo is stepped directly
-    started = time.perf_counter()
-    with _standing(recorder) as stand, _gated(engines, gate, numbers[np.minimum(current, episodes - 1)]):
-        stand(~busy)
-        first = [seeds[e] if e < episodes else None for e in range(rows)]
-        obs, _ = env.reset(seed=first)  # type: ignore[arg-type]  # list is invariant
-        runner.reset(None, first)
-        monitor.new_observation()
-        while True:
+    begin: NDArray[np.bool_] | None = None  # rows that begin an episode, None for all
+    fresh, started = True, time.perf_counter()
+    with _standing(recorder) as stand, _gated(engines, gate):
+        while finished < episodes:
+            if fresh:
+                busy = current < episodes
+                stand(~busy if begin is None else begin & ~busy)
+                gate.rows = True if busy.all() else busy
+                for engine in engines:
+                    engine.clock.first_episode = numbers[np.minimum(current, episodes - 1)]
+                new_seeds: Any = [seeds[e] if e < episodes else None for e in current]
+                obs, _ = env.reset(seed=new_seeds, options=None if begin is None else {"reset_mask": begin})
+                runner.reset(begin, new_seeds)
+                monitor.new_observation(begin)
             attacked = monitor.attacked
             attacked_rows, on_true = monitor.before_step(obs, busy, current, length)
             actions = runner.act(obs)
@@ -233,17 +236,17 @@ def play_episodes(
                 losses.add(recorder.observation, info.get(CONTROL_OBSERVATIONS), rewards)
             if metrics is not None:
                 metrics.add(infos, busy, terminated)
-            before = None if attacked_at is None else monitor.attacked_steps.copy()
-            monitor.after_step(attacked_rows, on_true, actions, busy, attacked)
+            at_this_step = monitor.after_step(attacked_rows, on_true, actions, busy, attacked)
             if attacked_at is not None:
-                attacked_at.update(length[monitor.attacked_steps != before].tolist())
+                attacked_at.update(length[at_this_step].tolist())
             monitor.new_observation()
             score += rewards
             length += 1
             if on_step is not None:
                 on_step()
             done = terminated | truncated
-            if not done.any():
+            fresh = bool(done.any())
+            if not fresh:
                 continue
             over = done & busy
             which = current[over]
@@ -259,19 +262,9 @@ def play_episodes(
             finished += len(which)
             if on_episode is not None and len(which):
                 on_episode(finished)
-            if finished == episodes:
-                break
             current[over] += rows
-            busy = current < episodes
-            stand(over & ~busy)
-            gate.rows = True if busy.all() else busy
             score[done], length[done], monitor.attacked_steps[done] = 0.0, 0, 0
-            for engine in engines:
-                engine.clock.first_episode = numbers[np.minimum(current, episodes - 1)]
-            new_seeds = [seeds[e] if e < episodes else None for e in current]
-            obs, _ = env.reset(seed=new_seeds, options={"reset_mask": done})  # type: ignore[arg-type]
-            runner.reset(done, new_seeds)
-            monitor.new_observation(done)
+            begin = done
     run.sums["drew"] = sum(engine.clock.asked for engine in engines)
     run.losses = None if losses is None else losses.totals
     run.metrics = {} if metrics is None else metrics.values

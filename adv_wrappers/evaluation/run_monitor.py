@@ -152,7 +152,7 @@ class RunMonitor:
         actions: Array,
         busy: NDArray[np.bool_],
         attacked: Mask,
-    ) -> None:
+    ) -> NDArray[np.bool_]:
         """Compare the actions that the environment received with those that the agent would take unattacked.
 
         Args:
@@ -160,9 +160,12 @@ class RunMonitor:
             actions: the agent's actions.
             busy: rows that count, bool ``[B]``.
             attacked: rows whose observations were attacked before this step.
+
+        Returns:
+            The rows that count and that any threat attacked, bool ``[B]``.
         """
         if not (self.on_observations or self.on_actions or self.on_dynamics):
-            return
+            return np.zeros(len(busy), np.bool_)
         received, attacked_actions = self.recorder.action, busy & _attacked(self.on_actions)
         if not self.on_observations and attacked_actions.any() and not self.runner.victim.discrete:
             self._add_distances(np.abs(_flat(received) - _flat(actions))[attacked_actions].astype(np.float64))
@@ -170,9 +173,10 @@ class RunMonitor:
         if on_true is not None:
             unattacked = actions.copy()
             unattacked[rows] = on_true
-        either = attacked_actions | (busy & (attacked | _attacked(self.on_dynamics)))
+        either: NDArray[np.bool_] = attacked_actions | (busy & (attacked | _attacked(self.on_dynamics)))
         self.attacked_steps += either
         self.measurements.sums["changed_actions"] += int(np.count_nonzero(self._differ(unattacked, received) & either))
+        return either
 
     def _add_distances(self, difference: Array) -> None:
         """Add the distances of attacked rows, from absolute differences ``[n, F]``."""

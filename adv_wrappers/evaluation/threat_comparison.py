@@ -92,32 +92,33 @@ def compare_threats(
         AdvWrappersError: one of its kinds, for a threat that does not fit.
     """
     agent = load_victim(victim) if isinstance(victim, str) else victim
-    name = "an observation"
     under: tuple[str, ...] = ()
     space: Any
     actions: Space = spaces.Discrete(2) if agent is None else agent.action_space
     if isinstance(source, np.ndarray):
         if raw:
             raise SpaceError("raw=True takes the screen of an Atari game, but an observation was given")
-        high = 255 if source.dtype == np.uint8 else 1
-        true, space = source, spaces.Box(0, high, source.shape, source.dtype.type)
+        name = title = "an observation"
+        true, space = source, spaces.Box(0, 255 if source.dtype == np.uint8 else 1, source.shape, source.dtype.type)
     else:
         made = Environment.of(source, agent, env_kwargs, make).make_one() if isinstance(source, str) else source
         name = source if isinstance(source, str) else getattr(made.spec, "id", None) or "an environment"
-        # the emulator's screen lies beneath all of them
-        under = () if raw else tuple(caption(each.threat) for each in layers(made) if each.on == "observation")
+        title = f"{name}, step {step}"
         try:
             true, space, actions = _played(made, agent, step, seed, raw), made.observation_space, made.action_space
+            # the emulator's screen lies beneath all of them
+            under = () if raw else tuple(caption(each.threat) for each in layers(made) if each.on == "observation")
         finally:
             if isinstance(source, str):
                 made.close()
         if raw:
             space, layout = spaces.Box(0, 255, true.shape, np.uint8), None
     try:
-        FrameReader(space, layout)
+        frames = FrameReader(space, layout)
     except SpaceError as error:
         raise SpaceError(f"only images can be looked at, {name} has the observations {space}: {error}") from error
-    perturbed, names = [], []
+    limits = None if space.dtype == np.uint8 else (frames.low, frames.high)
+    perturbed, names = list[Array](), list[tuple[str, tuple[str, ...]]]()
     for item in daylight_threats(name) if threats is None else threats:
         stack = [replace(threat, when=None) for threat in _stack(item)]
         with threat_in_errors(item):
@@ -125,9 +126,6 @@ def compare_threats(
         perturbed.append(env.reset(seed=seed)[0])
         found = [name_and_arguments(layer, when=False) for layer in stack]
         names.append((" + ".join(part for part, _ in found), tuple(n for _, numbers in found for n in numbers)))
-    title = name if isinstance(source, np.ndarray) else f"{name}, step {step}"
-    frames = FrameReader(space, layout)
-    limits = None if space.dtype == np.uint8 else (frames.low, frames.high)
     distances = tuple(_distances(true, each, frames.layout, limits) for each in perturbed)
     return ThreatComparison(title, space, true, tuple(perturbed), tuple(names), distances, layout, under)
 
@@ -136,15 +134,12 @@ def _distances(
     true: Array, perturbed: Array, layout: str, limits: tuple[float, float] | None
 ) -> dict[str, float | None]:
     """``l2``, ``linf``, ``ssim`` and ``psnr`` of whole observations; ``ssim`` is None where its window does not fit."""
-    x, y = true[None], perturbed[None]
-    found: dict[str, float | None] = {
-        "l2": float(image_distances.l2(x, y)),
-        "linf": float(image_distances.linf(x, y)),
-    }
-    found["ssim"] = None
-    with contextlib.suppress(SpaceError):
-        found["ssim"] = float(image_distances.ssim(x, y, layout, limits))
-    found["psnr"] = float(image_distances.psnr(x, y, limits))
+    pair = true[None], perturbed[None]
+    how: dict[str, dict[str, Any]] = {"ssim": {"layout": layout, "limits": limits}, "psnr": {"limits": limits}}
+    found: dict[str, float | None] = dict.fromkeys(image_distances.DISTANCES)
+    for name, distance in image_distances.DISTANCES.items():
+        with contextlib.suppress(SpaceError):
+            found[name] = float(distance(*pair, **how.get(name, {})))
     return found
 
 

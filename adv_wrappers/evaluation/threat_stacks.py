@@ -83,19 +83,17 @@ def as_threat_stacks(threats: object, victim: Victim) -> list[ThreatStack]:
     return [CLEAN_RUN, *(as_threat_stack(item, victim) for item in items)]
 
 
-def threats_of_environment(venv: AnyVectorEnv, victim: Victim) -> list[str]:
+def threats_of_environment(venv: AnyVectorEnv, victim: Victim, on_rewards: bool = False) -> list[str]:
     """The threats that an environment has itself, innermost first, as texts that are aimed at ``victim``.
 
-    Those to rewards are left out: what is counted are the environment's own.
+    Args:
+        venv: the environments.
+        victim: the agent.
+        on_rewards: those to rewards, of which what is counted is free, instead of all others.
     """
     envs = venv.envs if isinstance(venv, SyncVectorEnv) else ()
-    return [text_of(layer.threat, victim) for env in envs[:1] for layer in layers(env) if layer.on != "reward"]
-
-
-def threats_to_rewards(venv: AnyVectorEnv, victim: Victim) -> list[str]:
-    """The threats to rewards that an environment has itself, innermost first, as texts."""
-    envs = venv.envs if isinstance(venv, SyncVectorEnv) else ()
-    return [text_of(layer.threat, victim) for env in envs[:1] for layer in layers(env) if layer.on == "reward"]
+    found = [layer for env in envs[:1] for layer in layers(env)]
+    return [text_of(layer.threat, victim) for layer in found if (layer.on == "reward") == on_rewards]
 
 
 def with_unique_names(stacks: Sequence[ThreatStack]) -> list[ThreatStack]:

@@ -158,15 +158,13 @@ class Part(NamedTuple):
         return value if fits else _REFUSED
 
     def _collection(self, value: Any, elements: Expected) -> Any:
-        if isinstance(value, Mapping) != (self.kind in _MAPPINGS) or isinstance(value, str):
+        mapping = isinstance(value, Mapping)
+        if mapping != (self.kind in _MAPPINGS) or isinstance(value, str) or not isinstance(value, Iterable):
             return _REFUSED
-        if not isinstance(value, Iterable):
-            return _REFUSED
-        given = [*(value.values() if isinstance(value, Mapping) else value)]
-        found = tuple(elements.plain(one) for one in given)
+        found = tuple(map(elements.plain, value.values() if isinstance(value, Mapping) else value))
         if any(one is _REFUSED for one in found) or self.length not in (None, len(found)):
             return _REFUSED
-        return dict(zip(value, found, strict=True)) if isinstance(value, Mapping) else found
+        return dict(zip(value, found, strict=True)) if mapping else found
 
 
 class Expected:

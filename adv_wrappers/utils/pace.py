@@ -38,29 +38,20 @@ class Pace:
     total: int
 
     def __post_init__(self) -> None:
-        self.done, self.updated, self._last = self.first, self.began, 0
+        self.done, self.updated = self.first, self.began
 
     def move(self, now: float, done: int, total: int) -> None:
         """Keep that ``done`` of ``total`` parts are done now."""
         if done != self.done:
-            self._last, self.done, self.updated = done - self.done, done, now
+            self.done, self.updated = done, now
         self.total = total
 
     def left(self, now: float) -> float | None:
-        """About how many seconds are left; None where nothing is known yet.
-
-        What is done moves by several parts at once, such as the episodes that are played side by side. The time since
-        the last move counts towards the next, until that takes longer than the ones before: then they all count as so
-        slow as if it came now. Of the last move nothing is known once it is late.
-        """
-        made, since = self.done - self.first, now - self.updated
-        if made <= 0 or self.done >= self.total:
+        """About how many seconds are left; None where nothing is known: before the first part, and once it is late."""
+        made = self.done - self.first
+        if made <= 0:
             return None
-        expected = (self.updated - self.began) / made * self._last
-        if since <= expected:
-            left = (self.updated - self.began) / made * (self.total - self.done) - since
-        else:
-            left = (now - self.began) / (made + self._last) * (self.total - self.done - self._last)
+        left = (self.updated - self.began) / made * (self.total - self.done) - (now - self.updated)
         return left if left > 0 else None
 
 

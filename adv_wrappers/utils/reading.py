@@ -11,7 +11,6 @@ import contextlib
 import functools
 import io
 import json
-import math
 import os
 import stat
 import zipfile
@@ -158,8 +157,10 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
             raise ValueRangeError(f"{cast(Any, kind).__name__} is missing {', '.join(missing)}")
         return cast(Any, kind)(**{key: value_of(kinds[key], part, key) for key, part in data.items()})
     if origin in (tuple, list, Sequence) and isinstance(data, (tuple, list)):
-        parts = _numbers(args[0], data)
-        parts = [value_of(args[0], part, name) for part in data] if parts is None else parts
+        if all(part.kind in (int, float) for part in _expected(args[0]).parts):  # in one go, as returns are many
+            parts = [*_expected(kind).check(name, data)]
+        else:
+            parts = [value_of(args[0], part, name) for part in data]
         return tuple(parts) if origin is tuple else parts
     if origin in (dict, Mapping) and isinstance(data, Mapping):
         return {key: value_of(args[1], part, name) for key, part in data.items()}
@@ -168,15 +169,6 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
     if kind is Path and isinstance(data, str):
         return Path(data)
     return (_expected if origin is None else Expected)(declared).check(name, data)
-
-
-def _numbers(kind: Any, data: Sequence[Any]) -> list[Any] | None:
-    """Data that are numbers of an annotation, in one pass, since lists of returns are long; None for others."""
-    if not data or type(data[0]) not in (int, float):
-        return None
-    [part, *others] = _expected(kind).parts
-    fit = all(type(one) is part.kind and math.isfinite(one) for one in data) and not others
-    return [*data] if fit and part.takes(min(data)) and part.takes(max(data)) else None
 
 
 def parse_tensors(data: bytes, where: object) -> dict[str, Tensor]:

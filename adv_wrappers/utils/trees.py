@@ -47,19 +47,25 @@ def clone(tree: T) -> T:
     return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, tree)  # type: ignore[no-any-return]
 
 
+def _by_leaves(function: Callable[..., object], *trees: Any) -> Any:
+    """A tree with ``function`` of the leaves of batches of one form; texts are one leaf."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: _by_leaves(function, *(tree[key] for tree in trees)) for key in first}
+    if isinstance(first, tuple) and not (first and is_text(first)):
+        return tuple(_by_leaves(function, *parts) for parts in zip(*trees, strict=True))
+    return None if first is None else function(*trees)
+
+
 def select(tree: Any, rows: RowIndex | None) -> Any:
     """Some rows of every leaf; ``rows=None`` for all."""
-    if rows is None or tree is None:
-        return tree
-    if isinstance(tree, dict):
-        return {key: select(value, rows) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        if is_text(tree) and tree:
-            return np.array(tree, dtype=object)[rows]
-        return tuple(select(value, rows) for value in tree)
-    if isinstance(tree, Tensor):
-        return tree[torch.as_tensor(rows, device=tree.device)]
-    return tree[rows]
+
+    def selected(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf[torch.as_tensor(rows, device=leaf.device)]
+        return (np.array(leaf, dtype=object) if isinstance(leaf, tuple) else leaf)[rows]
+
+    return tree if rows is None else _by_leaves(selected, tree)
 
 
 def repeat(tree: Any, copies: int) -> Any:
@@ -75,55 +81,43 @@ def repeat(tree: Any, copies: int) -> Any:
 
 def merge(mask: Tensor | NDArray[np.bool_], new: Any, old: Any) -> Any:
     """Rows of ``new`` where ``mask`` (bool ``[B]``), of ``old`` elsewhere; never in place."""
-    if isinstance(new, dict):
-        return {key: merge(mask, new[key], old[key]) for key in new}
-    if isinstance(new, tuple) and not (new and is_text(new)):
-        return tuple(merge(mask, n, o) for n, o in zip(new, old, strict=True))
-    if isinstance(new, Tensor):
-        wide = torch.as_tensor(mask, device=new.device).view(-1, *[1] * (new.dim() - 1))
-        return torch.where(wide, new, old)
-    chosen = np.asarray(mask)
-    if is_text(new):
-        return np.where(chosen, np.array(new, dtype=object), np.array(old, dtype=object))
-    return np.where(chosen.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    def merged(one: Any, other: Any) -> Any:
+        if isinstance(one, Tensor):
+            return torch.where(torch.as_tensor(mask, device=one.device).view(-1, *[1] * (one.dim() - 1)), one, other)
+        dtype = object if is_text(one) else None
+        one, other = np.asarray(one, dtype), np.asarray(other, dtype)
+        return np.where(np.asarray(mask).reshape(-1, *[1] * (one.ndim - 1)), one, other)
+
+    return _by_leaves(merged, new, old)
 
 
 def row(tree: Any, i: int) -> Any:
     """One row of a batch."""
-    if isinstance(tree, dict):
-        return {key: row(value, i) for key, value in tree.items()}
-    if isinstance(tree, tuple) and not is_text(tree):
-        return tuple(row(value, i) for value in tree)
-    return tree[i]
+    return _by_leaves(lambda leaf: leaf[i], tree)
 
 
 def put(tree: Any, i: int, value: Any) -> None:
     """Write ``value`` into a row, in place."""
-    if isinstance(tree, (dict, tuple)):
-        for key in tree if isinstance(tree, dict) else range(len(tree)):
-            put(tree[key], i, value[key])
-    else:
-        tree[i] = value
+    _by_leaves(lambda leaf, one: leaf.__setitem__(i, one), tree, value)
 
 
 def copy(tree: Any) -> Any:
     """A deep copy of a batch, or a dictionary or tuple of batches: tensors, and arrays of everything else."""
-    if isinstance(tree, dict):
-        return {key: copy(value) for key, value in tree.items()}
-    if isinstance(tree, Tensor):
-        return tree.clone()
-    if isinstance(tree, tuple) and not is_text(tree):
-        return tuple(copy(value) for value in tree)
-    return np.array(tree, dtype=object if is_text(tree) else None)
+
+    def copied(leaf: Any) -> Any:
+        return leaf.clone() if isinstance(leaf, Tensor) else np.array(leaf, dtype=object if is_text(leaf) else None)
+
+    return _by_leaves(copied, tree)
 
 
 def like(value: Any, before: Any) -> Any:
     """One row of a batch in the types of the row that it was made of: Python integers stay some."""
-    if isinstance(value, dict):
-        return {key: like(leaf, before[key]) for key, leaf in value.items()}
-    if isinstance(value, tuple):
-        return type(before)(like(leaf, old) for leaf, old in zip(value, before, strict=True))
-    return type(before)(value) if isinstance(value, np.integer) and isinstance(before, (int, np.integer)) else value
+
+    def typed(leaf: Any, old: Any) -> Any:
+        return type(old)(leaf) if isinstance(leaf, np.integer) and isinstance(old, (int, np.integer)) else leaf
+
+    return _by_leaves(typed, value, before)
 
 
 def device(tree: object) -> torch.device | None:

@@ -11,7 +11,7 @@ import pytest
 
 import adv_wrappers as adv
 from adv_wrappers.errors import AdvWrappersError, OutputError, ValueRangeError
-from adv_wrappers.evaluation.report import LONG_COLUMNS, yaml_text
+from adv_wrappers.evaluation.report import yaml_text
 from tests.every_case import every_case
 
 
@@ -25,7 +25,8 @@ def report() -> adv.Report:
 def test_the_long_table_has_every_draw_of_every_episode(report: adv.Report) -> None:
     pytest.importorskip("pandas")
     frame = report.to_dataframe(long=True)
-    assert tuple(frame.columns) == LONG_COLUMNS and len(frame) == 3 + 2 * 3 + 3
+    columns = "threat eps attack episode episode_seed draw return length attacked_fraction loss victim env seed"
+    assert [*frame.columns] == columns.split() and len(frame) == 3 + 2 * 3 + 3
     assert {*frame["victim"]} == {"zoo:cartpole-dqn"} and {*frame["seed"]} == {4}
     assert {*frame["env"]} == {"CartPole-v1 (max_episode_steps=40)"}
     for name, eps, attack, row in zip(
@@ -47,7 +48,6 @@ def test_the_long_table_has_every_draw_of_every_episode(report: adv.Report) -> N
         report, measure=None, threats=tuple(dataclasses.replace(r, losses=None, draws=None) for r in report.threats)
     )
     assert bare.to_dataframe(long=True)["loss"].isna().all()
-    assert len(dataclasses.replace(report, threats=()).to_dataframe(long=True)) == 0
 
 
 def test_the_best_draw_may_be_that_of_the_loss(report: adv.Report) -> None:

@@ -51,13 +51,12 @@ def test_what_an_earlier_call_did_says_nothing_of_the_pace():
     assert pace.left(110.0) == 40.0 and pace.left(112.0) == 38.0
 
 
-def test_parts_that_are_late_count_as_if_they_came_now_and_the_last_of_them_as_unknown():
+def test_what_is_left_passes_until_the_next_part_and_is_unknown_once_that_is_late():
     pace = Pace(0.0, 0, 30)
     pace.move(10.0, 10, 30)  # ten at once, in ten seconds
-    assert pace.left(20.0) == 10.0
-    assert pace.left(30.0) == 15.0
+    assert pace.left(20.0) == 10.0 and pace.left(30.0) is None
     pace.move(30.0, 20, 30)
-    assert pace.left(30.0) == 15.0 and pace.left(46.0) is None
+    assert pace.left(30.0) == 15.0
     pace.move(50.0, 30, 30)
     assert pace.left(50.0) is None
 
