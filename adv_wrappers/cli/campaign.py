@@ -66,9 +66,7 @@ def run_(
         raise click.UsageError("--workers are processes of this machine: give --actors with --ray")
     from adv_wrappers.studies import Plan, Store, expand
     from adv_wrappers.studies.estimate import estimate
-    from adv_wrappers.utils.processes import check_workers
 
-    check_workers(workers)
     whole = Plan.load(plan)
     if dry_run and not trust and whole.code:
         raise TrustError(

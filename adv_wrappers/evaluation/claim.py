@@ -82,7 +82,8 @@ class RobustnessClaim:
 
     def why_open(self, returns: Returns) -> str:
         """By which rule these returns, which neither show the claim nor refute it, leave it open, in words."""
-        if len(returns) < LEAST_EPISODES:
+        least, count = number_text(self.min_return), len(returns)
+        if count < LEAST_EPISODES:
             return f"there is no verdict on fewer than {LEAST_EPISODES} episodes"
         # nearly equal returns wait until an episode of another kind would have been seen
         low, high = self.interval(returns)[0], self._interval(returns, self.share / self.attacks)[1]
@@ -93,10 +94,11 @@ class RobustnessClaim:
         if high < self.min_return:
             return f"{equal} fails from {self._episodes((1 - self.confidence) / 2 / self.attacks)} episodes {known}"
         # either verdict has its own share of the probability of an error, so the two intervals differ
+        several = [f"{n} {what}" for n, what in ((self.looks, "looks"), (self.attacks, "attacks")) if n > 1]
+        shares = f", wider than one of {100 * self.confidence:.4g}% for {' and '.join(several)}" if several else ""
         return (
-            f"it passes where the interval lies at or above {number_text(self.min_return)} (it begins at "
-            f"{number_text(low)}) and fails where the interval lies below (for that it reaches up to "
-            f"{number_text(high)}; {self.confidence:.4g} is shared by {self.looks} looks and {self.attacks} attacks)"
+            f"it passes where the interval lies at or above {least} (it begins at {number_text(low)}) and fails where "
+            f"the interval lies below (for that it reaches up to {number_text(high)}{shares})"
         )
 
     def interval(self, returns: Returns) -> tuple[float, float]:

@@ -26,7 +26,6 @@ from adv_wrappers.evaluation.threat_stacks import as_threat_stacks, is_worst_act
 from adv_wrappers.registry import By
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import BestOf, EnvCount, EpisodeCount, Minimum, Seed, Workers, checked
-from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim, device_of
@@ -137,7 +136,6 @@ def evaluate(
     >>> [row.threat for row in report.threats]
     ['none', 'max-diff:eps=0.1']
     """
-    check_workers(workers)
     if resume and out is None:
         raise ValueRangeError("resume=True goes on with the rows of a folder: give out=")
     how = Episodes.of(

@@ -16,7 +16,7 @@ from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.evaluation.executor import Executor, ThisProcess
 from adv_wrappers.evaluation.observation_sample import sampled_distances
 from adv_wrappers.evaluation.player import Block, Cell, Player
-from adv_wrappers.evaluation.report import Report, describe_minimum
+from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.report_warnings import find_warnings
 from adv_wrappers.evaluation.return_range import known_range
 from adv_wrappers.evaluation.row import COLUMNS, Row, compared
@@ -211,13 +211,13 @@ class Evaluator:
         if 0 not in rows:
             raise ValueRangeError("a report needs the row of its first run, which the others are compared with")
         played = [(self.stacks[i], rows[i]) for i in sorted(rows)]
-        name = self.environment.name
         fixed = self._least if minimum is None or isinstance(minimum, str) else float(minimum)
-        lowest = fixed
+        lowest, kind = fixed, "unknown" if fixed is None else "fixed"
         if isinstance(minimum, str):
             lowest = next((row.mean_return for stack, row in played if is_worst_action(stack, self.victim)), None)
-        outcomes = [CheckedRow.of(stack, row) for stack, row in played]
-        warnings = find_warnings(outcomes, self.victim, name, self.under, self.seeds)
+            kind = "argmin-Q agent" if self.victim.has_q else "least likely action"
+        checked = [CheckedRow.of(stack, row) for stack, row in played]
+        warnings = find_warnings(checked, self.victim, self.environment.name, self.under, self.seeds)
         if self._on_rewards:
             by = " + ".join(self._on_rewards)
             warnings.append(f"the environment changes rewards, by {by}: what is counted here are its own rewards")
@@ -225,7 +225,7 @@ class Evaluator:
         return Report(
             **self.about,
             warnings=tuple(warnings),
-            minimum=describe_minimum(minimum, self.victim, lowest),
+            minimum={"kind": kind, "value": lowest},
             threats=compared([row for _, row in played], *((None, None) if self.under else (lowest, fixed))),
         )
 

@@ -8,10 +8,10 @@ says what they add up to.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,14 @@ from adv_wrappers.evaluation.statistics import mean_interval
 from adv_wrappers.utils.limits import OpenShare, checked
 
 Reduction = Literal["any", "last", "sum", "mean", "min", "max"]
+_REDUCED: dict[Reduction, Callable[[Sequence[float]], float]] = {
+    "any": lambda values: float(any(values)),
+    "last": lambda values: values[-1],
+    "sum": math.fsum,
+    "mean": lambda values: math.fsum(values) / len(values),
+    "min": min,
+    "max": max,
+}
 _SUCCESS = ("is_success", "success")  # Gymnasium-Robotics and SB3; Meta-World and ManiSkill
 _ENDINGS = ("terminated", "truncated")
 _RATES = ("success", *_ENDINGS)
@@ -62,8 +70,8 @@ def metric_of(text: str) -> Metric:
     ('max', 'last')
     """
     how, colon, key = text.partition(":") if isinstance(text, str) else ("", "", "")
-    if colon and how not in get_args(Reduction):
-        raise ValueRangeError(f"metrics are made by {', '.join(get_args(Reduction))}, as in sum:cost, got {text!r:.80}")
+    if colon and how not in _REDUCED:
+        raise ValueRangeError(f"metrics are made by {', '.join(_REDUCED)}, as in sum:cost, got {text!r:.80}")
     if not (key if colon else how):
         raise ValueRangeError(f"a metric is {', '.join(_RATES)}, cost or a key of info, got {text!r:.80}")
     if colon:
@@ -113,7 +121,7 @@ class EpisodeMetrics:
                         f"the metric {metric.text} needs info[{metric.keys[0]!r}], the environment's info has "
                         f"{', '.join(map(repr, infos[row])) or 'nothing'}"
                     )
-                self.values[metric.text][episode] = _reduced(metric.reduction, seen[row])
+                self.values[metric.text][episode] = _REDUCED[metric.reduction](seen[row])
                 seen[row] = []
 
 
@@ -125,17 +133,6 @@ def _number(key: str, value: Any) -> float:
     if not math.isfinite(found):
         raise ValueRangeError(f"a metric is a finite number, info[{key!r}] is {found}")
     return found
-
-
-def _reduced(how: Reduction, values: Sequence[float]) -> float:
-    if how == "last":
-        return values[-1]
-    if how == "any":
-        return float(any(values))
-    if how in ("min", "max"):
-        return min(values) if how == "min" else max(values)
-    total = math.fsum(values)
-    return total if how == "sum" else total / len(values)
 
 
 @dataclass(frozen=True)
@@ -176,16 +173,9 @@ def metric_summary(text: str, values: Sequence[float], lengths: Sequence[int], l
     is_rate = bool(np.isin(array, (0.0, 1.0)).all())
     low, high = wilson_interval(int(array.sum()), len(array), level) if is_rate else mean_interval(array, level)
     ordered = np.sort(array)[:: -1 if metric.bad_when_high else 1]
-    failed = array == float(metric.bad_when_high)
-    steps = np.asarray(lengths)[failed] if is_rate and failed.any() else None
-    return MetricSummary(
-        float(array.mean()),
-        low,
-        high,
-        float(ordered[: max(len(array) // 20, 1)].mean()),
-        is_rate,
-        None if steps is None else float(steps.mean()),
-    )
+    worst = float(ordered[: max(len(array) // 20, 1)].mean())
+    steps = np.asarray(lengths)[array == float(metric.bad_when_high)] if is_rate else np.array([])
+    return MetricSummary(float(array.mean()), low, high, worst, is_rate, float(steps.mean()) if len(steps) else None)
 
 
 @checked

@@ -23,7 +23,6 @@ from adv_wrappers.utils.files import probe, write
 from adv_wrappers.utils.limits import Count, Positive, checked
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 from adv_wrappers.utils.schema import json_schema
-from adv_wrappers.victims.victim import Victim
 
 # headers of the table, from what matters most; sampled distances matter less
 BY_IMPORTANCE = (
@@ -33,15 +32,6 @@ BY_IMPORTANCE = (
 SCALARS = (
     "mean_return", "low", "high", "std", "regret", "impact", "attacked_fraction", "action_change", "mean_length", "loss"
 )  # fmt: skip
-
-
-def describe_minimum(minimum: float | str | None, victim: Victim, lowest: float | None) -> dict[str, Any]:
-    """What a report says of the return that ``impact`` counts from: its ``kind`` and ``value``."""
-    if isinstance(minimum, str):
-        kind = "argmin-Q agent" if victim.has_q else "least likely action"
-    else:
-        kind = "unknown" if lowest is None else "fixed"
-    return {"kind": kind, "value": None if lowest is None else float(lowest)}
 
 
 class _Victim(TypedDict):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -132,21 +133,15 @@ def budget_covers_space(row: CheckedRow, victim: Victim) -> list[str]:
 def _covered(layer: ThreatModel, victim: Victim) -> tuple[Linf, float, float] | None:
     """The budget of a threat and the ends of the space, where it covers the range of every bounded feature."""
     budget = frame_budget(layer.budget)
-    if (
-        layer.on == "dynamics"
-        or not isinstance(budget, Linf)
-        or not isinstance(budget.scale, (float, tuple, type(None)))
-    ):
+    if layer.on == "dynamics" or not isinstance(budget, Linf) or isinstance(budget.scale, str):
         return None
-    space = victim.observation_space if layer.on == "observation" else victim.action_space
-    field = Field(space, layer.at, layer.on)
-    width = np.subtract(field.high, field.low, dtype=np.float64).reshape(-1)
-    bounded = np.isfinite(width)
-    radius = np.broadcast_to(budget.eps * np.asarray(1.0 if budget.scale is None else budget.scale), width.shape)
-    if not bounded.any() or not (width[bounded] > 0).any() or not (radius[bounded] >= width[bounded]).all():
-        return None
-    low, high = (np.asarray(end).reshape(-1)[bounded] for end in (field.low, field.high))
-    return budget, float(low.min()), float(high.max())
+    field = Field(victim.observation_space if layer.on == "observation" else victim.action_space, layer.at, layer.on)
+    low, high = (np.asarray(end, np.float64).reshape(-1) for end in (field.low, field.high))
+    bounded = np.isfinite(high - low)
+    radius = budget.eps * np.asarray(1.0 if budget.scale is None else budget.scale)
+    width, low, high = (high - low)[bounded], low[bounded], high[bounded]
+    covers = np.broadcast_to(radius, bounded.shape)[bounded] >= width
+    return (budget, float(low.min()), float(high.max())) if covers.all() and (width > 0).any() else None
 
 
 def whole_space_takes_nothing(rows: Sequence[CheckedRow], victim: Victim) -> list[str]:
@@ -279,12 +274,12 @@ def chosen_on_scored_episodes(
     """Agents, adversaries and critics that were chosen among several by episodes which the report scores."""
     scored, found = {*seeds}, dict[str, str]()
     for what, instead, card in _chosen(rows, victim):
-        record, own = card.get("training"), card.get("environment")
-        known = record if isinstance(record, Mapping) else {}
-        about = known.get("environment") or own
-        elsewhere = isinstance(about, Mapping) and env is not None and about.get("id") not in (None, env)
-        shared = 0 if elsewhere else len(scored & {*_choosing_seeds(card.get("scan")), *_choosing_seeds(known)})
-        if shared:
+        trained = card.get("training")
+        record: Mapping[str, Any] = trained if isinstance(trained, Mapping) else {}
+        about = record.get("environment") or card.get("environment")
+        if isinstance(about, Mapping) and env is not None and about.get("id") not in (None, env):
+            continue
+        if shared := len(scored & {*_choosing_seeds(card.get("scan")), *_choosing_seeds(record)}):
             found[what] = (
                 f"{what} was chosen on {shared} of the {len(scored)} episodes that are scored here, so its figure is "
                 f"too {instead}: take another seed"
@@ -292,15 +287,14 @@ def chosen_on_scored_episodes(
     return [*found.values()]
 
 
-def _chosen(rows: Sequence[CheckedRow], victim: Victim) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+def _chosen(rows: Sequence[CheckedRow], victim: Victim) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """What a report scores and may have been chosen among several: its name, how it then seems, and its card."""
     if isinstance(victim.card, Mapping):
         yield "the agent's checkpoint", "high", victim.card
     for row in rows:
-        for layer in row.layers:
-            how = layer.how
-            if isinstance(how, Learned) and isinstance(record := getattr(how.director, "record", None), Mapping):
-                yield f"the checkpoint of {row.name}", "low", {"training": record}
+        for how in (layer.how for layer in row.layers):
+            if isinstance(how, Learned):
+                yield f"the checkpoint of {row.name}", "low", {"training": getattr(how.director, "record", None)}
             critic = (how.critic or getattr(how.victim, "robust_sarsa", None)) if isinstance(how, RobustSarsa) else None
             if isinstance(critic, Critic):
                 yield f"the critic of {row.name}", "low", critic.card
@@ -310,10 +304,9 @@ def _choosing_seeds(record: object) -> list[int]:
     """The seeds of the episodes that a choice was made by: kept in a record, or following from its seed and number."""
     if not isinstance(record, Mapping):
         return []
-    kept = record.get("episode_seeds")
+    kept, seed, episodes = (record.get(name) for name in ("episode_seeds", "seed", "episodes"))
     if isinstance(kept, (list, tuple)):
         return [seed for seed in kept if is_integer(seed)]
-    seed, episodes = record.get("seed"), record.get("episodes")
     if not {"checks", "checkpoints"} & {*record} or not is_integer(seed) or not is_integer(episodes):
         return []
-    return checkpoint_seeds(int(seed), int(episodes)) if seed >= 0 and 0 < episodes <= _MOST_EPISODES else []
+    return checkpoint_seeds(seed, episodes) if seed >= 0 and 0 < episodes <= _MOST_EPISODES else []

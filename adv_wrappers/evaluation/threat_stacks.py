@@ -9,7 +9,6 @@ from typing import Any
 from gymnasium.vector import SyncVectorEnv
 
 from adv_wrappers.attacks.worst_action import WorstAction
-from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Always
 from adv_wrappers.errors import ThreatError, threat_in_errors
@@ -109,16 +108,10 @@ def worst_action(victim: Victim) -> ThreatStack:
 
 def is_worst_action(stack: ThreatStack, victim: Victim) -> bool:
     """Whether a stack is :func:`worst_action`, under whatever name."""
-    own = worst_action(victim).layers[0]
-    one = stack.layers[0] if len(stack.layers) == 1 else None
-    return (
-        one is not None
-        and isinstance(one.how, WorstAction)
-        and one.how == own.how
-        and isinstance(one.budget, Valid)
-        and one.at is None
-        and (one.when is None or isinstance(one.when, Always))
-    )
+    [own], [one, *others] = worst_action(victim).layers, stack.layers or (None,)
+    if one is None or others or not (one.when is None or isinstance(one.when, Always)):
+        return False
+    return one.how == own.how and one.budget == own.budget and one.at == own.at
 
 
 def _same(other: Victim, victim: Victim) -> bool:

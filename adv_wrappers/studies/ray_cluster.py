@@ -20,7 +20,7 @@ from adv_wrappers.evaluation.store import PlayedCell
 from adv_wrappers.studies.cell_player import CellPlayerSetup
 from adv_wrappers.studies.cells import PlanCell
 from adv_wrappers.utils.limits import NotNegative, Positive, checked
-from adv_wrappers.utils.processes import check_workers, pickled
+from adv_wrappers.utils.processes import pickled
 from adv_wrappers.victims import Victim
 
 _OBJECT_BYTES = 256 << 20  # of a local cluster's shared memory: victims and rows are small
@@ -68,8 +68,6 @@ class RayActors:
         gpus: NotNegative = 0.0,
         victims: Mapping[str, Victim] | None = None,
     ) -> None:
-        if actors is not None and address == "local":
-            check_workers(actors, "actors")
         for name, victim in (victims or {}).items():
             pickled(f"the victim {name}", victim)
         self._ray = import_ray()

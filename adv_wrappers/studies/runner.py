@@ -18,7 +18,6 @@ from adv_wrappers.studies.cells import Expansion, PlanCell, check_victims, expan
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.utils.limits import Workers, checked
 from adv_wrappers.utils.pace import progress_lines
-from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim
 
 RunProgress = Callable[[int, int, int], None]
@@ -86,8 +85,6 @@ def run(
     """
     began = time.perf_counter()
     check_victims(victims)
-    if not isinstance(workers, Executor):
-        check_workers(workers)
     cells = plan if isinstance(plan, Expansion) else expand(plan, victims)
     with contextlib.ExitStack() as opened:
         if progress is None:

@@ -66,7 +66,7 @@ from adv_wrappers.training.scoring import CheckpointEvaluator, CheckpointScore, 
 from adv_wrappers.training.vector_env import make_vector
 from adv_wrappers.utils.files import holding, write
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, TrainingSeed, TrainingSteps, Workers, checked
-from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_processes, pickled, warm_pool
+from adv_wrappers.utils.processes import ON_DEMAND, call_in_worker, check_env_workers, pickled, warm_pool
 from adv_wrappers.utils.reading import decoding, read_json
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, load_victim
@@ -409,7 +409,7 @@ def train_adversary(
             ``env_workers`` :class:`WorkerError` for an environment or a victim that cannot be sent to another process,
             and for a process that dies.
     """
-    check_processes(workers, env_workers)
+    check_env_workers(env_workers)
     check_algorithm(algorithm)
     training = Training(
         steps, algorithm, num_envs, checks, episodes, seed, settings, device, tensorboard, workers, env_workers

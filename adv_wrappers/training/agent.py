@@ -129,7 +129,7 @@ from adv_wrappers.utils.limits import (
     Workers,
     checked,
 )
-from adv_wrappers.utils.processes import check_processes, pickled
+from adv_wrappers.utils.processes import check_env_workers, pickled
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import Victim, from_sb3, load_victim
 from adv_wrappers.victims.victim import OutputKind
@@ -662,7 +662,7 @@ def train_agent(
         hardened = train_agent("Hopper-v5", "pa-ad", 0.075, scale="victim", steps=2_000_000, out="hopper")
         evaluate(hardened.victim, "Hopper-v5", [hardened.threat, "max-diff:eps=0.075,scale=victim"])
     """
-    check_processes(workers, env_workers, 2)
+    check_env_workers(env_workers, 2)
     initial, kind = victim_and_algorithm(victim, algorithm)
     given = {} if settings is None else settings
     training = Training(

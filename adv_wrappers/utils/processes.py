@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -28,7 +27,6 @@ from adv_wrappers.errors import ValueRangeError, WorkerError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-WORKER_BYTES = 320 << 20  # of a worker with one victim and its environments, beside what processes share
 START_METHOD = "spawn"  # of multiprocessing; "fork" would copy torch's thread pool without its threads
 ON_DEMAND = 61  # workers of a pool that begin one by one, as they are needed; Windows takes no more
 DEAD_WORKER = (
@@ -73,33 +71,17 @@ def _interruptions_wait() -> Iterator[None]:
 _lock = threading.Lock()
 
 
-def check_workers(workers: int, name: str = "workers") -> None:
-    """Raise :class:`ValueRangeError` for more worker processes than memory holds."""
-    free = _free_bytes()
-    if workers > 1 and free is not None and workers * WORKER_BYTES > free:
-        needed, most = f"{workers * WORKER_BYTES / 2**30:.1f}", max(free // WORKER_BYTES, 1)
-        raise ValueRangeError(
-            f"{name}={workers} need about {needed} GiB of memory, {free / 2**30:.1f} GiB are free: at most {most}"
-        )
-
-
-def check_processes(workers: int, env_workers: int, vectors: int = 1) -> None:
-    """Check the processes of a training that score checkpoints, and those that step environments.
+def check_env_workers(env_workers: int, vectors: int = 1) -> None:
+    """Raise :class:`ValueRangeError` for more processes than can step environments at once.
 
     Args:
-        workers, env_workers: as for :func:`adv_wrappers.train_adversary`.
+        env_workers: as for :func:`adv_wrappers.train_adversary`.
         vectors: how many vectors of environments are stepped, each by processes of its own.
-
-    Raises:
-        ValueRangeError: for more than memory holds, or can step at once.
     """
     if vectors * (env_workers - 1) > ON_DEMAND:
         raise ValueRangeError(
             f"env_workers={env_workers}: at most {ON_DEMAND // vectors + 1} step environments at once"
         )
-    check_workers(workers)
-    check_workers(env_workers, "env_workers")
-    check_workers(workers + vectors * (env_workers - 1), "processes")
 
 
 def pickled(what: str, value: object) -> bytes:
@@ -200,18 +182,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
-
-
-def _free_bytes() -> int | None:
-    """Memory that new processes may take, of the machine and of the control group; None where neither says."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")))
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        group = Path("/sys/fs/cgroup")
-        limit, used = (int((group / f"memory.{name}").read_text(encoding="utf-8")) for name in ("max", "current"))
-        lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
-        cached = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-        found.append(limit - used + cached)  # the group gives up what is cached of files when it needs memory
-    return min(found, default=None)

@@ -157,8 +157,9 @@ def value_of(kind: Any, data: Any, name: str = "it") -> Any:
             raise ValueRangeError(f"{cast(Any, kind).__name__} is missing {', '.join(missing)}")
         return cast(Any, kind)(**{key: value_of(kinds[key], part, key) for key, part in data.items()})
     if origin in (tuple, list, Sequence) and isinstance(data, (tuple, list)):
-        if all(part.kind in (int, float) for part in _expected(args[0]).parts):  # in one go, as returns are many
-            parts = [*_expected(kind).check(name, data)]
+        numbers = data and isinstance(data[0], (int, float))
+        if numbers and all(part.kind in (int, float) for part in _expected(args[0]).parts):
+            parts = [*_expected(kind).check(name, data)]  # in one go, as returns are many
         else:
             parts = [value_of(args[0], part, name) for part in data]
         return tuple(parts) if origin is tuple else parts

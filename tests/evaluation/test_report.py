@@ -95,7 +95,7 @@ def test_intervals_that_are_none_of_95_percent_are_marked_and_the_mark_is_explai
     ("change", "said"),
     [
         ({"seed": None}, "seed must be an integer of at least 0, got None"), ({"extra": 1}, "extra"),
-        ({"threats": 3}, "threats must be"), ({"episode_seeds": [-1]}, "episode_seeds must be an integer of at least"),
+        ({"threats": 3}, "threats must be"), ({"episode_seeds": [-1]}, "episode_seeds must be a list, each an integer"),
         ({"threats": [{"no": 1}]}, "Row is missing threat, mean_return"), ({"minimum": 3.0}, "minimum must be"),
         ({"minimum": {"kind": "fixed"}}, "a minimum with its kind and value"),
     ],

@@ -6,14 +6,13 @@ import subprocess
 import sys
 import threading
 from multiprocessing.connection import wait
-from pathlib import Path
 
 import pytest
 import torch
 
 from adv_wrappers.errors import ValueRangeError, WorkerError
 from adv_wrappers.utils import processes
-from adv_wrappers.utils.processes import WORKER_BYTES, check_processes, check_workers, pickled, warm_pool
+from adv_wrappers.utils.processes import check_env_workers, pickled, warm_pool
 from tests.processes import python
 
 
@@ -134,32 +133,8 @@ def test_what_cannot_be_pickled_is_named():
         pickled("the environment", lambda: None)
 
 
-def test_more_workers_than_memory_holds(monkeypatch):
-    monkeypatch.setattr(processes, "_free_bytes", lambda: 3 * processes.WORKER_BYTES)
-    check_workers(3)
-    with pytest.raises(ValueRangeError, match=r"workers=4 need about .* GiB are free: at most 3"):
-        check_workers(4)
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="it is Linux that says how much memory is free")
-def test_processes_of_a_training(monkeypatch):
-    monkeypatch.setattr(processes, "_free_bytes", lambda: None)
-    check_processes(2, 3)
-    check_processes(1, 31, 2)
+def test_processes_that_step_environments():
+    check_env_workers(62)
+    check_env_workers(31, 2)
     with pytest.raises(ValueRangeError, match="env_workers=32: at most 31 step environments at once"):
-        check_processes(1, 32, 2)
-    monkeypatch.setattr(processes, "_free_bytes", lambda: 5 * WORKER_BYTES)
-    check_processes(2, 4)
-    with pytest.raises(ValueRangeError, match=r"processes=8 need about .* at most 5"):
-        check_processes(2, 4, 2)
-
-
-def test_memory_that_caches_files_is_free(tmp_path, monkeypatch):
-    for name, text in (("max", "1000"), ("current", "900"), ("stat", "anon 100\ninactive_file 700\n")):
-        (tmp_path / f"memory.{name}").write_text(text)
-    monkeypatch.setattr(processes, "Path", lambda path: tmp_path if "cgroup" in path else Path(path))
-    assert processes._free_bytes() == 800
-
-
-def test_free_memory_is_known():
-    assert 0 < processes._free_bytes() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        check_env_workers(32, 2)

@@ -35,7 +35,6 @@ from adv_wrappers.faults.dynamics import FixedDynamics
 from adv_wrappers.threats.presets import parse_when
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import EpisodeCount, Limits, Seed, Workers, checked
-from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import Victim, load_victim
 from adv_wrappers.wrappers.perturb_dynamics import dynamics_beneath
 
@@ -136,7 +135,6 @@ def worst_dynamics(
     """
     if method == "cma":
         _check_cma()
-    check_workers(workers)
     budget, victim = needed_budget("worst_dynamics", eps, scale, within), load_victim(victim)
     how = Episodes.of(episodes, seed=seed)
     environment = Environment.of(env, victim, env_kwargs, make)

@@ -33,7 +33,6 @@ from adv_wrappers.utils.deadline import Deadline, OutOfTime
 from adv_wrappers.utils.files import holding
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Limits, Seed, Workers, checked
 from adv_wrappers.utils.parsing import duration
-from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.victims import load_victim
 from adv_wrappers.victims.victim import Victim
 
@@ -131,7 +130,6 @@ def report(
     now = time.monotonic()
     limit, began = 60 * minutes, now if began is None else min(began, now)
     deadline = Deadline(limit - (now - began))
-    check_workers(workers)
     agent = load_victim(victim) if device is None else load_victim(victim, device=device)
     environment = Environment.of(env, agent, env_kwargs, make)
     environment.spaces_for(agent)

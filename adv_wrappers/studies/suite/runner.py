@@ -49,7 +49,6 @@ from adv_wrappers.training.folder import (
 )
 from adv_wrappers.utils.files import held, holding, write
 from adv_wrappers.utils.limits import EnvCount, EpisodeCount, Seed, TrainingSteps, Workers, checked
-from adv_wrappers.utils.processes import check_workers
 from adv_wrappers.utils.reading import decoding, read_result
 from adv_wrappers.utils.threads import one_thread
 from adv_wrappers.victims import load_victim
@@ -147,7 +146,6 @@ def run_suite(
     >>> report.attacks
     ('noise', 'max-diff:steps=3')
     """
-    check_workers(workers)
     without = eps is None and within is None and scale is None
     budget = None if without else needed_budget("the suite", eps, scale, within)
     name, given = (suite, ()) if isinstance(suite, str) else (name, tuple(suite) if isinstance(suite, Iterable) else ())
