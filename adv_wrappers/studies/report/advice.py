@@ -1,7 +1,6 @@
 """What a report advises to do against what it found: commands that can be followed as they stand.
 
-They name the agent and its environment as the report's own command does, their folders are free, and each says what it
-takes: the seconds of a step of the training were measured while the report was made.
+They name the agent and its environment as the report's own command does, and their folders are free.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def hardening(agent: AgentSections, eps: float, size: str = "this size") -> list
     how = "under attacks of" if training.by in ADVERSARIES else "by a loss against every error of"
     tried = [*dict.fromkeys(training.tried)]
     known = f" ({' and '.join(tried)} {'was' if len(tried) == 1 else 'were'} tried before)" if tried else ""
-    what += f" {how} {size}, {training.by}{known}; {_price(training)} (fewer with --steps)"
+    what += f" {how} {size}, {training.by}{known}; {STEPS:,} steps, fewer with --steps: it says how long they take"
     steps.append(NextStep(what, shlex.join([*_training_words(training, same, eps, scale), "--out", str(hardened)])))
     # the same episodes, and as much time: what the two reports say can then be compared
     what, same = "Then make the report of the hardened agent", [*env, "--victim", f"card:{hardened}", *seed]
@@ -150,10 +149,3 @@ def _free_names(beside: Path) -> tuple[Path, Path, Path, Path]:
         if not any(os.path.lexists(path) for path in (agent, after, page, before)):
             return agent, after, page, before
     raise AssertionError
-
-
-def _price(training: AdvisedTraining) -> str:
-    """What the training takes, as far as it is known."""
-    if training.seconds is None:
-        return f"{STEPS:,} steps, and the command says after the first rollout how long they take"
-    return f"{STEPS:,} steps take about {duration(STEPS * training.seconds)} on this machine"

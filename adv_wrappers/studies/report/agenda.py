@@ -31,10 +31,10 @@ from adv_wrappers.evaluation.return_range import lowest_return
 from adv_wrappers.evaluation.searches.beam import WIDTH, beam_search
 from adv_wrappers.evaluation.threat_comparison import daylight_threats
 from adv_wrappers.studies.report.choices import CertifiedReturn
-from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, half_return, strongest_by_eps
+from adv_wrappers.studies.report.eps_search import NO_LOSS, EpsSweep, broken_eps, half_return, strongest_by_eps
 from adv_wrappers.studies.report.film import write_film, write_stills
 from adv_wrappers.studies.report.folder import ReportFolder
-from adv_wrappers.studies.report.hardening import advised_training, training_step_seconds
+from adv_wrappers.studies.report.hardening import advised_training
 from adv_wrappers.studies.report.observation_ranges import ObservationRanges
 from adv_wrappers.studies.report.trials import Trial, TrialPlayer, one_feature
 from adv_wrappers.studies.report.verdict import SOME_LOSS, is_whole
@@ -85,7 +85,6 @@ _SEARCHED = 3  # eps of a wide search, those around which the return falls first
 # shares of the time that is left
 _CHEAP_SHARE, _STRONG_SHARE, _FIRST_SHARE, _TRY_SHARE = 0.3, 0.6, 0.75, 0.6  # sweeps; searches in and eps of these
 _CERTIFIED_SHARE, _FEATURES_SHARE, _SEARCH_SHARE, _TRAINING_SHARE = 0.15, 0.25, 0.5, 0.8
-_PRICE_SHARE, _PRICE_SECONDS, _LEAST_PRICE = 0.05, 30.0, 5.0  # and seconds at most and at least, to time a training
 _LEAST_SEARCH, _LEAST_TRAINING = 1.5, 90.0  # seconds
 
 _CERTIFICATES = 4  # at most, from the smallest eps of the sweep, divided by _CERTIFIED_BELOW, on
@@ -141,15 +140,13 @@ class Agenda:
         before = folder.before
         self.certificates, self.frames, self.film = [*before.certificates], before.frames, before.film
         self.advised = advised_training(victim, environment, folder.path.parent, folder.seed)
-        if before.training.by == self.advised.by:
-            self.advised = replace(self.advised, seconds=before.training.seconds)
         self._no_search: str | None = ""  # why whole episodes cannot be searched; "" before that is known
 
     def play(self, between: Callable[[], None]) -> None:
         """Play everything, until the time is over; ``between`` is called after each section."""
         for section in (
             partial(self._errors, self.ranges), self._strongest_first, self._other_parts, self._certify,
-            self._price_of_hardening, self._changes_of_images, self._single_features, self._some_steps, self._actions,
+            self._changes_of_images, self._single_features, self._some_steps, self._actions,
             self._faults, self._dynamics, partial(self._sweep_others, _FIRST_POINTS), self._search, self._train,
             self._sweep_others,
         ):  # fmt: skip
@@ -174,7 +171,7 @@ class Agenda:
         return self._focus(self.strongest)
 
     def _focus(self, found: dict[float, Trial]) -> float | None:
-        return next((eps for eps, trial in found.items() if self._halves(trial)), max(found, default=None))
+        return broken_eps(self.clean, found) or max(found, default=None)
 
     @property
     def _half(self) -> float:
@@ -287,8 +284,7 @@ class Agenda:
         for attack in dict.fromkeys((fitting[0], fitting[-1])):
             with contextlib.suppress(OutOfTime):
                 sweep.outwards(partial(look, attack))
-            half = half_return(self.clean, (one.mean for one in swept))
-            if half < self.clean and min(one.mean for one in swept) <= half:
+            if broken_eps(self.clean, strongest_by_eps(swept)):
                 break
         while not own and (eps := sweep.next_between(strongest_by_eps(swept))) is not None:
             look(fitting[0], eps)
@@ -598,23 +594,6 @@ class Agenda:
             if share.passed or not is_whole(lower, clean):
                 return
             eps *= _CERTIFIED_STEP
-
-    def _price_of_hardening(self) -> None:
-        """What a step of the training takes that will be advised, where the agent loses something."""
-        focus, advised = self.focus, self.advised
-        if focus is None or not self._takes(self.strongest[focus].mean, NO_LOSS):
-            return
-        if advised.why_none:
-            self._note(f"No training by train-agent is advised: {advised.why_none}.")
-        limit = self.folder.limit
-        until = Deadline(min(max(_PRICE_SHARE * limit, _PRICE_SECONDS), self.deadline.left / 4))
-        if advised.by and advised.seconds is None and self.victim.ref is not None and until.left >= _LEAST_PRICE:
-            self._let_go()
-            self.tell(f"what a training against this takes ({advised.by})")
-            seconds = training_step_seconds(
-                advised.by, self.victim, self.environment, self.budget(focus), until, self.num_envs
-            )
-            self.advised = replace(advised, seconds=seconds)
 
     def _train(self) -> None:
         """An adversary that is trained in the time that is left, after a short one that tells how long a step takes."""

@@ -118,15 +118,18 @@ def bracket(strongest: Mapping[float, Trial], half: float) -> tuple[float | None
     return below, above
 
 
+def broken_eps(clean: float, strongest: Mapping[float, Trial]) -> float | None:
+    """The least eps at which half of the return is lost; None where it is not, or there is nothing to lose."""
+    half = half_return(clean, (trial.mean for trial in strongest.values()))
+    return bracket(strongest, half)[1] if half < clean else None
+
+
 def halving_eps(clean: float, strongest: Mapping[float, Trial]) -> float | None:
     """The eps at which the strongest attack leaves half the return, on the line between two rows, or None."""
+    above = broken_eps(clean, strongest)
     half = half_return(clean, (trial.mean for trial in strongest.values()))
-    if half >= clean:
-        return None
-    below, above = bracket(strongest, half)
-    if above is None:
-        return None
-    if below is None:
+    below, _ = bracket(strongest, half)
+    if above is None or below is None:
         return above
     high, low = strongest[below].mean, strongest[above].mean
     share = (high - half) / max(high - low, 1e-12)

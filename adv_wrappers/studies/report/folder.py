@@ -21,7 +21,6 @@ class ReportFolder:
     Args:
         path: the folder.
         victim, environment, seed: whose report it is.
-        limit: seconds that are given for it.
 
     Attributes:
         identity: whose report it is, as its choices say it.
@@ -32,8 +31,8 @@ class ReportFolder:
         ValueRangeError: for a folder that holds something else, or the report of another agent.
     """
 
-    def __init__(self, path: Path, victim: Victim, environment: Environment, seed: int, limit: float) -> None:
-        self.path, self.seed, self.limit = path, seed, limit
+    def __init__(self, path: Path, victim: Victim, environment: Environment, seed: int) -> None:
+        self.path, self.seed = path, seed
         self.identity = {"victim": victim.described(), "env": json_value(environment.described), "seed": seed}
         self.before = read_choices(path)
         if self.before.played and self.before.identity != self.identity:

@@ -208,12 +208,10 @@ def _in_own_terms(value: Any, own: Scale = None) -> Any:
 
 def _again(row: AttackRow, own: Scale, units: Scale, victim: Victim) -> tuple[tuple[ThreatModel, ...], str]:
     """The threats of a row in other units, whose victim is open; or why they cannot be played on another agent."""
-    kinds = [layer["how"].get("type") for layer in row.row.layers
-             if isinstance(layer, Mapping) and isinstance(layer["how"], Mapping)]  # fmt: skip
-    if "recorded" in kinds or "<recorded>" in row.row.threat:
-        return (), "what a search found is for its own agent"
-    if "learned" in kinds or row.row.transfer:
-        return (), "it was trained against, or aimed at, another agent"
+    kinds = {layer["how"].get("type") for layer in row.row.layers
+             if isinstance(layer, Mapping) and isinstance(layer["how"], Mapping)}  # fmt: skip
+    if kinds & {"recorded", "learned"} or row.row.transfer or "<recorded>" in row.row.threat:
+        return (), "it was made for its own agent, or aimed at another"
     if row.row.best_of > 1:
         return (), "it is the best of several draws"
     try:

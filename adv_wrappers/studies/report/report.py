@@ -133,7 +133,7 @@ def report(
     agent = load_victim(victim) if device is None else load_victim(victim, device=device)
     environment = Environment.of(env, agent, env_kwargs, make)
     environment.spaces_for(agent)
-    folder = ReportFolder(Path(out), agent, environment, seed, limit)
+    folder = ReportFolder(Path(out), agent, environment, seed)
     tell = tell or _silent
 
     # what the agent sees and how long that takes, by which budgets and the number of episodes are chosen
@@ -160,7 +160,7 @@ def report(
                 words = ["adv-wrappers", "report", environment.name, "--victim", agent.ref or "REF"]
                 words += ["--env-kwargs", json.dumps(environment.kwargs, default=str)] if environment.kwargs else []
                 command = shlex.join([*words, "--out", str(folder.path)])
-            return _played(_Writer(agenda, command, began))
+            return _played(_Writer(agenda, command, limit, began))
     except OutOfTime as over:
         raise ValueRangeError(
             f"{limit:.3g} seconds were over before the agent was played without an attack: {str(over) or why}. Give "
@@ -211,11 +211,12 @@ class _Writer:
     Args:
         agenda: what was played.
         command: the command that plays it again.
-        began: when the time of the report began.
+        limit: seconds that are given for it.
+        began: when they began.
     """
 
-    def __init__(self, agenda: Agenda, command: str, began: float) -> None:
-        self.agenda, self._command, self._began = agenda, command, began
+    def __init__(self, agenda: Agenda, command: str, limit: float, began: float) -> None:
+        self.agenda, self._command, self._limit, self._began = agenda, command, limit, began
         self._written = -math.inf
 
     def write_at_times(self) -> None:
@@ -226,7 +227,7 @@ class _Writer:
     def write(self, unfinished: str) -> AgentReport:
         """Write what is known; ``unfinished`` says why it is not all, or is ""."""
         agenda, folder, rows, ranges = self.agenda, self.agenda.folder, self.agenda.rows, self.agenda.ranges
-        limit, whole, kept = folder.limit, rows.report(), set[str]()
+        limit, whole, kept = self._limit, rows.report(), set[str]()
         if folder.earlier is not None:  # with the rows that an earlier call played and this one did not
             known = [row.layers for row in whole.threats]
             more = [row for row in folder.earlier.attacked if row.row.layers not in known]

@@ -74,7 +74,6 @@ class TrialPlayer:
 
     Attributes:
         clean: the row without an attack, once :meth:`play_clean` has played it.
-        trials: the rows under threats, in their order.
         left_out: what did not fit.
         reserve: seconds before the deadline at which no row is played any more.
         clean_until: when the row without an attack ends in its middle; never, unless it is set.
@@ -93,7 +92,7 @@ class TrialPlayer:
     ) -> None:
         self.victim, self.environment, self.episodes, self.at = victim, environment, episodes, at
         self.deadline, self.out, self._workers, self._progress = deadline, out, workers, progress
-        self.trials, self.left_out = list[Trial](), list[Untried]()
+        self.left_out = list[Untried]()
         self.reserve, self.clean_until = 0.0, Deadline(None)
         self._goes_on = (out / ROWS_FILE).exists()  # rows of an earlier call may be there
         self._stacks = [CLEAN_RUN]
@@ -177,9 +176,7 @@ class TrialPlayer:
         steps = sum(row.lengths)
         if steps >= self._steps.get(text, 0):  # short rows cost more a step than others
             self._steps[text], self._seconds[text] = steps, row.ms_per_step / 1000
-        trial = Trial(text, getattr(budget, "eps", None), row, self._rows.get(0, row))
-        self.trials.append(trial)
-        return trial
+        return Trial(text, getattr(budget, "eps", None), row, self._rows.get(0, row))
 
     @property
     def is_over(self) -> bool:

@@ -13,7 +13,7 @@ from adv_wrappers.evaluation.report import number_text
 from adv_wrappers.evaluation.statistics import LEAST_EPISODES, MeanWithInterval, unseen
 from adv_wrappers.studies.report.advice import NextStep, hardening, words_of_agent
 from adv_wrappers.studies.report.choices import ReportChoices
-from adv_wrappers.studies.report.eps_search import NO_LOSS, half_return, halving_eps
+from adv_wrappers.studies.report.eps_search import NO_LOSS, broken_eps, halving_eps
 from adv_wrappers.studies.report.sections import AgentSections, AttackRow, Kind, held
 
 GREY_LEVELS = "grey levels"  # the unit of eps on images
@@ -113,9 +113,9 @@ def _lost(agent: AgentSections, row: AttackRow) -> float:
     return -row.change.mean
 
 
-def _strongest(agent: AgentSections) -> tuple[tuple[float, AttackRow], ...]:
+def _strongest(agent: AgentSections) -> dict[float, AttackRow]:
     """By eps above 0, the strongest row up to there; none without a sweep."""
-    return tuple(item for item in agent.sweeps[0].strongest if item[0] > 0) if agent.sweeps else ()
+    return {eps: row for sweep in agent.sweeps[:1] for eps, row in sweep.strongest if eps > 0}
 
 
 def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
@@ -125,12 +125,11 @@ def _headline(agent: AgentSections) -> tuple[float | None, AttackRow] | None:
     where another attack takes what the sweep does not.
     """
     strongest, clean = _strongest(agent), agent.clean.mean
-    half = half_return(clean, (row.mean for _, row in strongest))
-    for eps, row in strongest:
-        if half < clean and row.mean <= half:
-            return eps, row
-    if strongest and (agent.choices.played or _lower_elsewhere(agent, strongest[-1][1]) is None):
-        return strongest[-1]
+    if (eps := broken_eps(clean, strongest)) is not None:
+        return eps, strongest[eps]
+    largest = max(strongest, default=0.0)
+    if strongest and (agent.choices.played or _lower_elsewhere(agent, strongest[largest]) is None):
+        return largest, strongest[largest]
     harmful = [row for row in agent.of("entries") if _lost(agent, row) > NO_LOSS * abs(clean)]
     worst = min((harmful if agent.choices.played else None) or agent.attacked, key=lambda row: row.mean, default=None)
     return None if worst is None else (worst.eps, worst)
@@ -148,7 +147,7 @@ def error_to_withstand(agent: AgentSections) -> tuple[float | None, AttackRow] |
     sound, clean = _headline(rows) if rows.sweeps else None, agent.clean.mean
     if found is None or sound is None or sound[1] is found[1] or _lost(agent, sound[1]) <= NO_LOSS * abs(clean):
         return found
-    return halving_eps(clean, dict(_strongest(rows))) or sound[0], sound[1]
+    return halving_eps(clean, _strongest(rows)) or sound[0], sound[1]
 
 
 def _lower_elsewhere(agent: AgentSections, found: AttackRow) -> AttackRow | None:
@@ -179,7 +178,7 @@ def is_whole(lower: float, clean: float) -> bool:
 def _unharmed_eps(agent: AgentSections) -> float | None:
     """The largest eps at which no attack that was tried took anything."""
     limit = NO_LOSS * abs(agent.clean.mean)
-    return max((eps for eps, row in _strongest(agent) if _lost(agent, row) <= limit), default=None)
+    return max((eps for eps, row in _strongest(agent).items() if _lost(agent, row) <= limit), default=None)
 
 
 def _worst(agent: AgentSections, rows: Sequence[AttackRow]) -> AttackRow | None:
@@ -333,10 +332,13 @@ def _unknown(agent: AgentSections) -> tuple[str, ...]:
         if agent.of("dynamics")
         else "Other dynamics and other"
     )
+    training, found = agent.choices.training, _headline(agent)
+    lost = found is not None and _lost(agent, found[1]) > NO_LOSS * abs(agent.clean.mean)
     return (
         f"{beyond}: another attack may take more than those that were tried.",
         f"Rare events: {unseen(agent.report.episodes)}.",
         "Attacks choose errors anew at every step, as bad as can be; sensors and channels fail in the sizes alone that "
         f"are shown. {known} players are not tried.",
         *agent.choices.not_tried,
+        *([f"No training by train-agent is advised: {training.why_none}."] if training.why_none and lost else []),
     )

@@ -23,8 +23,13 @@ def test_what_is_written_is_read(tmp_path):
         (0.0, 0.5), 0.25, ("a reason",), (CertifiedReturn(0.1, 3.0, None, 10, "bounds"),),
         (Untried("pgd", "no time", 0.0),), "adv-wrappers report --minutes 3",
         (AttackedFrame("pgd", folder / "true.png", None, folder / "pictures" / "difference.png"),),
-        folder / "film.gif", AdvisedTraining("wocar", ("sa",), 0.05, "ppo", "raw", 0.9, 0.0024, "a", (1.0,), "b"),
+        folder / "film.gif", AdvisedTraining("wocar", ("sa",), 0.05, "ppo", "raw", 0.9, "a", (1.0,), "b"),
         ("nothing else",), {"seed": 0}, ("goal",),
     )  # fmt: skip
     write_choices(tmp_path, choices)
     assert read_choices(tmp_path) == replace(choices, played=True)
+
+
+def test_the_seconds_of_a_step_that_other_releases_measured_are_left_out(tmp_path):
+    (tmp_path / "choices.json").write_text('{"schema": 2, "training": {"by": "radial", "seconds": 0.0024}}')
+    assert read_choices(tmp_path).training == AdvisedTraining("radial")

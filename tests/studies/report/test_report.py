@@ -361,7 +361,7 @@ def test_a_training_ends_with_its_time_between_checkpoints(tmp_path: Path, monke
             return super().step(action)
 
     agent = victim(Plain())
-    folder = ReportFolder(tmp_path, agent, adv.Environment.of(Slow, agent), 0, 1e5)
+    folder = ReportFolder(tmp_path, agent, adv.Environment.of(Slow, agent), 0)
     sections: Any = SimpleNamespace(
         environment=adv.Environment.of(Slow, agent), victim=agent, rows=SimpleNamespace(episodes=Episodes(1, 0)),
         folder=folder, num_envs=2, deadline=deadline.Deadline(6.25),
@@ -502,7 +502,7 @@ def test_what_a_users_environment_raises_in_a_training_is_said(tmp_path: Path) -
 
     agent = victim(Plain())
     environment = adv.Environment.of(Licensed, agent)
-    folder = ReportFolder(tmp_path, agent, environment, 0, 1e5)
+    folder = ReportFolder(tmp_path, agent, environment, 0)
     clean = made_row("none", [20.0])
     rows: Any = SimpleNamespace(
         episodes=Episodes(1, 0), clean=clean, deadline=deadline.Deadline(1e5), close=lambda: None,
