@@ -3,10 +3,10 @@
 ``torch.fx`` records the calls; every function that is known here has its layer or operation, and what has none ends
 with :class:`UnknownCall`. What is found are the module's own layers, so that their weights are those of the module.
 
-A trace is of one run, so it holds only for a ``forward`` that does the same at every input. What depends on values, on
-Python state that it changes itself, or on anything that is not known has no graph: its gradient is left to autograd.
-Who computes with what was found compares it with the module itself, since a trace says nothing of ``no_grad``, of
-``autocast``, or of what runs outside torch.
+A trace is of one run, so it holds only for a ``forward`` that does the same at every input. What depends on values, or
+on anything that is not known, has no graph: its gradient is left to autograd. Who computes with what was found compares
+it with the module itself, since a trace says nothing of ``no_grad``, of ``autocast``, of what runs outside torch, or of
+calls that write over a value which is used elsewhere: they are taken for those that make new memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from adv_wrappers.utils.checks import is_integer, is_number
 
 OutputForm = Literal["tensor", "pair", "first"]
 Arguments = Sequence[object]
-_FLOATS = {torch.float32, torch.float64}
 
 
 class UnknownCall(Exception):
@@ -57,7 +56,7 @@ def layers_in_order(module: nn.Module, pairs: bool = False) -> list[nn.Module] |
     if all(kind_of(layer) or does_nothing(layer) for layer in layers):
         return [layer for layer in layers if not does_nothing(layer)]
     try:
-        nodes = trace(module, _is_written, "pair" if pairs else "tensor", for_card=True)
+        nodes = trace(module, _is_written, "pair" if pairs else "tensor")
     except UnknownCall:
         return None
     found = [node.operation.as_layer() for i, node in enumerate(nodes) if node.inputs == (i,)]
@@ -74,7 +73,6 @@ def trace(
     is_layer: Callable[[nn.Module], bool],
     answer: OutputForm = "pair",
     follows: bool = False,
-    for_card: bool = False,
 ) -> list[Node]:
     """The graph of a module.
 
@@ -85,22 +83,17 @@ def trace(
             side; or a tensor ``"first"``, and beside it what is ignored.
         follows: whether weights may be trained while the graph is used: nodes hold the parameters themselves, and what
             is computed from those that are trained is not known.
-        for_card: whether layers are written down, and not computed with. Weights may then be of any dtype, and a
-            forward may keep things in its module that it does not read again, such as its last output.
 
     Raises:
         UnknownCall: for a module that has none, naming what is not known.
     """
     if any(changed(each) for each in module.modules()):
         raise UnknownCall("a hook, or a forward that was replaced")
-    if not for_card and (other := {p.dtype for p in module.parameters()} - _FLOATS):
-        raise UnknownCall(f"weights of {', '.join(map(str, other))}")
     try:
         own = _copy_around(module, is_layer)
-        before = _state(own)
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             graphs = [_GraphTracer(is_layer).trace(own, _defaults(own)) for _ in range(2)]
-        if (_state(own) != before and not for_card) or _listing(graphs[0]) != _listing(graphs[1]):
+        if _listing(graphs[0]) != _listing(graphs[1]):
             raise UnknownCall("a forward that depends on what it did before")
         return GraphBuilder(own, graphs[0], is_layer, follows).build(answer)
     except UnknownCall:
@@ -117,25 +110,6 @@ def nearly_equal(found: Tensor, expected: Tensor) -> bool:
     return bool((found - expected).abs().max() <= most * expected.abs().max())
 
 
-class _GraphProxy(fx.Proxy):
-    """A stand-in that records ``x += y`` as what it is, where that of torch records ``x = x + y``."""
-
-    def _written(self, how: Callable[[object, object], object], other: object) -> fx.Proxy:
-        return self.tracer.create_proxy("call_function", how, (self, other), {})
-
-    def __iadd__(self, other: object) -> fx.Proxy:
-        return self._written(operator.iadd, other)
-
-    def __isub__(self, other: object) -> fx.Proxy:
-        return self._written(operator.isub, other)
-
-    def __imul__(self, other: object) -> fx.Proxy:
-        return self._written(operator.imul, other)
-
-    def __itruediv__(self, other: object) -> fx.Proxy:
-        return self._written(operator.itruediv, other)
-
-
 class _GraphTracer(fx.Tracer):
     """Looks into every module but those that may be nodes, and those of torch.
 
@@ -148,9 +122,6 @@ class _GraphTracer(fx.Tracer):
         super().__init__()
         self._is_layer = is_layer
         self._thread = threading.get_ident()
-
-    def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _GraphProxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return changed(m) or self._is_layer(m) or does_nothing(m) or super().is_leaf_module(m, module_qualified_name)
@@ -177,18 +148,6 @@ def _defaults(module: nn.Module) -> dict[str, object] | None:
     return found or None
 
 
-def _state(module: nn.Module) -> list[object]:
-    """What the modules in a module hold at this moment, told by identity, and how many elements lists have."""
-    found: list[object] = []
-    for each in module.modules():
-        for name, value in vars(each).items():
-            inner = value.items() if isinstance(value, dict) else [("", value)]
-            found += [(name, key, id(item)) for key, item in inner]
-            if isinstance(value, (list, set)):
-                found.append((name, len(value)))
-    return found
-
-
 def _listing(graph: fx.Graph) -> list[str]:
     return [str((node.op, str(node.target), node.args, node.kwargs)) for node in graph.nodes]
 
@@ -212,7 +171,6 @@ class GraphBuilder:
         values: the number of the value that a call gives.
         constants: tensors that do not depend on the input.
         expanded: the same, with as many rows as the input.
-        owned: calls whose value is memory of its own, which has no other name.
     """
 
     def __init__(
@@ -223,7 +181,6 @@ class GraphBuilder:
         self.values: dict[fx.Node, int] = {}
         self.constants: dict[fx.Node, Tensor] = {}
         self.expanded: dict[fx.Node, Tensor] = {}
-        self.owned: set[fx.Node] = set()
 
     def build(self, answer: OutputForm) -> list[Node]:
         """The nodes that the answer depends on.
@@ -232,7 +189,7 @@ class GraphBuilder:
             answer: what the module returns, see :func:`trace`.
 
         Raises:
-            UnknownCall: for a call that is not known, and for one that writes over what is used elsewhere.
+            UnknownCall: for a call that is not known.
         """
         unused = set[fx.Node]()  # arguments beside the observation, and the checks of their defaults
         for node in self.graph.nodes:
@@ -283,35 +240,22 @@ class GraphBuilder:
     def _is_value(self, argument: object) -> TypeGuard[fx.Node]:
         return isinstance(argument, fx.Node) and argument in self.values
 
-    def _add(self, node: fx.Node, layer: NodeLayer, *inputs: int, owned: bool = True) -> None:
+    def _add(self, node: fx.Node, layer: NodeLayer, *inputs: int) -> None:
         self.nodes.append(Node(layer, inputs))
         self.values[node] = len(self.nodes)
-        if owned:
-            self.owned.add(node)
-
-    def _same(self, node: fx.Node, before: object) -> None:
-        """A call that leaves its input as it is."""
-        self.values[node] = self._value(before)
-        if before in self.owned and _only_user(node, before):
-            self.owned.add(node)
-        self.owned -= {each for each in self.owned if each is before}
-
-    def _check_in_place(self, node: fx.Node) -> None:
-        """What is written over must be of no further use to anybody."""
-        before = node.args[0]
-        if not isinstance(before, fx.Node) or before not in self.owned or not _only_user(node, before):
-            raise UnknownCall(f"{node} writes over what may be used elsewhere")
 
     def _layer(self, node: fx.Node, layer: nn.Module) -> None:
-        x = node.args[0]
+        x = self._value(node.args[0])
         if does_nothing(layer):
-            self._same(node, x)
-        elif self.is_layer(layer):
-            if getattr(layer, "inplace", False):
-                self._check_in_place(node)
-            self._add(node, layer, self._value(x), owned=not isinstance(layer, nn.Flatten))
-        else:
+            self.values[node] = x
+        elif not self.is_layer(layer):
             raise UnknownCall(f"layer {node.target} ({layer})" if node.op == "call_module" else str(layer))
+        elif getattr(layer, "inplace", False):
+            apart = copy.copy(layer)
+            apart.inplace = False  # type: ignore[assignment]
+            self._add(node, apart, x)
+        else:
+            self._add(node, layer, x)
 
     def _call(self, node: fx.Node) -> None:
         """A function or a method."""
@@ -321,9 +265,6 @@ class GraphBuilder:
         arguments = list(node.args)
         target = _in_new_memory(node.target)
         operation = CALLS.get(target)
-        flagged = operation is not None and any(each is True for each in arguments[1:])
-        if target is not node.target or node.kwargs.get("inplace") or flagged:
-            self._check_in_place(node)
         kwargs: dict[str, object] = {name: value for name, value in node.kwargs.items() if name != "inplace"}
         if target in _ARITHMETIC:
             _expect(kwargs)
@@ -333,7 +274,6 @@ class GraphBuilder:
         elif target in _CONCATENATE:
             values, axis = _given(("tensors", "dim"), arguments, kwargs, dim=0)
             self.values[node] = self._concatenated(values, axis)
-            self.owned.add(node)
         elif target in _MEAN:
             x, axes, keep = _given(("input", "dim", "keepdim"), arguments, kwargs, keepdim=False)
             found = _integers(axes if isinstance(axes, (tuple, list)) else [axes])
@@ -436,22 +376,19 @@ class GraphBuilder:
             # elsewhere a cast is of what the layers would leave
             if sizes or (name == "float" and {p.dtype for p in self.module.parameters()} != {torch.float32}):
                 raise UnknownCall(str(node))
-            self._same(node, x)
+            self.values[node] = self._value(x)
         elif name == "permute":
             _expect(kwargs)
-            self._add(node, Permute(_integers(_one_by_one(sizes))), self._value(x), owned=False)
+            self._add(node, Permute(_integers(_one_by_one(sizes))), self._value(x))
         elif name == "flatten":
             ends = _integers(_given(("start_dim", "end_dim"), sizes, kwargs, start_dim=0, end_dim=-1))
             layer = nn.Flatten() if ends == (1, -1) else Reshape("flatten", ends)
-            self._add(node, layer, self._value(x), owned=False)
+            self._add(node, layer, self._value(x))
         elif name == "unsqueeze" or name == "squeeze":
-            self._add(node, Reshape(name, _integers(_given(("dim",), sizes, kwargs))), self._value(x), owned=False)
+            self._add(node, Reshape(name, _integers(_given(("dim",), sizes, kwargs))), self._value(x))
         else:
             _expect(kwargs)
-            self._add(node, self._reshaped(name, _one_by_one(sizes)), self._value(x), owned=False)
-        if x in self.owned and name not in ("chunk", "split", "getitem") and _only_user(node, x):
-            self.owned.add(node)
-        self.owned -= {each for each in self.owned if each is x}
+            self._add(node, self._reshaped(name, _one_by_one(sizes)), self._value(x))
 
     def _reshaped(self, name: str, sizes: Arguments) -> NodeLayer:
         found = _integers(SAME_ROWS if isinstance(size, fx.Node) and _is_row_count(size) else size for size in sizes)
@@ -479,7 +416,7 @@ class GraphBuilder:
             index = user.args[1] if user.target is operator.getitem else None
             if not isinstance(index, int) or part.arguments[1] == 0:
                 raise UnknownCall(str(node))
-            self._add(user, Slice(part.method, part.arguments, index), number, owned=False)
+            self._add(user, Slice(part.method, part.arguments, index), number)
 
     def _item(self, node: fx.Node, x: object, index: object) -> None:
         if node in self.values:  # part of a chunk
@@ -491,7 +428,7 @@ class GraphBuilder:
             ends = (each.start, each.stop, each.step) if isinstance(each, slice) else (each,)
             if not all(end is None or end is Ellipsis or type(end) is int for end in ends) or each is None:
                 raise UnknownCall(f"the index {index}")
-        self._add(node, Slice("", (), found), self._value(x), owned=False)
+        self._add(node, Slice("", (), found), self._value(x))
 
 
 def _is_shape(node: fx.Node) -> bool:
@@ -499,11 +436,6 @@ def _is_shape(node: fx.Node) -> bool:
     if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         return _is_shape(node.args[0])
     return node.target == "size" or (node.target is getattr and node.args[1] == "shape")
-
-
-def _only_user(node: fx.Node, value: object) -> bool:
-    """Whether nothing but a node uses a value; its shape may be asked for."""
-    return isinstance(value, fx.Node) and all(user is node or _is_shape(user) for user in value.users)
 
 
 def _is_row_count(node: fx.Node) -> bool:
@@ -546,19 +478,15 @@ _ARITHMETIC: dict[object, str] = {
     **dict.fromkeys((operator.mul, torch.mul, "mul"), "multiply"),
     **dict.fromkeys((operator.truediv, torch.div, "div"), "divide"),
 }
-_IN_PLACE: dict[object, object] = {  # what does the same in new memory
-    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
-    operator.itruediv: operator.truediv, **{f"{name}_": name for name in ("add", "sub", "mul", "div")},
-}  # fmt: skip
 
 
 def _in_new_memory(target: object) -> object:
     """The call that does the same as one that writes over its first argument; any other one itself."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if target in _IN_PLACE or not name.endswith("_"):
-        return _IN_PLACE.get(target, target)
+    if not name.endswith("_"):
+        return target
     found = [getattr(place, name[:-1], None) for place in (torch, functional)] if callable(target) else [name[:-1]]
-    return next((each for each in found if each in CALLS), target)
+    return next((each for each in found if each in CALLS or each in _ARITHMETIC), target)
 
 
 _VIEWS: dict[object, str] = {
