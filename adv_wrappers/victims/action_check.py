@@ -2,7 +2,8 @@
 
 An actor may compute the mean of a distribution in ``forward`` and squash, scale or sample in a method of its own, as
 those of CleanRL's SAC do in ``get_action``. Both are asked for the same observations. A method that samples is asked
-often: where the victim's action lies outside of all that was drawn, it is another one.
+often: where the victim's action lies outside of all that was drawn, it is another one. A function around such a module
+is taken as it is.
 """
 
 from __future__ import annotations
@@ -19,10 +20,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.utils.trees import leaves, select
 from adv_wrappers.victims.frozen_copy import TorchScriptNet
-from adv_wrappers.victims.functions import to_arrays
-from adv_wrappers.victims.hidden_state import joined_answers, owners, put_back, unchanged_randomness
+from adv_wrappers.victims.hidden_state import put_back, unchanged_randomness
 from adv_wrappers.victims.victim import Victim
 
 METHODS = (
@@ -53,32 +52,26 @@ def play_as_it_says(victim: Any, net: Callable[..., Any], rows: Callable[[int, i
 
     Raises:
         VictimError: for a module of which a method of its own plays something else.
-
-    Warns:
-        UserWarning: the same, for a module that a function calls.
     """
     net = net.program if isinstance(net, TorchScriptNet) else net  # whose methods are those of the program
-    if isinstance(net, nn.Module) and not own_methods(net) and not hasattr(net, "action_scale"):
-        return
-    obs = rows(300, _ROWS)
-    with torch.no_grad(), unchanged_randomness(), put_back(net):
-        if isinstance(net, nn.Module):
-            _compare(victim, net, obs, obs, given=True)
-            return
-        for module, seen in _called(net, obs):
-            try:
-                _compare(victim, module, obs, seen, given=False)
-            except VictimError as error:
-                warnings.warn(str(error), UserWarning, stacklevel=3)
+    methods = own_methods(net) if isinstance(net, nn.Module) else []
+    if methods:
+        obs = rows(300, _ROWS)
+        with torch.no_grad(), unchanged_randomness(), put_back(net):
+            params = victim.params(obs, victim.initial_state(_ROWS))
+            _compare(victim, net, params, [each for name in methods for each in _played(net, name, obs, victim)])
 
 
 def draws(victim: Any, rows: Callable[[int, int], Any]) -> bool:
-    """Whether a victim that does not sample answers by chance."""
+    """Whether a victim answers by chance; one that does not take so many rows is not asked."""
     obs, answers = rows(500, _ROWS), []
-    with torch.no_grad(), unchanged_randomness():
-        for seed in range(4):
-            _seed(seed)
-            answers.append(victim.params(obs, victim.initial_state(_ROWS)))
+    try:
+        with torch.no_grad(), unchanged_randomness():
+            for seed in range(4):
+                _seed(seed)
+                answers.append(victim.params(obs, victim.initial_state(_ROWS)))
+    except Exception:  # of the module's own
+        return False
     return any(not torch.equal(answers[0], answer) for answer in answers)
 
 
@@ -88,48 +81,10 @@ def _seed(seed: int) -> None:
     random.seed(seed)
 
 
-def _quietly(function: Callable[[Any], Any], obs: Any) -> Any:
-    """The function at ``obs``, without warnings, such as NumPy's when it gets tensors."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return function(obs)
-
-
-def _called(function: Callable[..., Any], obs: Any) -> list[tuple[nn.Module, Tensor]]:
-    """The modules that say what they play and that a function calls once, and what it calls them with."""
-    known = [it for it in owners(function) if isinstance(it, nn.Module) and not isinstance(it, torch.jit.ScriptModule)]
-    known = [module for module in known if own_methods(module)]
-    seen: dict[int, list[Any]] = {}
-
-    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        seen.setdefault(id(module), []).append(inputs[0] if len(inputs) == 1 else None)
-
-    hooks = [module.register_forward_pre_hook(note) for module in known]
-    try:
-        _quietly(function, obs)
-    except Exception:  # of a function on arrays, whose modules see tensors all the same
-        seen.clear()
-        try:
-            _quietly(function, to_arrays(obs))
-        except Exception:
-            return []
-    finally:
-        for hook in hooks:
-            hook.remove()
-    calls = [(module, seen.get(id(module), [])) for module in known]
-    return [
-        (module, inputs[0])
-        for module, inputs in calls
-        if len(inputs) == 1 and isinstance(inputs[0], Tensor) and len(inputs[0]) == _ROWS
-    ]
-
-
-def _compare(victim: Any, net: nn.Module, obs: Any, seen: Any, given: bool) -> None:
-    """Compare at ``obs``, which the module gets as ``seen``; ``given`` if no function is around it."""
-    params = victim.params(obs, victim.initial_state(_ROWS))
-    played = [each for name in own_methods(net) for each in _played(getattr(net, name), name, seen, victim)]
+def _compare(victim: Any, net: Any, params: Tensor, played: Sequence[Played]) -> None:
+    """Compare the victim's actions by its ``params`` with what its module plays."""
     mine, box = _of(victim, params), victim.action_space
-    squashed = _squashed(victim, params) if given and isinstance(box, spaces.Box) and box.is_bounded() else {}
+    squashed = _squashed(victim, params) if isinstance(box, spaces.Box) and box.is_bounded() else {}
     fixed, drawn = ([each for each in played if (len(each[2]) == 1) == single] for single in (True, False))
     # what is always played tells more than the range of draws, in which an action that is not squashed may lie too
     ways = [_likeliest([draws for _, _, draws in some], {None: mine, **squashed}, victim) for some in (fixed, drawn)]
@@ -137,17 +92,7 @@ def _compare(victim: Any, net: nn.Module, obs: Any, seen: Any, given: bool) -> N
         if squash in squashed:
             victim.squash, victim.clip = squash, False
             return
-    if ways[0] is not None or (ways[1] is not None and not _contradicts(victim, params, fixed)):
-        return
-    if not played:
-        if hasattr(net, "action_scale") and given and not _uses_scale(net, obs):
-            warnings.warn(
-                f"{type(net).__name__} has action_scale, and its forward does not use it: if its agent squashes and "
-                f"scales actions, give what it plays, as in from_module(lambda x: torch.tanh(net(x)) * "
-                f"net.action_scale + net.action_bias, ..., 'mean')",
-                UserWarning,
-                stacklevel=4,
-            )
+    if not played or ways[0] is not None or (ways[1] is not None and not _contradicts(victim, params, fixed)):
         return
     name, part, draws = next((each for each in played if len(each[2]) == 1), played[0])
     row = int((draws.median(0).values - mine).abs().sum(-1).argmax())
@@ -242,58 +187,34 @@ def _agree(draws: Tensor, mine: Tensor, victim: Victim) -> bool:
     return float(inside.double().mean()) >= (1.0 if len(draws) == 1 else 0.97)
 
 
-def _played(method: Callable[..., Any], name: str, obs: Any, victim: Victim) -> Iterator[Played]:
-    """What a method plays: each part of its answer that may be an action."""
-    call = _callable(method, obs)
-    if call is None:
-        return
-    first, second = call(0), call(1)
-    for part, answer in _parts(first, victim):
-        again = dict(_parts(second, victim)).get(part)
-        if again is None:
-            continue
-        if torch.allclose(answer, again, rtol=1e-4, atol=1e-5):
-            yield name, part, answer[None]
-            continue
-        drawn = [dict(_parts(call(seed), victim)).get(part) for seed in range(2, _DRAWS)]
-        yield name, part, torch.stack([answer, again, *(each for each in drawn if each is not None)])
-
-
-def _callable(method: Callable[..., Any], obs: Any) -> Callable[[int], Any] | None:
-    """The method at ``obs``, by a seed: on tensors or arrays, of all rows or of each; None where it takes none."""
+def _played(net: Any, name: str, obs: Any, victim: Victim) -> Iterator[Played]:
+    """What a method plays: each part of its answer that may be an action; nothing where it takes something else."""
+    method = getattr(net, name)
     try:
         known = inspect.signature(method).parameters
     except (TypeError, ValueError):
         known = {}  # type: ignore[assignment]
-    flags = {name: value for name, value in _FLAGS.items() if name in known}
+    flags = {flag: value for flag, value in _FLAGS.items() if flag in known}
 
-    def by_rows(inputs: Any) -> Any:
-        rows = [select(inputs, np.array([i])) for i in range(_ROWS)]
-        return joined_answers([_batched(method(_single(row), **flags)) for row in rows])
+    def parts(seed: int) -> dict[int | None, Tensor]:
+        _seed(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as NumPy's when it gets tensors
+            return dict(_parts(method(obs, **flags), victim))
 
-    for given in (obs, to_arrays(obs)):
-        for run in (lambda inputs: method(inputs, **flags), by_rows):
-
-            def call(seed: int, run: Callable[[Any], Any] = run, given: Any = given) -> Any:
-                _seed(seed)
-                return _quietly(run, given)
-
-            try:
-                call(0)
-            except Exception:  # of a method that takes something else
-                continue
-            return call
-    return None
-
-
-def _single(row: Any) -> Any:
-    return {key: value[0] for key, value in row.items()} if isinstance(row, dict) else row[0]
-
-
-def _batched(answer: Any) -> Any:
-    if isinstance(answer, tuple):
-        return tuple(_batched(part) for part in answer)
-    return answer[None] if isinstance(answer, (Tensor, np.ndarray)) else np.asarray([answer])
+    try:
+        first, second = parts(0), parts(1)
+    except Exception:
+        return
+    for part, answer in first.items():
+        again = second.get(part)
+        if again is None:
+            continue
+        if torch.allclose(answer, again, rtol=1e-4, atol=1e-5):
+            yield name, part, answer[None]
+        else:
+            drawn = [each for seed in range(2, _DRAWS) if (each := parts(seed).get(part)) is not None]
+            yield name, part, torch.stack([answer, again, *drawn])
 
 
 def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]]:
@@ -309,18 +230,3 @@ def _parts(answer: object, victim: Victim) -> Iterator[tuple[int | None, Tensor]
         actions = found.reshape(_ROWS, width).double()
         if isinstance(space, spaces.Box) or bool((actions == actions.floor()).all()):
             yield number, _taken(actions, victim)
-
-
-def _uses_scale(net: Any, obs: Any) -> bool:
-    """Whether what ``forward`` returns depends on ``action_scale``."""
-    try:
-        before, scale = net(obs), net.action_scale
-        net.action_scale = scale * 2
-        try:
-            after = net(obs)
-        finally:
-            net.action_scale = scale
-    except Exception:
-        return True
-    pairs = zip(leaves(before), leaves(after), strict=False)
-    return any(isinstance(a, Tensor) and not torch.equal(a, b) for a, b in pairs)

@@ -13,6 +13,7 @@ from torch.nn.functional import one_hot
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.trees import map_leaves
+from adv_wrappers.victims.victim import choice_sizes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Functions on numpy arrays as victims: tensors are copied to arrays on the way in, and what they answer to tensors.
@@ -104,14 +105,8 @@ class ChosenActions:
     """
 
     def __init__(self, function: Callable[..., object], space: spaces.Space[object]) -> None:
-        self.function, self.space = function, space
-        if isinstance(space, spaces.Discrete):
-            self.sizes, self.start = [int(space.n)], [int(space.start)]
-        elif isinstance(space, spaces.MultiDiscrete):
-            self.sizes, self.start = space.nvec.reshape(-1).tolist(), space.start.reshape(-1).tolist()
-        else:
-            self.sizes = [2] * int(np.prod(space.shape or ()))
-            self.start = [0] * len(self.sizes)
+        self.function, self.space, self.sizes = function, space, choice_sizes(space)
+        self.start = np.broadcast_to(np.ravel(getattr(space, "start", 0)), len(self.sizes)).tolist()
 
     def __call__(self, obs: object, *state: object) -> object:
         """Logits ``[B, K]`` in float32: a tensor where the function answers with one, else an array.

@@ -6,7 +6,8 @@ calling the module and comparing what it holds before and after; then it is take
 in, and what lay there before back: the module itself is never changed.
 
 Looked through are buffers and other values (tensors, arrays, numbers, lists of them) of a module and its parts, of
-ScriptModules as well, and what a function reaches: what it encloses, its global names, the object of a method.
+ScriptModules as well, and of the objects that a function reaches: by what it encloses, by global names, as the object
+of a method. Running statistics of a normaliser that go on in evaluation are such a state, too.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ _MOST = 2**24  # bytes of one value; a replay buffer is no hidden state
 _WARM, _ASKED = 12, 8  # observations before, and at which answers are compared
 _FOREIGN = ("torch.", "numpy.", "gymnasium.", "adv_wrappers.core.", "adv_wrappers.utils.")  # whose code has no state
 _OWN = {*vars(nn.Module()), "training"}
-_STATISTIC = re.compile(r"(^|_)(mean|var|variance|std|m2|sum|sumsq|count|num_batches_tracked|n|min|max)(\d|_|$)", re.I)
-Owner = Any  # an object with attributes, a cell of a closure, or the global names of a function
+Owner = Any  # an object with attributes
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,6 @@ def owners(root: object) -> list[Owner]:
         elif isinstance(it, FunctionType):
             if (it.__module__ or "").startswith(_FOREIGN):
                 continue
-            found += [cell for cell in it.__closure__ or ()] + [it.__globals__]
             inner = [cell.cell_contents for cell in it.__closure__ or () if _filled(cell)]
             inner += [it.__globals__[name] for name in _names(it.__code__) if name in it.__globals__]
             inner += [*(it.__defaults__ or ()), *(it.__kwdefaults__ or {}).values()]
@@ -114,7 +113,7 @@ def _is_value(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, np.generic))
 
 
-def _values(root: object, held: Sequence[Owner]) -> Iterator[tuple[Place, object]]:
+def _values(held: Sequence[Owner]) -> Iterator[tuple[Place, object]]:
     """All values that may be a state, and where they are kept."""
     for number, owner in enumerate(held):
         names: Any = [*getattr(owner, "__dict__", ())]
@@ -124,38 +123,13 @@ def _values(root: object, held: Sequence[Owner]) -> Iterator[tuple[Place, object
             )
         elif isinstance(owner, nn.Module):
             names += [*owner._buffers]
-        elif isinstance(owner, CellType):
-            names = ["cell_contents"] if _filled(owner) else []
-        elif isinstance(owner, dict):
-            names = _global_names(root, owner)
         for name in dict.fromkeys(names):
-            if name not in _OWN and _is_value(value := _get(owner, name)):
+            if name not in _OWN and _is_value(value := getattr(owner, name, None)):
                 yield Place(number, name), value
 
 
-def _global_names(root: object, held: dict[str, object]) -> list[str]:
-    """The names of global values that the functions within ``root`` use."""
-    codes = [it.__code__ for it in _functions(root) if it.__globals__ is held]
-    return sorted({name for code in codes for name in _names(code) if name in held})
-
-
-def _functions(root: object) -> Iterator[FunctionType]:
-    call = getattr(root, "__func__", root)
-    call = call.func if isinstance(call, functools.partial) else call
-    if isinstance(inner := getattr(root, "function", None), (FunctionType, MethodType)):
-        call = getattr(inner, "__func__", inner)
-    if isinstance(call, FunctionType):
-        yield call
-
-
-def _get(owner: Owner, name: str) -> Any:
-    return owner[name] if isinstance(owner, dict) else getattr(owner, name, None)
-
-
 def _put(owner: Owner, name: str, value: object) -> None:
-    if isinstance(owner, dict):
-        owner[name] = value
-    elif isinstance(owner, nn.Module) or not hasattr(owner, "__dict__"):
+    if isinstance(owner, nn.Module):
         setattr(owner, name, value)
     else:
         object.__setattr__(owner, name, value)  # of frozen dataclasses, too
@@ -175,21 +149,19 @@ def copied(value: Any) -> Any:
     return copy.copy(value)
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, (list, tuple, deque)):
-        return isinstance(other, type(one)) and len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict):
-        return (
-            isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-        )
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        if one.is_quantized or other.is_quantized:
-            return one.is_quantized and other.is_quantized and torch.equal(one, other)
-        same = one.shape == other.shape and one.dtype == other.dtype
-        return same and bool(((one == other) | ((one != one) & (other != other))).all())
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    return type(one) is type(other) and (one == other or one != one)
+def _told(value: Any) -> Any:
+    """A state in a form whose equality is that of all its numbers."""
+    if isinstance(value, Tensor):
+        value = value.detach().dequantize() if value.is_quantized else value.detach()
+        numbers = value.cpu().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+        return value.dtype, value.shape, value.device, numbers.numpy().tobytes()
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    if isinstance(value, (list, tuple, deque)):
+        return type(value), [_told(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _told(part) for key, part in value.items()}
+    return type(value), repr(value)
 
 
 @contextmanager
@@ -208,36 +180,22 @@ def unchanged_randomness() -> Iterator[None]:
 def put_back(root: object) -> Iterator[tuple[list[Owner], dict[Place, Any]]]:
     """Within it a module may be called; afterwards it holds what it held: its :func:`owners`, and copies of that."""
     held = owners(root)
-    before = dict(_values(root, held))
+    before = dict(_values(held))
     kept = {place: copied(value) for place, value in before.items()}
+    programs = {number for number, owner in enumerate(held) if isinstance(owner, torch.jit.ScriptModule)}
+    for place, value in before.items():
+        if place.owner not in programs and isinstance(value, (Tensor, np.ndarray, list, dict, deque)):
+            _put(held[place.owner], place.name, copied(value))  # it may be written to
     try:
         yield held, kept
     finally:
         for place, value in before.items():
             owner = held[place.owner]
-            if _get(owner, place.name) is not value and not (isinstance(owner, torch.jit.ScriptModule)):
+            now = getattr(owner, place.name, None)
+            if place.owner not in programs and now is not value:
                 _put(owner, place.name, value)
-            if not _same(value, kept[place]):  # written to in place
-                _rewrite(value, kept[place])
-            if isinstance(owner, torch.jit.ScriptModule) and not _same(_get(owner, place.name), value):
-                _put(owner, place.name, value)
-
-
-def _rewrite(value: Any, kept: Any) -> None:
-    """Write what a value was into it."""
-    if isinstance(value, Tensor):
-        with torch.no_grad():
-            value.copy_(kept) if value.shape == kept.shape else value.set_(kept)
-    elif isinstance(value, np.ndarray):
-        value[...] = kept
-    elif isinstance(value, dict):
-        value.clear()
-        value.update(kept)
-    elif isinstance(value, list):
-        value[:] = kept
-    elif isinstance(value, deque):
-        value.clear()
-        value.extend(kept)
+            elif place.owner in programs and _told(now) != _told(kept[place]):
+                _put(owner, place.name, kept[place])
 
 
 def numbers(answer: object) -> list[Tensor]:
@@ -270,9 +228,6 @@ class HiddenState:
         still: what a call changes beside that and must not, since it is the state of no episode.
         first: the state at the start of an episode, a value for each of ``places``.
         axes: the axis of each value along which rows lie side by side; None calls the function for one row at a time.
-
-    Attributes:
-        says: what its user should know, or None.
     """
 
     def __init__(
@@ -284,7 +239,6 @@ class HiddenState:
         axes: tuple[int | None, ...] | None = None,
     ) -> None:
         self.function, self.places, self.still, self.first, self.axes = function, places, still, tuple(first), axes
-        self.says: str | None = None
         self._owners: list[Owner] | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -320,14 +274,14 @@ class HiddenState:
         """The function with some state, and the state that it leaves."""
         self._owners = owners(self.function) if self._owners is None else self._owners
         slots = [(self._owners[place.owner], place.name) for place in (*self.places, *self.still)]
-        before = [_get(*slot) for slot in slots]
+        before = [getattr(*slot) for slot in slots]
         given = [copied(value) for value in (*values, *before[len(self.places) :])]
         try:
             for slot, value in zip(slots, given, strict=True):
                 _put(*slot, value)
             with _saved_apart(given):
                 out = self.function(obs)
-            return out, tuple(copied(_get(*slot)) for slot in slots[: len(self.places)])
+            return out, tuple(copied(getattr(*slot)) for slot in slots[: len(self.places)])
         finally:
             for slot, value in zip(slots, before, strict=True):
                 _put(*slot, value)
@@ -406,34 +360,19 @@ def take_out_state(net: Callable[..., Any], given: Callable[[int, int], Any]) ->
                 net(rows(seed, 1))
         except Exception:
             return None  # what is wrong with it is said later
-        changed = [place for place, value in _values(net, held) if not _same(value, first.get(place, _MISSING))]
-        changed = [place for place in changed if place in first]
+        changed = [p for p, value in _values(held) if p in first and _told(value) != _told(first[p])]
         if not changed:
             return HiddenState(net) if alone else None
 
         # whether answers depend on what was seen before, by way of what changes
-        initial = {place: first[place] for place in changed}
-        initial |= _after_reset(net, held, changed, initial)
-        still = _statistics(changed, held)
-        carried = [place for place in changed if place not in still]
-        state = HiddenState(net, carried, still, [initial[place] for place in carried])
-        if not carried or not _depends(state, rows):
-            running = bool(still) and _depends(HiddenState(net, still, (), [initial[place] for place in still]), rows)
-            if not running and not alone and not any(_is_buffer(held[p.owner], p.name) for p in changed):
+        initial = {place: first[place] for place in changed} | _after_reset(held, changed)
+        state = HiddenState(net, changed, (), [initial[place] for place in changed])
+        if not _depends(state, rows):
+            if not alone and not any(_is_buffer(held[place.owner], place.name) for place in changed):
                 return None  # what it only caches
-            found = HiddenState(net, (), changed)
-            if running:
-                found.says = _running(still, held)
-            else:  # what a batch leaves matters to none of its rows
-                found.axes = _axes(found, rows)
-            return found
-        if still:
-            state.says = _running(still, held)
+            state = HiddenState(net, (), changed)
         state.axes = _axes(state, rows)
     return state
-
-
-_MISSING = object()
 
 
 def _takes(net: Callable[..., Any], rows: Callable[[int, int], Any], count: int) -> bool:
@@ -476,15 +415,12 @@ def _depends(state: HiddenState, rows: Callable[[int, int], Any]) -> bool:
     return not nearly(answers(now), answers(state.start(1)))
 
 
-def _after_reset(
-    net: object, held: Sequence[Owner], changed: Sequence[Place], initial: dict[Place, Any]
-) -> dict[Place, Any]:
+def _after_reset(held: Sequence[Owner], changed: Sequence[Place]) -> dict[Place, Any]:
     """What the module's own method leaves at the start of an episode, where it has one."""
     called = False
     parts: list[Any] = [owner for owner in held if isinstance(owner, nn.Module)]
-    parts += [held[place.owner] for place in changed if not isinstance(held[place.owner], (nn.Module, CellType, dict))]
-    modules = [part for part in parts if isinstance(part, nn.Module)]
-    weights = [(p, p.detach().clone(), p._version) for part in modules for p in part.parameters(recurse=False)]
+    weights = [(p, p.detach().clone(), p._version) for part in parts for p in part.parameters(recurse=False)]
+    parts += [held[place.owner] for place in changed if not isinstance(held[place.owner], nn.Module)]
     for part in parts:
         for name in _RESETS:
             try:
@@ -496,28 +432,7 @@ def _after_reset(
     for weight, before, version in weights:
         if weight._version != version:  # a reset of another kind
             weight.copy_(before)
-    if not called:
-        return {}
-    return {place: copied(_get(held[place.owner], place.name)) for place in changed}
-
-
-def _statistics(changed: Sequence[Place], held: Sequence[Owner]) -> list[Place]:
-    """Running means and variances of a normaliser: they grow over all episodes, and are the state of none."""
-    found = []
-    for _, group in itertools.groupby(sorted(changed, key=lambda p: p.owner), key=lambda p: p.owner):
-        places = [place for place in group if _STATISTIC.search(place.name)]
-        words = " ".join(place.name.lower() for place in places)
-        if "mean" in words and re.search("var|std|m2|sum|sq", words):
-            found += places
-    return found
-
-
-def _running(still: Sequence[Place], held: Sequence[Owner]) -> str:
-    names = ", ".join(f"{type(held[place.owner]).__name__}.{place.name}" for place in still)
-    return (
-        f"the module updates running statistics whenever it is called ({names}), which would make its answers depend "
-        f"on an attack's queries: the victim keeps them as they are now, as the module itself should when deployed"
-    )
+    return {place: copied(getattr(held[place.owner], place.name)) for place in changed} if called else {}
 
 
 def _axes(state: HiddenState, rows: Callable[[int, int], Any]) -> tuple[int | None, ...] | None:

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -21,51 +21,37 @@ from adv_wrappers.victims.action_check import draws, own_methods, play_as_it_say
 from adv_wrappers.victims.distributions import DistributionFamily, as_distribution, params_of, unscale
 from adv_wrappers.victims.frozen_copy import check_weights, frozen_copy, unwrapped
 from adv_wrappers.victims.functions import ArrayFunction, ArrayStart, ChosenActions, answers_arrays, to_arrays
-from adv_wrappers.victims.hidden_state import HiddenState, answers, owners, take_out_state, unchanged_randomness
-from adv_wrappers.victims.victim import BatchedObservation, OutputKind, RecurrentState, Select, Victim, device_of
+from adv_wrappers.victims.hidden_state import HiddenState, answers, take_out_state, unchanged_randomness
+from adv_wrappers.victims.victim import (
+    BatchedObservation,
+    OutputKind,
+    RecurrentState,
+    Select,
+    Victim,
+    choice_sizes,
+    device_of,
+)
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a module takes and returns, found out by calling it with two rows of zeros before a victim is made of it.
+# What a module takes and returns, found out by calling it with two random observations before a victim is made of it.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 Net = nn.Module | Callable[..., Any]  # a function may return anything; what it does is checked
 InitialState = Callable[[int], RecurrentState]  # rows to a hidden state with leaves [rows, ...]
+RandomRows = Callable[[int, int], Any]  # a seed and a number of rows to as many observations
 
 
 def action_width(space: spaces.Space[object]) -> int:
     """How many numbers per row describe an action of this space: a mean, or logits of every choice."""
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum())
-    if isinstance(space, spaces.MultiBinary):
-        return 2 * int(torch.tensor(space.shape).prod())
-    if isinstance(space, spaces.Box) and space.shape is not None and len(space.shape) == 1:
-        return int(space.shape[0])
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return space.shape[0]
+    if sizes := choice_sizes(space):
+        return sum(sizes)
     raise VictimError(f"expected Discrete, MultiDiscrete, MultiBinary or one-dimensional Box actions, got {space}")
 
 
-def _zeros(space: spaces.Space[object], device: torch.device, dtype: torch.dtype, top: bool = True) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _zeros(value, device, dtype, False) for key, value in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_zeros(value, device, dtype, False) for value in space.spaces)
-    if isinstance(space, CHOICES):
-        least = np.zeros(space.shape) if isinstance(space, spaces.MultiBinary) else np.asarray(space.start)
-        return torch.from_numpy(np.stack([least] * 2).astype(space.dtype)).to(device)
-    if isinstance(space, spaces.Text) and not top:
-        return np.array([str(space.character_list[0]) * int(space.min_length)] * 2, dtype=object)
-    if not isinstance(space, spaces.Box):
-        raise VictimError(
-            f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and Text),"
-            f" got {space}: env = gymnasium.wrappers.TransformObservation(env, function, gymnasium.spaces.Box(...)) "
-            f"makes numbers of them, by a function of yours"
-        )
-    return torch.zeros(2, *space.shape, device=device, dtype=dtype)
-
-
-def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> Callable[[int, int], Any]:
+def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.dtype) -> RandomRows:
     """A function of a seed and a number of rows to as many random observations, as a module takes them."""
 
     def leaf_rows(leaf: spaces.Space[object], rows: list[Any]) -> Any:
@@ -73,8 +59,14 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
             return {key: leaf_rows(part, [row[key] for row in rows]) for key, part in leaf.spaces.items()}
         if isinstance(leaf, spaces.Tuple):
             return tuple(leaf_rows(part, [row[i] for row in rows]) for i, part in enumerate(leaf.spaces))
-        if isinstance(leaf, spaces.Text):
+        if isinstance(leaf, spaces.Text) and not isinstance(space, spaces.Text):
             return np.array(rows, dtype=object)
+        if not isinstance(leaf, (spaces.Box, *CHOICES)):
+            raise VictimError(
+                f"expected Box, Discrete, MultiDiscrete or MultiBinary observations (or a Dict or Tuple of these and "
+                f"Text), got {leaf}: env = gymnasium.wrappers.TransformObservation(env, function, "
+                f"gymnasium.spaces.Box(...)) makes numbers of them, by a function of yours"
+            )
         values = np.stack(rows)
         if not isinstance(leaf, spaces.Box):
             return torch.from_numpy(values).to(device)
@@ -91,7 +83,7 @@ def random_rows(space: spaces.Space[object], device: torch.device, dtype: torch.
 
 
 def input_form(
-    net: Net, space: spaces.Space[object], start: InitialState | None, device: torch.device, dtype: torch.dtype
+    net: Net, rows: RandomRows, start: InitialState | None
 ) -> Literal["gradients", "tensors", "arrays", "arrays of tensors"]:
     """Whether a module or function works on tensors, with or without gradients, or on numpy arrays.
 
@@ -104,7 +96,7 @@ def input_form(
     """
 
     def call(arrays: bool, gradient: bool) -> tuple[object, bool]:
-        obs, state = _zeros(space, device, dtype), (start(2),) if start else ()
+        obs, state = rows(0, 2), (start(2),) if start else ()
         if arrays:
             return net(to_arrays(obs), *to_arrays(state)), False
         with torch.set_grad_enabled(gradient):
@@ -131,11 +123,8 @@ def input_form(
         return "arrays of tensors"
     if isinstance(net, nn.Module):
         return "gradients"  # inspect_output says what is wrong with it
-    raise VictimError(
-        f"the module does not take observations of {space}: as tensors {faults[0]}; as numpy arrays {faults[1]}"
-        if len(faults) > 1
-        else f"the module does not take observations of {space}: {faults[0]}"
-    )
+    on_arrays = faults[min(1, len(faults) - 1)]
+    raise VictimError(f"the module does not take observations: as tensors {faults[0]}; as numpy arrays {on_arrays}")
 
 
 def takes_float64(net: Net, space: spaces.Space[object], start: InitialState | None) -> bool:
@@ -143,9 +132,9 @@ def takes_float64(net: Net, space: spaces.Space[object], start: InitialState | N
     leaves = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
     if not any(isinstance(leaf, spaces.Box) and leaf.dtype == np.float64 for leaf in leaves):
         return False
-    obs, state = _zeros(space, torch.device("cpu"), torch.float64), (start(2),) if start else ()
+    obs = random_rows(space, torch.device("cpu"), torch.float64)(0, 2)
     try:
-        net(to_arrays(obs), *to_arrays(state))
+        net(*to_arrays((obs, start(2)) if start else (obs,)))
     except Exception:  # such as of an inference session for float32
         return False
     return True
@@ -201,34 +190,29 @@ class ModuleOutput:
     family: DistributionFamily | None = None
 
 
-def inspect_output(
-    net: Net,
-    space: spaces.Space[object],
-    start: InitialState | None,
-    device: torch.device,
-    dtype: torch.dtype,
-    kind: str | None = None,
-) -> ModuleOutput:
-    """What the module returns for two rows of zeros.
+def inspect_output(net: Net, rows: RandomRows, start: InitialState | None, kind: str | None = None) -> ModuleOutput:
+    """What the module returns for two random observations.
 
     Args:
         net: the module, which takes observations, and with ``start`` a hidden state.
-        space: the space of one observation.
+        rows: makes observations.
         start: the function from rows to a hidden state, or None.
         kind: the kind that the user gave; two tensors are a mean and a log-std unless it has no log-std.
 
     Raises:
         VictimError: for a module that fails on such observations, or returns what no victim can be made of.
     """
-    given = (_zeros(space, device, dtype), start(2)) if start else (_zeros(space, device, dtype),)
+    given = (rows(0, 2), start(2)) if start else (rows(0, 2),)
     before = [leaf._version for leaf in tensors(given)]
     try:
         with torch.no_grad():
             out = net(*given)
             out = as_distribution(out[0] if start else out)
     except Exception as error:
-        what = f"{str(error) or type(error).__name__}{_by_method(net)}"
-        raise VictimError(f"the module does not take observations of {space}: {what}") from error
+        seen = [tuple(leaf.shape) for leaf in tensors(given)]
+        raise VictimError(
+            f"the module does not take observations of shapes {seen}: {error or type(error).__name__}{_by_method(net)}"
+        ) from error
     writes = [leaf._version for leaf in tensors(given)] != before
     if isinstance(out, torch.distributions.Distribution):
         try:
@@ -247,16 +231,11 @@ def inspect_output(
             return ModuleOutput("first", None, int(_checked(out[0]).shape[-1]), writes)
         _checked(out[1], rows=False)
         return ModuleOutput("pair", None, 2 * int(_checked(out[0]).shape[-1]), writes)
-    if isinstance(out, tuple) and len(out) == 2 and isinstance(out[0], tuple):
-        raise VictimError(
-            "the module returns a pair within a pair, and whether that is a mean with a standard deviation or with its "
-            "logarithm nothing says: give a function that returns (mean, log_std)"
-        )
     return ModuleOutput("tensor", None, int(_checked(out).shape[-1]), writes)
 
 
 def gives_probabilities(
-    net: Net, form: Form, space: spaces.Space[object], rows: Callable[[int, int], Any], start: InitialState | None
+    net: Net, form: Form, space: spaces.Space[object], rows: RandomRows, start: InitialState | None
 ) -> bool:
     """Whether all that a module returns at random observations are probabilities of each choice, and not certain ones.
 
@@ -267,13 +246,8 @@ def gives_probabilities(
         rows: a seed and a number of rows to as many random observations.
         start: the function from rows to a hidden state, or None.
     """
-    if isinstance(space, spaces.Discrete):
-        sizes = [int(space.n)]
-    elif isinstance(space, spaces.MultiDiscrete):
-        sizes = space.nvec.reshape(-1).tolist()
-    elif isinstance(space, spaces.MultiBinary):
-        sizes = [2] * int(np.prod(space.shape))
-    else:
+    sizes = choice_sizes(space)
+    if not sizes:
         return False
     try:
         with torch.no_grad(), unchanged_randomness():
@@ -320,31 +294,19 @@ def check_forward(module: Net) -> None:
         return
     if type(module).forward is not nn.Module.forward or "forward" in vars(module):
         return
-    value = ", value=agent.critic" if hasattr(module, "critic") else ""
-    if hasattr(module, "actor_mean") and hasattr(module, "actor_logstd"):
-        given = f"lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., 'gaussian', clip=True{value}"
-    elif hasattr(module, "actor") and hasattr(module, "network"):
-        given = "lambda x: agent.actor(agent.network(x / 255.0)), ..., 'logits'"
-    elif hasattr(module, "actor"):
-        given = f"agent.actor, ..., 'logits'{value}"
-    else:
-        given = "lambda x: agent.PART(x), ..., KIND"
     parts = ", ".join(name for name, _ in module.named_children()) or "none"
     raise VictimError(
         f"{type(module).__name__} has no forward, by which a victim computes: give the part of it that maps "
-        f"observations to logits, Q-values or means, as in from_module({given}); its parts are {parts}"
-        f"{_by_method(module)}"
+        f"observations to logits, Q-values or means (its parts are {parts}), as in from_module(agent.actor, ..., "
+        f"'logits', value=agent.critic) or from_module(lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., "
+        f"'gaussian', clip=True){_by_method(module)}"
     )
 
 
 def _by_method(net: Net) -> str:
     """What to give of a module with a method that says what it plays, or nothing."""
     methods = own_methods(net) if isinstance(net, nn.Module) else []
-    return (
-        f". If its {methods[0]} takes observations, give that: from_module(net.{methods[0]}, ..., 'action')"
-        if methods
-        else ""
-    )
+    return f". Its {methods[0]} may be what to give: from_module(net.{methods[0]}, ..., 'action')" if methods else ""
 
 
 def _is_batch(out: object) -> bool:
@@ -362,22 +324,13 @@ def _described(out: object) -> str:
     return type(out).__name__
 
 
-def _chosen(out: object) -> str:
-    """How the part of an output that could be meant is given, or nothing where there is none."""
-    pairs = out.items() if isinstance(out, dict) else enumerate(out) if isinstance(out, (tuple, list)) else ()
-    parts = {key: part for key, part in pairs if _is_batch(part) and part.is_floating_point()}
-    if not parts:
-        return ""
-    widest = max(parts, key=lambda key: parts[key].shape[1])  # values of states are [B, 1]
-    return f". Give a function of the part that is meant, as in from_module(lambda x: net(x)[{widest!r}], ...)"
-
-
 def _checked(out: object, rows: bool = True) -> Tensor:
     """``out``, if it is a batch of floats of two rows."""
     if not isinstance(out, Tensor) or (rows and not _is_batch(out)):
         raise VictimError(
             "the module must return [B, K], a (mean, log_std) pair, a Distribution or one of [B, K] with a state, "
-            f"got {_described(out)} for a batch of 2{_chosen(out)}"
+            f"got {_described(out)} for a batch of 2: give a function of the part that is meant, such as lambda x: "
+            "net(x)[0]"
         )
     if not out.is_floating_point():
         raise VictimError(
@@ -445,6 +398,8 @@ def from_module(
             for a ``live`` module in training mode with dropout or batch normalisation (attacking it would change it),
             here and whenever it is called later.
     """
+    if not callable(module):
+        raise VictimError(f"expected a module or function, got {module!r:.80}")
     module, value, critic, robust_sarsa = (unwrapped(net) for net in (module, value, critic, robust_sarsa))
     check_forward(module)
     nets = [net for net in (module, value, critic, robust_sarsa) if isinstance(net, nn.Module)]
@@ -473,8 +428,8 @@ def from_module(
         followed_nets.extend([net] if copied is None else ())
         return net if copied is None else copied
 
-    given = [keep(net) for net in (module, value, critic, robust_sarsa)]
-    (module, value, critic, robust_sarsa), live = (_some(given[0]), *given[1:]), bool(followed_nets)
+    module, (value, critic, robust_sarsa) = cast(Net, keep(module)), map(keep, (value, critic, robust_sarsa))
+    live = bool(followed_nets)
     unstable = unstable_of(followed_nets)
     check_live(unstable)
     own, said = module, kind
@@ -484,23 +439,15 @@ def from_module(
             raise VictimError("kind='action' is for modules without a hidden state: return logits from a recurrent one")
         module = ChosenActions(module, action_space) if chooses else module
         kind = "logits" if chooses else "mean"
-    if not isinstance(own, nn.Module) and (training := _called_in_training(own, takes_rows)):
-        warnings.warn(
-            f"the function calls {training[0]} in training mode, so that its answers depend on chance or on the other "
-            f"observations of a batch: call .eval() on its module before",
-            UserWarning,
-            stacklevel=2,
-        )
     if initial_state is None:
         inner = take_out_state(module, takes_rows)
         if inner is not None:
             module, initial_state = inner, inner.start if inner.recurrent else None
-            if inner.says is not None:
-                warnings.warn(inner.says, UserWarning, stacklevel=2)
-    accepts = input_form(module, observation_space, initial_state, device, dtype)
+    accepts = input_form(module, takes_rows, initial_state)
     if accepts.startswith("arrays"):
         if free and takes_float64(module, observation_space, initial_state):
             dtype = torch.float64
+            takes_rows = random_rows(observation_space, device, dtype)
         stateful = initial_state is not None
         initial_state = None if initial_state is None else ArrayStart(initial_state, device)
         of_tensors = accepts == "arrays of tensors"
@@ -509,7 +456,7 @@ def from_module(
             net if net is None or isinstance(net, nn.Module) else ArrayFunction(net, False, device, dtype, of_tensors)
             for net in (value, critic, robust_sarsa)
         )
-    output = inspect_output(module, observation_space, initial_state, device, dtype, kind)
+    output = inspect_output(module, takes_rows, initial_state, kind)
     if kind is None:
         if output.form in ("tensor", "first") and gives_probabilities(
             module, output.form, action_space, takes_rows, initial_state
@@ -554,11 +501,12 @@ def from_module(
     if isinstance(victim.net, nn.Module) and initial_state is None and isinstance(observation_space, spaces.Box):
         victim.find_graph(victim.net, output.form)
     victim.chooses = said == "action" and final == "logits"
-    if said == "action" and draws(victim, takes_rows):
+    if not live and draws(victim, takes_rows):
         warnings.warn(
-            "the module draws the actions that it returns (another one when it is asked again), so figures are those "
-            "of some draws, and an attack sees the noise. Give what it draws from, as in from_module(agent.actor, ..., "
-            "'logits', select='sample'), or its most likely action",
+            "the module answers by chance (otherwise when it is asked again), so figures are those of some draws, and "
+            "an attack sees the noise. Give what it draws from, as in from_module(agent.actor, ..., 'logits', "
+            "select='sample'), or its most likely action; call .eval() on what a function calls; a state is found in "
+            "an attribute of a module or object, and not in a variable of a function",
             UserWarning,
             stacklevel=2,
         )
@@ -588,30 +536,6 @@ def check_live(layers: Iterable[nn.Module]) -> None:
                 "a live victim must not hold dropout or batch normalisation in training mode, since attacking it would "
                 f"change it: call .eval() on it before it acts (found {layer})"
             )
-
-
-def _called_in_training(function: Net, rows: Callable[[int, int], Any]) -> list[nn.Module]:
-    """The layers of :func:`unstable_of` in training mode that a function calls."""
-    called = list[nn.Module]()
-
-    def note(layer: nn.Module, _: Any) -> None:
-        called.extend([layer] if layer.training else ())
-
-    reached = (owner for owner in owners(function) if isinstance(owner, nn.Module))
-    hooks = [layer.register_forward_pre_hook(note) for layer in dict.fromkeys(unstable_of(reached)) if layer.training]
-    try:
-        if hooks:
-            answers(function, rows)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return called
-
-
-def _some(net: Net | None) -> Net:
-    if net is None:
-        raise VictimError("expected a module or function, got None")
-    return net
 
 
 def _outer(net: object) -> object:
@@ -735,22 +659,16 @@ class ModuleVictim(Victim):
         """
         if not found:
             return
-        seen = "every row that the module returns lies in [0, 1] and sums to one: these are probabilities"
-        if said == "q":
-            warnings.warn(
-                f"{seen}, and no Q-values, and attacks on them are weak. Give it as 'logits', and their logarithms are "
-                f"taken",
-                UserWarning,
-                stacklevel=3,
-            )
-            return
         if said is not None:
+            no = "Q-values, and attacks on them are weak" if said == "q" else "logits, so their logarithms are taken"
             warnings.warn(
-                f"{seen}, and no logits, so their logarithms are taken. Give the network without its softmax, or "
-                f"from_module(lambda x: net(x).log(), ...)",
+                f"every row that the module returns lies in [0, 1] and sums to one: these are probabilities, and no "
+                f"{no}. Give the network without its softmax, or the same as 'logits'",
                 UserWarning,
                 stacklevel=3,
             )
+        if said == "q":
+            return
         net = self.net
         if isinstance(net, nn.Sequential) and len(net) > 1 and isinstance(net[-1], nn.Softmax) and not self.live:
             self.net = net[:-1]  # the logits themselves, whose layers are known

@@ -53,6 +53,15 @@ def device_of(device: torch.device | str, shapes_only: bool = False) -> torch.de
         raise VictimError(f"no such device {device!r}: {error}") from error
 
 
+def choice_sizes(space: spaces.Space[object]) -> list[int]:
+    """Of how many each choice of a discrete action is one, two for a bit; none for other spaces."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [int(n) for n in space.nvec.reshape(-1)]
+    return [2] * math.prod(space.shape) if isinstance(space, spaces.MultiBinary) else []
+
+
 class Victim:
     """A frozen policy, with what an adversary may compute from it.
 
@@ -103,8 +112,9 @@ class Victim:
         check_choice("select", select, ("mode", "sample"), error=VictimError)
         if dtype not in (torch.float32, torch.float64):
             raise VictimError(f"a victim computes in float32 or float64, got {dtype}")
-        discrete = isinstance(action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
-        if discrete != (kind in ("q", "logits")) or (kind == "q" and not isinstance(action_space, spaces.Discrete)):
+        if bool(choice_sizes(action_space)) != (kind in ("q", "logits")) or (
+            kind == "q" and not isinstance(action_space, spaces.Discrete)
+        ):
             raise VictimError(f"kind={kind!r} does not go with the action space {action_space}")
         self.observation_space, self.action_space = observation_space, action_space
         self.kind, self.select = kind, select
@@ -114,21 +124,14 @@ class Victim:
         self._fingerprint: str | None = None
 
     def _make_family(self) -> Family:
-        if isinstance(self.action_space, spaces.MultiDiscrete):
-            return MultiCategoricalFamily(tuple(int(n) for n in self.action_space.nvec.reshape(-1)))
-        if isinstance(self.action_space, spaces.MultiBinary):
-            return MultiCategoricalFamily((2,) * int(np.prod(self.action_space.shape)))
         if self.kind in ("q", "logits"):
-            return CategoricalFamily()
+            one = isinstance(self.action_space, spaces.Discrete)
+            return CategoricalFamily() if one else MultiCategoricalFamily(tuple(choice_sizes(self.action_space)))
         return GaussianFamily() if self.kind == "gaussian" else DeterministicFamily()
 
     def _make_width(self) -> int:
-        space = self.action_space
-        if isinstance(space, spaces.Discrete):
-            return int(space.n)
-        if isinstance(space, spaces.MultiDiscrete):
-            return int(space.nvec.sum())
-        return int(np.prod(space.shape or ())) * (1 if self.kind == "mean" else 2)  # of a bit: of 0 and of 1
+        sizes = choice_sizes(self.action_space)
+        return sum(sizes) or math.prod(self.action_space.shape or ()) * (1 if self.kind == "mean" else 2)
 
     # implemented by subclasses
 

@@ -82,6 +82,6 @@ def test_a_module_that_draws_its_actions_says_so():
             action = policy.sample()
             return action, policy.log_prob(action), policy.entropy(), obs[:, :1]
 
-    with pytest.warns(UserWarning, match=r"draws the actions that it returns.*select='sample'"):
+    with pytest.warns(UserWarning, match=r"answers by chance.*select='sample'"):
         victim = adv.from_module(Agent().get_action_and_value, SEEN, spaces.Discrete(3), "action")
     assert "actions as its module chooses them" in repr(victim) and "logits" not in repr(victim)

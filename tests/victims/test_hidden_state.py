@@ -121,17 +121,6 @@ def _scripted(make):
         return torch.jit.script(_seeded(make))
 
 
-def _nonlocal():
-    actor, last = _seeded(lambda: nn.Linear(6, 2)), torch.zeros(1, 2)
-
-    def act(x):
-        nonlocal last
-        last = 0.5 * last + actor(x)
-        return last
-
-    return act
-
-
 def _by_rows(program, x):
     return torch.cat([program(row[None]) for row in x])
 
@@ -145,7 +134,6 @@ MAKERS = {
     "queue": lambda: _seeded(Queue),
     "number": lambda: _seeded(Clock),
     "method on arrays": lambda: Arrays().act,
-    "closure": _nonlocal,
     "lambda": lambda: (lambda program: lambda x: _by_rows(program, x))(_scripted(Lstm)),
     "partial": lambda: functools.partial(_by_rows, _seeded(Lstm)),
 }
@@ -241,7 +229,7 @@ def test_a_file_of_a_program_for_one_robot(tmp_path):
 
 
 class Normalised(nn.Module):
-    """Running statistics that go on in evaluation: the state of no episode."""
+    """Running statistics that go on in evaluation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,13 +245,29 @@ class Normalised(nn.Module):
         return self.actor((x - self.obs_mean) / self.obs_var.sqrt())
 
 
-def test_running_statistics_are_no_state_of_an_episode():
-    with pytest.warns(UserWarning, match=r"running statistics .*Normalised\.obs_mean.* as they are now"):
-        victim = adv.from_module(_seeded(Normalised), SEEN, BOX, "mean")
-    first = victim.act_on(X[0])
-    victim.act_on(X[1])
-    assert not victim.recurrent and torch.equal(victim.act_on(X[0]), first)
-    assert torch.equal(victim.act_on(X[0][1:]), first[1:])
+def test_running_statistics_go_on_for_every_row_by_itself():
+    net = _seeded(Normalised)
+    victim = adv.from_module(net, SEEN, BOX, "mean")
+    state, before = victim.initial_state(3), copy.deepcopy(net.state_dict())
+    for t in range(3):
+        state = victim.advance(X[t], state)
+    alone = _seeded(Normalised)
+    for t in range(3):
+        alone(X[t][1:2])
+    torch.testing.assert_close(victim.params(X[3], state)[1:2], alone(X[3][1:2]).detach())
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+
+
+def test_a_state_in_a_variable_of_a_function_is_warned_of():
+    actor, last = _seeded(lambda: nn.Linear(6, 2)), torch.zeros(1, 2)
+
+    def act(x):
+        nonlocal last
+        last = 0.5 * last + actor(x).mean(0, keepdim=True)
+        return actor(x) + last
+
+    with pytest.warns(UserWarning, match="an attribute of a module or object"):
+        adv.from_module(act, SEEN, BOX, "mean")
 
 
 def test_a_module_for_one_row_is_called_row_by_row():
@@ -296,7 +300,8 @@ def test_what_is_only_kept_for_later_is_no_state():
 def test_nobody_elses_random_numbers_change():
     torch.manual_seed(3)
     np.random.seed(3)
-    adv.from_module(lambda x: x[:, :2] + torch.rand(()) + float(np.random.rand()), SEEN, BOX, "mean", live=True)
+    with pytest.warns(UserWarning, match="answers by chance"):
+        adv.from_module(lambda x: x[:, :2] + torch.rand(()) + float(np.random.rand()), SEEN, BOX, "mean", live=True)
     adv.from_module(_scripted(Lstm), SEEN, BOX, "mean")
     after = np.random.rand()
     np.random.seed(3)

@@ -190,53 +190,29 @@ class CleanRL(nn.Module):
         raise NotImplementedError
 
 
-@every_case(
-    ("parts", "line", "works"),
-    [
-        (
-            {"critic": net(1), "actor": net(2)},
-            "agent.actor, ..., 'logits', value=agent.critic",
-            lambda agent: from_module(agent.actor, OBS, TWO, "logits", value=agent.critic),
-        ),
-        (
-            {"critic": net(1), "actor_mean": net(3), "actor_logstd": nn.Parameter(torch.zeros(1, 3))},
-            "lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., 'gaussian', clip=True, value=agent.critic",
-            lambda agent: from_module(
-                lambda x: (agent.actor_mean(x), agent.actor_logstd), OBS, BOX, "gaussian", clip=True, value=agent.critic
-            ),
-        ),
-        (
-            {"network": net(4), "actor": net(2)},
-            "lambda x: agent.actor(agent.network(x / 255.0)), ..., 'logits'",
-            lambda agent: from_module(lambda x: agent.actor[2:](agent.network[:2](x / 255.0)), OBS, TWO, "logits"),
-        ),
-        ({"net": net(2)}, "lambda x: agent.PART(x), ..., KIND", lambda agent: from_module(agent.net, OBS, TWO, "q")),
-    ],
-)
-def test_agents_without_forward_are_told_what_to_give(parts, line, works):
-    agent = CleanRL(**parts)
-    with pytest.raises(VictimError, match=r"CleanRL has no forward.*; its parts are .*net|actor") as found:
-        from_module(agent, OBS, TWO, "logits")
-    assert f"as in from_module({line})" in str(found.value)
-    assert len(works(agent).params(torch.zeros(2, 4))) == 2
+def test_agents_without_forward_are_told_what_to_give():
+    agent = CleanRL(critic=net(1), actor_mean=net(3), actor_logstd=nn.Parameter(torch.zeros(1, 3)))
+    with pytest.raises(VictimError, match=r"CleanRL has no forward.*its parts are critic, actor_mean") as found:
+        from_module(agent, OBS, BOX, "gaussian")
+    line = "lambda x: (agent.actor_mean(x), agent.actor_logstd), ..., 'gaussian', clip=True"
+    assert f"from_module({line})" in str(found.value)
+    victim = from_module(
+        lambda x: (agent.actor_mean(x), agent.actor_logstd), OBS, BOX, "gaussian", clip=True, value=agent.critic
+    )
+    assert len(victim.params(torch.zeros(2, 4))) == 2
 
 
 @every_case(
-    ("out", "what", "part"),
+    ("out", "what"),
     [
-        (
-            lambda o: (o[:, 0], o[:, 0], o[:, :2]),
-            r"a tuple of \(float32 \[2\], float32 \[2\], float32 \[2, 2\]\)",
-            "[2]",
-        ),
-        (lambda o: {"n": 3, "a": o[:, :2]}, r"a dictionary of \('n': int, 'a': float32 \[2, 2\]\)", "['a']"),
-        (lambda o: [(o[:, :2], None)], r"a list of \(a tuple of \(float32 \[2, 2\], NoneType\)\)", ""),
+        (lambda o: (o[:, 0], o[:, 0], o[:, :2]), r"a tuple of \(float32 \[2\], float32 \[2\], float32 \[2, 2\]\)"),
+        (lambda o: {"n": 3, "a": o[:, :2]}, r"a dictionary of \('n': int, 'a': float32 \[2, 2\]\)"),
+        (lambda o: [(o[:, :2], None)], r"a list of \(a tuple of \(float32 \[2, 2\], NoneType\)\)"),
     ],
 )
-def test_answers_of_several_parts_are_described(out, what, part):
-    with pytest.raises(VictimError, match=what) as found:
+def test_answers_of_several_parts_are_described(out, what):
+    with pytest.raises(VictimError, match=what):
         from_module(out, OBS, TWO, "logits")
-    assert (f"from_module(lambda x: net(x){part}, ...)" in str(found.value)) == bool(part)
 
 
 @every_case(
@@ -332,7 +308,7 @@ def test_a_pair_is_a_mean_and_a_log_std_unless_the_kind_says_otherwise():
     assert from_module(pair, OBS, BOX).kind == from_module(pair, OBS, BOX, "gaussian").kind == "gaussian"
     x = torch.randn(2, 4)
     assert torch.equal(from_module(pair, OBS, BOX, "mean").params(x), x[:, :3])
-    with pytest.raises(VictimError, match="pair within a pair"):  # Tianshou's ((mean, std), state)
+    with pytest.raises(VictimError, match=r"a tuple of \(a tuple of"):  # Tianshou's ((mean, std), state)
         from_module(lambda o: (pair(o), None), OBS, BOX, "gaussian")
 
 
@@ -496,10 +472,9 @@ def test_a_recurrent_victim_begins_where_episodes_do():
     assert victim.act_on(x.numpy()).tolist() == victim.act_on(x).tolist()
 
 
-@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout()])
-def test_a_function_that_calls_layers_in_training_mode_is_warned_of(layer):
-    network = nn.Sequential(nn.Linear(4, 8), layer, nn.Linear(8, 2))
-    with pytest.warns(UserWarning, match=rf"calls {type(layer).__name__}\(.* in training mode.* call \.eval\(\)"):
+def test_a_function_that_answers_by_chance_is_warned_of():
+    network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 2))
+    with pytest.warns(UserWarning, match=r"answers by chance.* call \.eval\(\)"):
         from_module(lambda x: network(x), OBS, TWO, "q")
     from_module(lambda x: network.eval()(x), OBS, TWO, "q")
     from_module(lambda x: network(x), OBS, TWO, "q")
