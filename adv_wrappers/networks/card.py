@@ -29,7 +29,7 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.networks import older_cards
 from adv_wrappers.networks.graph import flattened
 from adv_wrappers.networks.operations.lookup import operation_of
-from adv_wrappers.networks.operations.operation import KINDS, OPERATIONS, Elementwise, hooked
+from adv_wrappers.networks.operations.operation import KINDS, OPERATIONS, hooked
 from adv_wrappers.networks.operations.stored import StoredLayer, Weights, WrittenLayer
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.limits import MOST_NETWORKS
@@ -291,27 +291,19 @@ def output_shape(net: nn.Module, shape: tuple[int, ...], most: int) -> tuple[int
 def _answer_like(layer: nn.Module, x: Tensor, most: int) -> Tensor:
     """What a layer makes of ``x``, both without memory; raises :class:`RuntimeError` where it does not take that.
 
-    Vectors are small where the layer says how many numbers it gives, and the layers of pictures are worked out: on
-    tensors without memory torch imports its compiler, which takes longer than loading an agent.
+    On tensors without memory torch imports its compiler, which takes longer than loading an agent. So operations tell
+    the shapes that follow from their settings, and small vectors are computed where the layer says how many numbers it
+    gives.
     """
     operation = operation_of(layer)
-    width = operation.width(x.shape[-1]) if operation is not None and x.dim() == 2 else None
+    assert operation is not None
+    if (told := operation.told_shape(tuple(x.shape[1:]))) is not None:
+        return x.new_empty(1, *told)
+    width = operation.width(x.shape[-1]) if x.dim() == 2 else None
     if width is not None and max(width, x.numel()) <= most:
         kinds = [tensor.dtype for tensor in layer.parameters()] + [torch.get_default_dtype()]
         with torch.no_grad():
             return _first(layer, layer(torch.zeros(x.shape, dtype=kinds[0]))).to("meta")
-    if isinstance(operation, Elementwise) and operation.is_uniform():
-        return x
-    if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
-        return x.new_empty(1, x.numel())
-    if type(layer) is nn.Conv2d and isinstance(layer.padding, tuple) and x.dim() == 4:
-        if x.shape[1] != layer.in_channels:
-            raise RuntimeError(f"expected {layer.in_channels} channels, got {x.shape[1]}")
-        settings = zip(x.shape[2:], layer.kernel_size, layer.stride, layer.padding, layer.dilation, strict=True)
-        sides = [(n + 2 * pad - apart * (k - 1) - 1) // step + 1 for n, k, step, pad, apart in settings]
-        if min(sides) < 1:
-            raise RuntimeError(f"the picture is smaller than the kernel {layer.kernel_size}")
-        return x.new_empty(1, layer.out_channels, *sides)
     state = {name: tensor.to("meta", x.dtype) for name, tensor in layer.state_dict().items()}
     with torch.no_grad():
         return _first(layer, functional_call(layer, state, (x,)))

@@ -158,16 +158,10 @@ class AppendLogStd(nn.Module, Operation):
         return torch.cat([mean, self.log_std.expand_as(mean)], -1)
 
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        return g[..., : memory.kept[-1]]
+        return g[..., : memory.kept.shape[-1]]
 
     def is_affine(self) -> bool:
         return True
-
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        if len(shapes[0]) > 1:
-            return super().pull_back(rows, shapes)
-        mean, log_std = rows.chunk(2, -1)
-        return [mean], log_std @ self.log_std.view(-1)
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
         return torch.cat([variances[0], torch.zeros_like(variances[0])], -1)
@@ -217,16 +211,8 @@ class TwoLogits(nn.Module, Operation):
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([torch.zeros_like(x), x], -1).flatten(1)
 
-    def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        return g.reshape(len(g), -1, 2)[..., 1]
-
     def is_affine(self) -> bool:
         return True
-
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        if len(shapes[0]) > 1:
-            return super().pull_back(rows, shapes)
-        return [rows[..., 1::2]], rows.new_zeros(())
 
 
 @register
@@ -236,8 +222,6 @@ class QuantileMean(nn.Module, Operation):
     kind = "quantile_mean"
     defaults: ClassVar = {"quantiles": None}
     takes_rows = True
-    frees_output = True
-    copies_gradient = True
 
     def __init__(self, quantiles: int) -> None:
         super().__init__()
@@ -249,16 +233,8 @@ class QuantileMean(nn.Module, Operation):
     def forward(self, x: Tensor) -> Tensor:
         return x.view(len(x), self.quantiles, -1).mean(1)
 
-    def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        return (g / self.quantiles).repeat(1, self.quantiles)
-
     def is_affine(self) -> bool:
         return True
-
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        if len(shapes[0]) > 1:
-            return super().pull_back(rows, shapes)
-        return [(rows / self.quantiles).tile(self.quantiles)], rows.new_zeros(())  # [quantiles, K] in this order
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
         return self.forward(variances[0]) / self.quantiles + (eps * after).square()

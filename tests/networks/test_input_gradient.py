@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from adv_wrappers import Linf, MaxDiff, MinBest, from_module
 from adv_wrappers.networks.graph import Node, chain, needed
 from adv_wrappers.networks.input_gradient import LayerGraph, followed, graph_of
-from adv_wrappers.networks.layers import Clip
+from adv_wrappers.networks.layers import Clip, TwoLogits
 from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
 from adv_wrappers.networks.operations.shapes import Mean, Permute, Reshape, Slice
 from tests.core.helpers import context
@@ -220,7 +220,7 @@ def test_a_gradient_outlives_the_next_step(before):
 
 @pytest.mark.parametrize("mode", [lambda: FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode])
 def test_what_a_mode_makes_of_weights_is_not_used_outside(mode):
-    net = nn.Sequential(nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)).eval()
+    net = nn.Sequential(nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3), TwoLogits()).eval()
     graph, x = graph_of(net, frozen=True), torch.randn(4, 8)
     with mode():
         one(graph, x)
@@ -273,7 +273,6 @@ def other_forward() -> nn.Module:
         Doubled(nn.Linear(2, 2)),
         nn.Sequential(nn.Linear(2, 2), Doubled(nn.Linear(2, 2))),
         hooked(),
-        nn.Sequential(nn.Flatten(0), nn.Linear(2, 2)),
         nn.Conv2d(1, 1, 3, padding="same"),
         nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
         backward_hooked(),
@@ -282,7 +281,7 @@ def other_forward() -> nn.Module:
         nn.ELU(-1.0),
     ],
     ids=[
-        "softmax", "dropout", "own forward", "own forward inside", "hook", "flatten", "padding", "parametrised",
+        "softmax", "dropout", "own forward", "own forward inside", "hook", "padding", "parametrised",
         "backward hook", "other forward", "indices", "elu",
     ],
 )  # fmt: skip

@@ -57,7 +57,7 @@ class Arithmetic(Elementwise):
 
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
         g = g if self.how == "add" else self(g)
-        return g.sum_to_size(memory.kept) if isinstance(self.by, Tensor) and self.by.dim() else g
+        return g.sum_to_size(memory.kept.shape) if isinstance(self.by, Tensor) and self.by.dim() else g
 
     def interval(self, low: Tensor, high: Tensor) -> Bounds:
         at_low, at_high = self(low), self(high)

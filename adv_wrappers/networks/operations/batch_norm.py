@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
-from adv_wrappers.networks.operations.relaxation import Bounds, Shape, flat, largest
+from adv_wrappers.networks.operations.relaxation import Bounds, largest
 
 
 @register
@@ -60,10 +60,6 @@ class BatchNorm(LayerOperation):
 
     def is_affine(self) -> bool:
         return True
-
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        factor, offset = self.factor_and_offset(1 + len(shapes[0]))
-        return [rows * factor], flat(rows * offset, 2).sum(-1)
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
         size = largest(*boxes[0])

@@ -39,7 +39,7 @@ from adv_wrappers.errors import CardError
 from adv_wrappers.networks.operations.activations import CurveStep, Relaxed
 from adv_wrappers.networks.operations.arithmetic import Arithmetic
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, Operation, register
-from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Choice, Lines, Shape, Values, largest
+from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Choice, Lines, Values, largest
 from adv_wrappers.networks.operations.stored import StoredLayer, WrittenLayer
 
 Variance = tuple[Tensor, Tensor] | None
@@ -135,9 +135,6 @@ class Centred(Operation):
 
     def is_affine(self) -> bool:
         return True
-
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        return [self(rows)], rows.new_zeros(())
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
         (variance,) = variances

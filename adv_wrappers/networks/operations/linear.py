@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.grad import conv2d_input
 
 from adv_wrappers.errors import CardError, VictimError
 from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
@@ -101,8 +102,11 @@ class Linear(Weighted):
         bias = self.layer.bias
         return [rows @ self.layer.weight], rows.new_zeros(()) if bias is None else rows @ bias
 
-    def output_shape(self, shapes: Sequence[Shape], like: Tensor) -> Shape:
-        return *shapes[0][:-1], self.layer.out_features
+    def told_shape(self, shape: Shape) -> Shape | None:
+        *before, width = shape
+        if width != self.layer.in_features:
+            raise RuntimeError(f"expected {self.layer.in_features} numbers, got {width}")
+        return *before, self.layer.out_features
 
     def rows_of(self, chosen: Tensor | slice, shape: Shape) -> tuple[Tensor, Tensor] | None:
         if len(shape) != 1:
@@ -163,26 +167,27 @@ class Conv2d(Weighted):
         return super().interval(low, high)
 
     def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        back = self._transposed(rows.flatten(0, 1), shapes[0]).unflatten(0, rows.shape[:2])
-        bias = self.layer.bias
-        return [back], rows.new_zeros(()) if bias is None else rows.sum((-2, -1)) @ bias
-
-    def _transposed(self, rows: Tensor, shape: Shape) -> Tensor:
-        """Rows ``[R, C', H', W']`` of what it answers back at ``[R, C, H, W]``."""
-        layer = self.layer
-        if layer.padding == "valid":
-            before = [0, 0]
-        elif layer.padding == "same":
-            before = [d * (k - 1) // 2 for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
-        else:
-            before = [int(p) for p in layer.padding]
-        # as far as kernels reach; what no kernel reaches beyond that stays zero
-        reached = functional.conv_transpose2d(
-            rows, layer.weight, stride=layer.stride, groups=layer.groups, dilation=layer.dilation
+        layer, bias = self.layer, self.layer.bias
+        if isinstance(layer.padding, str):
+            return super().pull_back(rows, shapes)
+        size = rows.shape[0] * rows.shape[1], *shapes[0]
+        back = conv2d_input(
+            size, layer.weight, rows.flatten(0, 1), layer.stride, layer.padding, layer.dilation, layer.groups
         )
-        missing = [max(0, p + n - m) for p, n, m in zip(before, shape[1:], reached.shape[2:], strict=True)]
-        reached = functional.pad(reached, (0, missing[1], 0, missing[0]))
-        return reached[:, :, before[0] : before[0] + shape[1], before[1] : before[1] + shape[2]]
+        offset = rows.new_zeros(()) if bias is None else rows.sum((-2, -1)) @ bias
+        return [back.unflatten(0, rows.shape[:2])], offset
+
+    def told_shape(self, shape: Shape) -> Shape | None:
+        layer = self.layer
+        if isinstance(layer.padding, str) or len(shape) != 3:
+            return None
+        if shape[0] != layer.in_channels:
+            raise RuntimeError(f"expected {layer.in_channels} channels, got {shape[0]}")
+        settings = zip(shape[1:], layer.kernel_size, layer.stride, layer.padding, layer.dilation, strict=True)
+        sides = [(n + 2 * pad - apart * (k - 1) - 1) // step + 1 for n, k, step, pad, apart in settings]
+        if min(sides) < 1:
+            raise RuntimeError(f"the picture is smaller than the kernel {layer.kernel_size}")
+        return layer.out_channels, *sides
 
     def settings(self) -> WrittenLayer:
         layer = self.layer

@@ -47,8 +47,9 @@ class Memory:
 class Operation:
     """What a network computes; called with values, it returns the new one.
 
-    Gradients: :meth:`run` computes the value and :meth:`backward` the gradient with respect to what it took. The
-    gradient that ``backward`` takes is memory of its own, to be written over as one likes.
+    Gradients: :meth:`run` computes the value and :meth:`backward` the gradient with respect to what it took, by
+    autograd over the operation alone unless a subclass writes it out. The gradient that ``backward`` takes is memory of
+    its own, to be written over as one likes.
 
     Bounds: a subclass of which each output falls with none of the inputs needs no :meth:`interval` of its own. One that
     is affine says so, and has linear bounds; so has a :class:`.Relaxed`. Of another one, they end at its box.
@@ -115,21 +116,23 @@ class Operation:
     # ------------------------------------------------------------------------------------------------- gradient
 
     def has_gradient(self) -> bool:
-        """Whether its gradient is written out."""
-        return type(self).backward is not Operation.backward
+        """Whether :meth:`backward` gives its gradient."""
+        return self.bounded and not getattr(self.layer, "inplace", False)
 
     def prepared(self) -> Any:
         """What :meth:`run` and :meth:`backward` need of weights and settings, which is made once for many steps."""
         return None
 
     def run(self, x: Any, memory: Memory) -> Tensor:
-        """Its value; what the way back needs is kept, by default the shape of the input."""
-        memory.kept = x.shape
+        """Its value; what the way back needs is kept, by default the input."""
+        memory.kept = x
         return self(x)
 
     def backward(self, g: Tensor, memory: Memory) -> Any:
         """From the gradient with respect to the value of the last :meth:`run` that with respect to its input."""
-        raise NotImplementedError
+        with torch.inference_mode(False), torch.enable_grad():
+            x = memory.kept.clone().requires_grad_()
+            return torch.autograd.grad(self(x), x, g)[0]
 
     # --------------------------------------------------------------------------------------------------- bounds
 
@@ -163,8 +166,19 @@ class Operation:
         (back,) = transposed(rows.flatten(0, 1))
         return [back.unflatten(0, rows.shape[:2])], flat(rows * at_zero[:1], 2).sum(-1)
 
+    def told_shape(self, shape: Shape) -> Shape | None:
+        """The shape of a row of what it answers to a row of a shape, where settings tell it; None where they do not.
+
+        Raises:
+            RuntimeError: where it does not take such a row.
+        """
+        return None
+
     def output_shape(self, shapes: Sequence[Shape], like: Tensor) -> Shape:
         """The shape of a row of what it answers to rows of these shapes, of the dtype and on the device of ``like``."""
+        told = self.told_shape(shapes[0]) if len(shapes) == 1 else None
+        if told is not None:
+            return told
         with torch.no_grad():
             return tuple(self(*(like.new_zeros(1, *shape) for shape in shapes)).shape[1:])
 
@@ -267,6 +281,9 @@ class AffineStep(BoundStep):
 
 class Elementwise(Operation):
     """A function of every element by itself."""
+
+    def told_shape(self, shape: Shape) -> Shape | None:
+        return shape if self.is_uniform() else None
 
     def is_uniform(self) -> bool:
         """Whether it is the same function for all of them."""

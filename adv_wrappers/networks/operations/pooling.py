@@ -12,11 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adv_wrappers.networks.operations.operation import LayerOperation, Memory, register
+from adv_wrappers.networks.operations.operation import LayerOperation, register
 from adv_wrappers.networks.operations.relaxation import Bounds, BoundStep, Shape, Total, Values, flat, with_opposite
-
-_pool = torch.ops.aten.max_pool2d_with_indices.default
-_pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
 
 
 @register
@@ -44,16 +41,6 @@ class MaxPool(LayerOperation):
 
     def has_gradient(self) -> bool:
         return not self.layer.return_indices
-
-    def run(self, x: Tensor, memory: Memory) -> Tensor:
-        out: Tensor
-        out, places = _pool(x, *self._settings)
-        memory.kept = x, places
-        return out
-
-    def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        x, places = memory.kept
-        return _pool_backward(g, x, *self._settings, places)  # type: ignore[no-any-return]
 
     @property
     def _settings(self) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 
@@ -22,13 +21,10 @@ class SameElements(Operation):
     """The same elements in the same order."""
 
     def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        return g.reshape(memory.kept)
+        return g.reshape(memory.kept.shape)
 
     def is_affine(self) -> bool:
         return True
-
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        return [rows.reshape(*rows.shape[:2], *shapes[0])], rows.new_zeros(())
 
 
 @register
@@ -38,11 +34,14 @@ class Flatten(SameElements, LayerOperation):
     layers = (nn.Flatten,)
     kind = "flatten"
 
-    def has_gradient(self) -> bool:
+    def told_shape(self, shape: Shape) -> Shape | None:
+        return (math.prod(shape),) if self._keeps_rows_alone() else None
+
+    def _keeps_rows_alone(self) -> bool:
         return (self.layer.start_dim, self.layer.end_dim) == (1, -1)
 
     def settings(self) -> WrittenLayer:
-        if not self.has_gradient():
+        if not self._keeps_rows_alone():
             raise CardError(f"a Flatten that is written keeps the first axis alone, got {self.layer}")
         return {}
 
@@ -115,20 +114,8 @@ class Permute(RowsApart):
         (x,) = values
         return x.permute(self.axes)
 
-    @property
-    def inverse(self) -> list[int]:
-        """The axes that undo it."""
-        axes = [axis % len(self.axes) for axis in self.axes]
-        return [axes.index(i) for i in range(len(axes))]
-
-    def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        return g.permute(self.inverse)
-
     def mixes_rows(self, axes: int) -> bool:
         return self.axes[0] % axes != 0
-
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        return [rows.permute(0, *(1 + i for i in self.inverse))], rows.new_zeros(())
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +127,6 @@ class Slice(RowsApart):
     """
 
     takes_rows = True
-    copies_gradient = True
 
     method: str
     arguments: tuple[int, ...]
@@ -151,11 +137,6 @@ class Slice(RowsApart):
         whole: Tensor = getattr(x, self.method)(*self.arguments) if self.method else x
         return whole[self.index]
 
-    def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        whole = g.new_zeros(memory.kept)  # the gradient of the others is zero
-        self(whole).copy_(g)
-        return whole
-
     def mixes_rows(self, axes: int) -> bool:
         return bool(self.method) and self.arguments[1] % axes == 0
 
@@ -165,8 +146,6 @@ class Mean(RowsApart):
     """The mean over axes."""
 
     takes_rows = True
-    frees_output = True
-    copies_gradient = True
 
     axes: tuple[int, ...]
     keep: bool
@@ -174,15 +153,6 @@ class Mean(RowsApart):
     def __call__(self, *values: Tensor) -> Tensor:
         (x,) = values
         return x.mean(self.axes, self.keep)
-
-    def backward(self, g: Tensor, memory: Memory) -> Tensor:
-        shape = memory.kept
-        axes = sorted(axis % len(shape) for axis in self.axes)
-        if not self.keep:
-            for axis in axes:
-                g = g.unsqueeze(axis)
-        whole: Tensor = (g / math.prod(shape[axis] for axis in axes)).expand(shape)
-        return whole.contiguous()
 
     def mixes_rows(self, axes: int) -> bool:
         return any(axis % axes == 0 for axis in self.axes)
