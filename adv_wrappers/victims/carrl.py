@@ -16,7 +16,6 @@ Attacks take it like any other victim. Its gradients are those of the lower boun
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal
 
 import torch
@@ -25,7 +24,7 @@ from torch import Tensor
 from adv_wrappers.bounds.crown_bounds import crown
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.spaces import Field, to_victim
+from adv_wrappers.core.spaces import Field
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.limits import checked
 from adv_wrappers.victims.action_bounds import params_network
@@ -64,23 +63,12 @@ class LowerBound(VictimAround):
 
     @checked
     def __init__(self, victim: Victim, within: Linf, method: BoundMethod = "crown") -> None:
-        if not isinstance(victim, Victim):
-            raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
+        super().__init__(victim, "mode")
         if victim.kind != "q":
             raise VictimError(f"lower bounds are of Q-values, this victim has {victim.kind}: {victim!r}")
         if not isinstance(within, Linf):
             raise ValueRangeError(f"within must be an Linf, how far the truth may be from what is seen, got {within!r}")
-        net = params_network(victim)
-        super().__init__(
-            victim.observation_space,
-            victim.action_space,
-            "q",
-            device=victim.device,
-            dtype=victim.dtype,
-            scale=victim.scale,
-        )
-        self.victim, self.method, self.card = victim, method, victim.card
-        self._net = net
+        self.method, self._net = method, params_network(victim)
         field = Field(victim.observation_space, None, "observation")
         self.within = within.resolve(victim)
         self.within.check(field.low, field.high, False)
@@ -88,21 +76,14 @@ class LowerBound(VictimAround):
             torch.as_tensor(end, dtype=self.dtype, device=self.device) for end in (field.low, field.high)
         )
         self._spec = torch.eye(self.width, dtype=self.dtype, device=self.device)
-        self.ref = self._reference(within)
+        if not isinstance(within.scale, tuple):  # else no text can say it
+            self.ref = self.reference("lower-bound", eps=within.eps, scale=within.scale, method=method)
         with torch.no_grad():  # a layer without a rule is found before anything is played
             self.params(torch.zeros(1, *field.shape, dtype=self.dtype, device=self.device))
 
-    def _reference(self, within: Linf) -> str | None:
-        if self.victim.ref is None or isinstance(within.scale, tuple):
-            return None
-        more = f"&scale={within.scale}" if within.scale is not None else ""
-        return f"lower-bound:{self.victim.ref}?eps={within.eps}{more}&method={self.method}"
-
     def params(self, obs: Any, state: Any = None) -> Tensor:
         """Lower bounds ``[B, A]`` on the Q-values at every observation within the budget of ``obs``."""
-        if not isinstance(obs, Tensor) or obs.dtype != self.dtype:
-            obs = to_victim(obs, self.dtype, self.device, True, space=self.observation_space)
-        low, high = self._box(obs)
+        low, high = self._box(self.taken(obs))
         if self.method == "interval":
             return interval(self._net, low, high, self._spec)[0]
         return crown(self._net, low, high, self._spec, "interval" if self.method == "crown" else "crown")[0]
@@ -118,10 +99,8 @@ class LowerBound(VictimAround):
         """The agent's Q-values at ``obs`` itself, ``[B, A]``, or ``[B]`` of the native actions ``act``."""
         return self.victim.q(obs, act)
 
-    def fingerprint(self) -> str:
-        """sha256 over the agent's fingerprint, the budget and the method (hexadecimal)."""
-        text = f"{self.victim.fingerprint()} {self.within.to_dict()} {self.method}"
-        return hashlib.sha256(text.encode()).hexdigest()
+    def acts_by(self) -> str:
+        return f"{self.within.to_dict()} {self.method}"
 
     def __repr__(self) -> str:
         return f"<LowerBound, {self.within!r} by {self.method}, of {self.victim!r}>"

@@ -28,7 +28,6 @@ samples its actions is the most likely one.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +36,6 @@ from gymnasium import spaces
 from torch import Tensor
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.utils.limits import Count, Seed, checked
 from adv_wrappers.victims.saved_networks import Denoiser, Past, action_features, load_denoiser
@@ -82,40 +80,22 @@ class Purified(VictimAround):
         draws: Count = PURIFIER_DRAWS,
         seed: Seed = 0,
     ) -> None:
-        if not isinstance(victim, Victim):
-            raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
+        super().__init__(victim)
         if victim.recurrent:
             raise VictimError(f"a denoiser stands before victims without a hidden state, got {victim!r}")
         self.draws, self.seed = draws, seed
         if not isinstance(victim.observation_space, spaces.Box) or len(victim.observation_space.shape) != 1:
             raise VictimError(f"a denoiser takes a Box of one dimension, this victim sees {victim.observation_space}")
-        self.victim, self.denoiser, self.seen = victim, load_denoiser(denoiser), gradient
+        self.denoiser, self.seen = load_denoiser(denoiser), gradient
         self.denoiser.check(victim)
-        super().__init__(
-            victim.observation_space,
-            victim.action_space,
-            victim.kind,
-            select=victim.select,
-            device=victim.device,
-            dtype=victim.dtype,
-            scale=victim.scale,
-        )
         self.recurrent = self.denoiser.history > 0
-        self.ref = self._reference()
-        self.card, self.critic, self.robust_sarsa = victim.card, victim.critic, victim.robust_sarsa
-        self.differentiable = victim.differentiable
+        folder = self.denoiser.folder
+        if folder is not None and not any(mark in folder for mark in _IN_TEXTS):  # else no text can say it
+            more = {"gradient": (gradient, "exact"), "draws": (draws, PURIFIER_DRAWS), "seed": (seed, 0)}
+            told = {name: None if value == usual else value for name, (value, usual) in more.items()}
+            self.ref = self.reference("purified", denoiser=folder, **told)
         self._net = self.denoiser.net_like(torch.zeros(0, dtype=self.dtype, device=self.device))
         self._noise = self._fixed_noise()
-
-    def _reference(self) -> str | None:
-        """What :func:`adv_wrappers.load_victim` takes, where a text can say it."""
-        folder = self.denoiser.folder
-        if self.victim.ref is None or folder is None or any(mark in folder for mark in _IN_TEXTS):
-            return None
-        more = {"gradient": self.seen, "draws": self.draws, "seed": self.seed}
-        usual = {"gradient": "exact", "draws": PURIFIER_DRAWS, "seed": 0}
-        told = "".join(f"&{name}={value}" for name, value in more.items() if value != usual[name])
-        return f"purified:{self.victim.ref}?denoiser={folder}{told}"
 
     def _fixed_noise(self) -> Tensor | None:
         """Draws ``[draws, L - 1, n]``, each followed by its opposite, so that their mean is zero."""
@@ -135,8 +115,7 @@ class Purified(VictimAround):
             state: what is remembered, as :meth:`initial_state` and :meth:`advance` make it; None at the beginning of an
                 episode.
         """
-        if not isinstance(obs, Tensor) or obs.dtype != self.dtype:
-            obs = to_victim(obs, self.dtype, self.device, True, space=self.observation_space)
+        obs = self.taken(obs)
         past = self.initial_state(len(obs)) if state is None else state
         found: Tensor = self._net(obs, past, self._noise)
         return found
@@ -147,8 +126,7 @@ class Purified(VictimAround):
             return obs
         if self.seen == "exact":
             return self.purify(obs, state)
-        if not isinstance(obs, Tensor) or obs.dtype != self.dtype:
-            obs = to_victim(obs, self.dtype, self.device, True, space=self.observation_space)
+        obs = self.taken(obs)
         with torch.no_grad():
             found = self.purify(obs, state)
         return found + (obs - obs.detach())  # zero, with the gradient of the observation
@@ -192,24 +170,14 @@ class Purified(VictimAround):
         """Parameters of the action distribution ``[B, K]`` at the reconstruction (``"agent"``: at the observation)."""
         return self.victim.params(self._seen(obs, state))
 
-    def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None:
-        """Q-values of discrete actions as :meth:`params`; of continuous ones those of the agent's critic at ``obs``."""
-        return super().q(obs, act, state) if self.kind == "q" else self.victim.q(obs, act)
-
-    @property
-    def has_value(self) -> bool:
-        return self.victim.has_value
-
     def value(self, obs: Any, state: Any = None) -> Tensor | None:
         """State value ``[B]`` at the reconstruction; None where the victim has none."""
         return self.victim.value(self._seen(obs, state)) if self.has_value else None
 
     # what it is
 
-    def fingerprint(self) -> str:
-        """sha256 over the agent's fingerprint, the denoiser, and how it is used (hexadecimal)."""
-        text = f"{self.victim.fingerprint()} {self.denoiser.sha256} {self.seen} {self.draws} {self.seed}"
-        return hashlib.sha256(text.encode()).hexdigest()
+    def acts_by(self) -> str:
+        return f"{self.denoiser.sha256} {self.seen} {self.draws} {self.seed}"
 
     def __repr__(self) -> str:
         kind = "a diffusion model" if self.denoiser.diffusion else "a plain denoiser"

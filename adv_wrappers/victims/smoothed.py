@@ -19,7 +19,6 @@ overestimates what a small change does. The draws come in pairs of opposite sign
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +30,6 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from adv_wrappers.core import rng
-from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.types import Space
 from adv_wrappers.errors import ValueRangeError, VictimError
 from adv_wrappers.utils.checks import integer, number
@@ -97,32 +95,23 @@ class Smoothed(VictimAround):
         samples: int = SMOOTHING_SAMPLES,
         q_range: tuple[float, float] | None = None,
     ) -> None:
-        if not isinstance(victim, Victim):
-            raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
+        super().__init__(victim, "sample")
         if victim.recurrent:
             raise VictimError(f"noise is for victims without a hidden state, got {victim!r}")
         self.sigma, self.vote = number("sigma", sigma, 0, above=True), integer("vote", vote, 1)
         self.samples = integer("samples", samples, 0)
         if self.vote > 1 and isinstance(victim.action_space, spaces.Box):
             raise VictimError(f"a majority is one of discrete actions, this victim acts in {victim.action_space}")
-        self.victim, self.q_range = victim, None if q_range is None else checked_q_range(victim, q_range)
+        self.q_range = None if q_range is None else checked_q_range(victim, q_range)
         space = victim.observation_space
         self._shapes = [leaf.shape for leaf in _boxes(space)]
         if not self._shapes:
             raise VictimError(f"noise is added to a Box, or to those of a Dict, this victim sees {space}")
-        super().__init__(
-            space,
-            victim.action_space,
-            victim.kind,
-            select="sample",
-            device=victim.device,
-            dtype=victim.dtype,
-            scale=victim.scale,
-        )
         self.unit = self._unit_of(scale)
-        self.ref = self._reference(scale)
-        self.card, self.critic, self.robust_sarsa = victim.card, victim.critic, victim.robust_sarsa
-        self.differentiable = victim.differentiable
+        if q_range is None and isinstance(scale, (str, int, float, type(None))):  # else no text can say it
+            more = {"vote": (vote, 1), "scale": (scale, None), "samples": (samples, SMOOTHING_SAMPLES)}
+            told = {name: None if value == usual else value for name, (value, usual) in more.items()}
+            self.ref = self.reference("smoothed", sigma=self.sigma, **told)
         self._own: list[Tensor] | None = None
 
     def _unit_of(self, scale: float | Sequence[float] | str | None) -> float | Tensor:
@@ -143,15 +132,6 @@ class Smoothed(VictimAround):
                 raise VictimError(f"scale has {len(each)} numbers for observations of {space}")
             return self.sigma * torch.tensor(each, device=self.device, dtype=self.dtype).view(space.shape)
         return self.sigma * number("scale", scale, 0, above=True)
-
-    def _reference(self, scale: object) -> str | None:
-        """What :func:`adv_wrappers.load_victim` takes, where a text can say it."""
-        if self.victim.ref is None or self.q_range is not None or not isinstance(scale, (str, int, float, type(None))):
-            return None
-        more = {"sigma": self.sigma, "vote": self.vote, "scale": scale, "samples": self.samples}
-        usual = {"vote": 1, "scale": None, "samples": SMOOTHING_SAMPLES}
-        told = "&".join(f"{name}={value}" for name, value in more.items() if value != usual.get(name))
-        return f"smoothed:{self.victim.ref}?{told}"
 
     # acting, with noise that nobody else knows
 
@@ -211,14 +191,6 @@ class Smoothed(VictimAround):
         logs = [part.log_softmax(-1).clamp(min=_LEAST).logsumexp(1) for part in parts]
         return torch.cat(logs, -1) - math.log(self.samples)
 
-    def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None:
-        """Q-values of discrete actions, averaged as :meth:`params`; of continuous ones those of the agent's critic."""
-        return super().q(obs, act) if self.kind == "q" else self.victim.q(obs, act)
-
-    @property
-    def has_value(self) -> bool:
-        return self.victim.has_value
-
     def value(self, obs: Any, state: Any = None) -> Tensor | None:
         """State value ``[B]``, averaged over noise; None where the victim has none."""
         if self.kind == "q" or not self.has_value or self.samples == 0:
@@ -243,8 +215,6 @@ class Smoothed(VictimAround):
 
     def _spread(self, obs: Any, copies: int, noise: NoiseSource) -> Any:
         """Every row ``copies`` times, one after the other, with noise ``[B or 1, copies, *S]`` in every Box leaf."""
-        if not isinstance(obs, Tensor) or obs.dtype != self.dtype:
-            obs = to_victim(obs, self.dtype, self.device, True, space=self.observation_space)
         counted = iter(range(len(self._shapes)))
 
         def spread(value: Any, space: Space) -> Any:
@@ -254,14 +224,12 @@ class Smoothed(VictimAround):
                 return value.repeat_interleave(copies, 0) if isinstance(value, Tensor) else np.repeat(value, copies, 0)
             return (value[:, None] + self.unit * noise(next(counted), space.shape)).flatten(0, 1)
 
-        return spread(obs, self.observation_space)
+        return spread(self.taken(obs), self.observation_space)
 
-    def fingerprint(self) -> str:
-        """sha256 over the agent's fingerprint, the noise, and how it is used (hexadecimal)."""
+    def acts_by(self) -> str:
         unit = self.unit.flatten().tolist() if isinstance(self.unit, Tensor) else self.unit
         clipped = "" if self.q_range is None else f" {self.q_range}"
-        about = f"{self.victim.fingerprint()} {unit} {self.vote} {self.samples}{clipped}"
-        return hashlib.sha256(about.encode()).hexdigest()
+        return f"{unit} {self.vote} {self.samples}{clipped}"
 
     def __repr__(self) -> str:
         votes = f", {self.vote} votes" if self.vote > 1 else ""

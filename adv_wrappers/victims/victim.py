@@ -14,6 +14,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.errors import VictimError
 from adv_wrappers.networks.fingerprint import digest
 from adv_wrappers.networks.input_gradient import LayerGraph
@@ -377,13 +378,54 @@ def _form(value: object) -> str:
 
 
 class VictimAround(Victim):
-    """A victim that acts by another one, whose networks and native actions it has.
+    """A victim that acts by another one, whose spaces, networks and native actions it has.
+
+    Args:
+        victim: the other one.
+        select: how it acts; None as the other one does.
 
     Attributes:
         victim: the other one.
+
+    Raises:
+        VictimError: for anything else than a victim.
     """
 
-    victim: Victim
+    def __init__(self, victim: Victim, select: Select | None = None) -> None:
+        if not isinstance(victim, Victim):
+            raise VictimError(f"expected a victim, such as load_victim returns, got {type(victim).__name__}")
+        self.victim = victim
+        super().__init__(
+            victim.observation_space,
+            victim.action_space,
+            victim.kind,
+            select=select or victim.select,
+            device=victim.device,
+            dtype=victim.dtype,
+            scale=victim.scale,
+            family=victim.family if isinstance(victim.family, DistributionFamily) else None,
+        )
+        self.card, self.critic, self.robust_sarsa = victim.card, victim.critic, victim.robust_sarsa
+        self.differentiable = victim.differentiable
+
+    def taken(self, obs: Any) -> Any:
+        """Observations as tensors of the victim's dtype on its device."""
+        if isinstance(obs, Tensor) and obs.dtype == self.dtype:
+            return obs
+        return to_victim(obs, self.dtype, self.device, True, space=self.observation_space)
+
+    def reference(self, prefix: str, **options: object) -> str | None:
+        """What :func:`load_victim` takes, with the options that are not None; None where the victim has none."""
+        told = "&".join(f"{name}={value}" for name, value in options.items() if value is not None)
+        return None if self.victim.ref is None else f"{prefix}:{self.victim.ref}?{told}"
+
+    def acts_by(self) -> str:
+        """What is told of it in its fingerprint, beside the other one's."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """sha256 over the agent's fingerprint, and what is around it (hexadecimal)."""
+        return hashlib.sha256(f"{self.victim.fingerprint()} {self.acts_by()}".encode()).hexdigest()
 
     @property
     def scales(self) -> Mapping[str, Tensor]:  # type: ignore[override]  # that of the other one
@@ -401,3 +443,11 @@ class VictimAround(Victim):
 
     def native(self, action: Tensor) -> Tensor:
         return self.victim.native(action)
+
+    @property
+    def has_value(self) -> bool:
+        return self.victim.has_value
+
+    def q(self, obs: Any, act: Tensor | None = None, state: Any = None) -> Tensor | None:
+        """Q-values of discrete actions as :meth:`params`; of continuous ones those of the agent's critic at ``obs``."""
+        return super().q(obs, act, state) if self.kind == "q" else self.victim.q(obs, act)

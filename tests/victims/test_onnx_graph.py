@@ -394,6 +394,7 @@ UNKNOWN = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:the module answers by chance")
 @pytest.mark.parametrize("why", UNKNOWN)
 def test_what_is_not_known_is_run_by_onnx_runtime_and_named(tmp_path, why):
     path = saved(tmp_path / "a.onnx", {"x": ["B", 4]}, UNKNOWN[why], {"y": ["B", 4]})
