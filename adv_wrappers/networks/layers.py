@@ -6,7 +6,7 @@ Each is its own :class:`~adv_wrappers.networks.operations.operation.Operation`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -310,6 +310,20 @@ class GSDE(nn.Module, Operation):
     @classmethod
     def build(cls, stored: StoredLayer) -> GSDE:
         return cls(Linear.build(stored.part("mean")), stored.take("log_std", None, None), **stored.settings)
+
+
+class PerKey(nn.Module):
+    """One module per key of a (nested) dictionary of observations."""
+
+    def __init__(self, parts: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.keys, self.parts = tuple(parts), nn.ModuleList(parts.values())
+
+    def extra_repr(self) -> str:
+        return f"keys={self.keys}"
+
+    def forward(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: part(obs[key]) for key, part in zip(self.keys, self.parts, strict=True)}
 
 
 class ActionValue(nn.Module):

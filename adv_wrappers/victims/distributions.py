@@ -16,7 +16,6 @@ from torch.distributions import (
     Categorical,
     Distribution,
     Independent,
-    MixtureSameFamily,
     MultivariateNormal,
     Normal,
     OneHotCategorical,
@@ -330,8 +329,6 @@ def _parts(distribution: Distribution) -> list[Tensor]:
     """The parameters of a distribution, ``[B, ...]`` each."""
     if isinstance(distribution, (Independent, TransformedDistribution)):
         return _parts(distribution.base_dist)
-    if isinstance(distribution, MixtureSameFamily):
-        return _parts(distribution.mixture_distribution) + _parts(distribution.component_distribution)
     shape = distribution.batch_shape
     found = []
     for name in _names(distribution):
@@ -349,11 +346,6 @@ def _rebuilt(example: Distribution, parts: list[Tensor]) -> Distribution:
         return Independent(_rebuilt(example.base_dist, parts), dims, validate_args=False)
     if isinstance(example, TransformedDistribution):
         return TransformedDistribution(_rebuilt(example.base_dist, parts), example.transforms, validate_args=False)
-    if isinstance(example, MixtureSameFamily):
-        first = len(_parts(example.mixture_distribution))
-        mixed = _rebuilt(example.mixture_distribution, parts[:first])
-        component = _rebuilt(example.component_distribution, parts[first:])
-        return MixtureSameFamily(mixed, component, validate_args=False)  # type: ignore[arg-type]
     given: dict[str, Any] = dict(zip(_names(example), parts, strict=True))
     return type(example)(**given, validate_args=False)
 
@@ -405,12 +397,6 @@ def params_of(distribution: Distribution) -> tuple[Literal["logits", "gaussian",
     whole = distribution
     while isinstance(distribution, Independent):
         distribution = distribution.base_dist
-    if isinstance(distribution, MixtureSameFamily) and isinstance(
-        distribution.component_distribution, (Categorical, OneHotCategorical)
-    ):
-        weights = distribution.mixture_distribution.probs
-        shares = (weights[..., None] * distribution.component_distribution.probs).sum(-2)
-        return "logits", shares.clamp_min(torch.finfo(shares.dtype).tiny).log()
     if isinstance(distribution, (Categorical, OneHotCategorical)):
         return "logits", distribution.logits.flatten(1)
     if isinstance(distribution, Bernoulli):  # logits of 0 and of 1, for every bit

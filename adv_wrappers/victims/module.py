@@ -627,11 +627,17 @@ class ModuleVictim(Victim):
         out: Tensor = self.value_net(obs, state) if self.recurrent and not self.carried else self.value_net(obs)
         return out.reshape(-1)
 
+    def ends(self, action: Tensor) -> tuple[Tensor, Tensor]:
+        """The ends ``[D]`` of the box of actions, like an action."""
+        box: Any = self.action_space
+        low, high = (torch.as_tensor(b, device=action.device).to(action.dtype).flatten() for b in (box.low, box.high))
+        return low, high
+
     def native(self, action: Tensor) -> Tensor:
         box = self.action_space
         if not isinstance(box, spaces.Box) or not (self.clip or self.squash):
             return super().native(action)
-        low, high = (torch.as_tensor(b, device=action.device).to(action.dtype).flatten() for b in (box.low, box.high))
+        low, high = self.ends(action)
         if self.squash in ("scale", "tanh"):
             out = unscale(action.tanh() if self.squash == "tanh" else action, low, high)
         else:

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from adv_wrappers.core.spaces import from_zero
 from adv_wrappers.errors import CardError, TrustError, VictimError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize, OneHot, dtype_to_normalize
+from adv_wrappers.networks.layers import AppendLogStd, Normalize, OneHot, PerKey, dtype_to_normalize
 from adv_wrappers.utils.trees import map_leaves
 from adv_wrappers.victims.distributions import unscale
-from adv_wrappers.victims.module import ModuleVictim
+from adv_wrappers.victims.module import ModuleVictim, random_rows
 from adv_wrappers.victims.victim import OutputKind, RecurrentState, Select, device_of
 
 Connectors = Any  # a pipeline of RLlib, or a sequence of its connectors
@@ -109,7 +109,10 @@ def from_rllib(
     victim = RllibVictim(observed, acted, kind, select=select, device=where, dtype=dtype, ref=ref, scale=unit)
     core = RLModuleOutput(own, key, tanh is not None)
     stateful = bool(own.is_stateful())
-    victim.take(front, core, _value_of(own), _critic_of(own, acted), stateful)
+    built = not own.inference_only  # else without its value head
+    value = RLModuleValue(own) if built and hasattr(own, "compute_values") else None
+    valued = built and isinstance(acted, spaces.Box) and hasattr(own, "compute_q_values")
+    victim.take(front, core, value, RLModuleValue(own, True) if valued else None, stateful)
     victim.squash = _scaling(behind, acted, tanh)
     _try(victim)
     return victim
@@ -246,20 +249,6 @@ class Front(nn.Module):
         return stack, stack[..., 1:]
 
 
-class OnLeaves(nn.Module):
-    """A layer for each leaf of a (nested) dictionary of observations, in the order of sorted keys."""
-
-    def __init__(self, layers: Mapping[str, nn.Module]) -> None:
-        super().__init__()
-        self.keys, self.layers = tuple(sorted(layers)), nn.ModuleList(layers[key] for key in sorted(layers))
-
-    def extra_repr(self) -> str:
-        return f"keys={self.keys}"
-
-    def forward(self, obs: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: layer(obs[key]) for key, layer in zip(self.keys, self.layers, strict=True)}
-
-
 class Joined(nn.Module):
     """The leaves of a (nested) dictionary ``[B, n]`` side by side, in the order of sorted keys."""
 
@@ -312,12 +301,12 @@ def _flatten(piece: Any, space: spaces.Space[object]) -> list[nn.Module]:
     if not isinstance(space, spaces.Dict):
         return [_vector(piece, space)]
     kept = {key: leaf for key, leaf in space.spaces.items() if key not in removed}
-    return [OnLeaves({key: _vector(piece, leaf) for key, leaf in kept.items()}), Joined()]
+    return [PerKey({key: _vector(piece, leaf) for key, leaf in sorted(kept.items())}), Joined()]
 
 
 def _vector(piece: Any, space: spaces.Space[object]) -> nn.Module:
     if isinstance(space, spaces.Dict):
-        return OnLeaves({key: _vector(piece, leaf) for key, leaf in space.spaces.items()})
+        return PerKey({key: _vector(piece, leaf) for key, leaf in sorted(space.spaces.items())})
     if isinstance(space, spaces.Discrete):
         return OneHot((int(space.n),))
     if isinstance(space, spaces.MultiDiscrete):
@@ -400,37 +389,21 @@ def _with_plain_heads(module: Any) -> Any:
 
 
 class RLModuleValue(nn.Module):
-    """The state values of an RLModule, ``[B]``."""
+    """The state values of an RLModule, or its Q-values at actions as it gives them, ``[B]``."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, of_actions: bool = False) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.of_actions = module, of_actions
 
-    def forward(self, x: Tensor, state: RecurrentState = None) -> Any:
-        if state is None:
+    def extra_repr(self) -> str:
+        return f"of_actions={self.of_actions}"
+
+    def forward(self, x: Tensor, beside: Any = None) -> Any:
+        if self.of_actions:
+            return self.module.compute_q_values({"obs": x, "actions": beside})
+        if beside is None:
             return self.module.compute_values({"obs": x})
-        return self.module.compute_values({"obs": x[:, None], "state_in": state})[:, 0]
-
-
-class RLModuleCritic(nn.Module):
-    """The Q-values of an RLModule at actions as it gives them, ``[B]``."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor, act: Tensor) -> Any:
-        return self.module.compute_q_values({"obs": x, "actions": act})
-
-
-def _value_of(module: Any) -> nn.Module | None:
-    answers = hasattr(module, "compute_values") and not module.inference_only  # which is built without its value head
-    return RLModuleValue(module) if answers else None
-
-
-def _critic_of(module: Any, space: spaces.Space[object]) -> nn.Module | None:
-    answers = isinstance(space, spaces.Box) and hasattr(module, "compute_q_values") and not module.inference_only
-    return RLModuleCritic(module) if answers else None
+        return self.module.compute_values({"obs": x[:, None], "state_in": beside})[:, 0]
 
 
 def _output_of(module: Any, space: spaces.Space[object]) -> tuple[str, OutputKind, bool | None]:
@@ -521,7 +494,7 @@ class RllibVictim(ModuleVictim):
         box = self.action_space
         if not isinstance(box, spaces.Box):
             return super().native(action)
-        low, high = (torch.as_tensor(b, device=action.device).to(action.dtype).flatten() for b in (box.low, box.high))
+        low, high = self.ends(action)
         steps = self.squash.split(", ")
         if "tanh" in steps or ("tanh of samples" in steps and self.select == "sample"):
             action = action.tanh()
@@ -537,7 +510,7 @@ class RllibVictim(ModuleVictim):
             return super().q(obs, act, state)
         act = act.flatten(1)
         if "scale" in self.squash.split(", "):  # critics of RLlib learn from actions before they are scaled
-            low, high = (torch.as_tensor(b, device=act.device).to(act.dtype).flatten() for b in (box.low, box.high))
+            low, high = self.ends(act)
             act = 2 * (act - low) / (high - low) - 1
         return super().q(obs, act, state)
 
@@ -589,15 +562,10 @@ def _try(victim: RllibVictim) -> None:
     space = victim.observation_space
     if not isinstance(space, (spaces.Box, spaces.Dict)):
         raise VictimError(f"expected Box or Dict observations, got {space}")
-
-    def zeros(part: spaces.Space[object]) -> Any:
-        if isinstance(part, spaces.Dict):
-            return {key: zeros(leaf) for key, leaf in part.spaces.items()}
-        return torch.zeros(2, *(part.shape or ()), device=victim.device, dtype=victim.dtype)
-
     try:
         with torch.no_grad():
-            params = victim.params(zeros(space), victim.initial_state(2))
+            obs = random_rows(space, victim.device, victim.dtype)(0, 2)
+            params = victim.params(obs, victim.initial_state(2))
     except VictimError:
         raise
     except Exception as error:  # of a module of one's own, errors of any kind

@@ -13,7 +13,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from gymnasium import spaces
@@ -119,17 +119,14 @@ def from_sb3(
         )
     fits(victim, policy.observation_space, policy.action_space)
     victim.take(nets, squash, live)
-    if not isinstance(observed, spaces.Dict) and isinstance(observed, spaces.Box):
-        unit = statistics[None][1] if None in statistics else None
-        if unit is None and policy.normalize_images and is_image_space(policy.observation_space):
-            unit = torch.full(observed.shape, 255.0)
-        victim.scale = None if unit is None else unit.to(victim.device)
-    if isinstance(observed, spaces.Dict):
-        units = {key: unit for key, (_, unit, _) in statistics.items() if key is not None}
-        for key, leaf in policy.observation_space.spaces.items():
-            if key not in units and policy.normalize_images and is_image_space(leaf):
-                units[key] = torch.full(leaf.shape, 255.0)
-        victim.scales = {key: unit.to(victim.device) for key, unit in units.items()}
+    leaves = policy.observation_space.spaces if isinstance(observed, spaces.Dict) else {None: policy.observation_space}
+    units = {key: unit for key, (_, unit, _) in statistics.items()}
+    for key, leaf in leaves.items():
+        if key not in units and policy.normalize_images and is_image_space(leaf):
+            units[key] = torch.full(leaf.shape, 255.0)
+    units = {key: unit.to(victim.device) for key, unit in units.items()}
+    victim.scale = units.pop(None, None)
+    victim.scales = cast(dict[str, Tensor], units)
     return victim
 
 

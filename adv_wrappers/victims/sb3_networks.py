@@ -8,7 +8,6 @@ or cannot be differentiated by hand.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from adv_wrappers.networks.layers import (
     MinimumCritic,
     Normalize,
     OneHot,
+    PerKey,
     QuantileMean,
     QuantileMeanCritic,
     TwoLogits,
@@ -31,20 +31,6 @@ from adv_wrappers.networks.layers import (
 from adv_wrappers.networks.recurrent import RecurrentActor, RecurrentValue, zero_state
 from adv_wrappers.victims.module import VictimNetworks, is_batch_renorm
 from adv_wrappers.victims.sb3_vecnormalize import check_statistics
-
-
-class PerKey(nn.Module):
-    """One module per key of a dictionary of observations."""
-
-    def __init__(self, parts: Mapping[str, nn.Module]) -> None:
-        super().__init__()
-        self.keys, self.parts = tuple(parts), nn.ModuleList(parts.values())
-
-    def extra_repr(self) -> str:
-        return f"keys={self.keys}"
-
-    def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {key: part(obs[key]) for key, part in zip(self.keys, self.parts, strict=True)}
 
 
 class MethodModule(nn.Module):

@@ -318,15 +318,6 @@ def test_the_squashed_distribution_of_sb3():
             spaces.MultiDiscrete([3, 3]),
             lambda x: _part(x, 0, 6).view(-1, 2, 3).argmax(-1),
         ),
-        (
-            lambda x: MixtureSameFamily(
-                Categorical(logits=_part(x, 0, 2)), Categorical(logits=_part(x, 2, 6).view(-1, 2, 3))
-            ),
-            spaces.Discrete(3),
-            lambda x: (
-                (_part(x, 0, 2).softmax(1)[:, :, None] * _part(x, 2, 6).view(-1, 2, 3).softmax(-1)).sum(1).argmax(1)
-            ),
-        ),
     ],
 )
 def test_other_discrete_distributions(make, space, mode):
