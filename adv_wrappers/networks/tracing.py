@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from adv_wrappers.networks.card import kind_of
 from adv_wrappers.networks.graph import Node, flattened, needed
+from adv_wrappers.networks.layers import AppendLogStd
 from adv_wrappers.networks.operations.arithmetic import Arithmetic, Join
 from adv_wrappers.networks.operations.lookup import does_nothing
 from adv_wrappers.networks.operations.operation import CALLS, NodeLayer, Operation, changed
@@ -170,7 +171,7 @@ class GraphBuilder:
         nodes: the nodes so far.
         values: the number of the value that a call gives.
         constants: tensors that do not depend on the input.
-        expanded: the same, with as many rows as the input.
+        expanded: the same, with as many rows as the input, to be put beside a value.
     """
 
     def __init__(
@@ -339,9 +340,10 @@ class GraphBuilder:
     def _concatenated(self, parts: object, axis: object) -> int:
         if not isinstance(parts, (tuple, list)) or not isinstance(axis, int) or axis == 0:
             raise UnknownCall("values below one another")
-        constants = tuple((i, self.expanded[part]) for i, part in enumerate(parts) if part in self.expanded)
-        values = tuple(self._value(part) for part in parts if part not in self.expanded)
-        self.nodes.append(Node(Join("concatenate", axis, constants), values))
+        if len(parts) == 2 and parts[1] in self.expanded and axis in (-1, 1):
+            self.nodes.append(Node(AppendLogStd(self.expanded[parts[1]]), (self._value(parts[0]),)))
+        else:
+            self.nodes.append(Node(Join("concatenate", axis), tuple(map(self._value, parts))))
         return len(self.nodes)
 
     def _weighted(self, operation: type[Operation], given: dict[str, object]) -> nn.Module:

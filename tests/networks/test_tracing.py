@@ -95,7 +95,7 @@ FORWARDS = {
     "number minus": lambda net, x: 1 - net.head(net.fc1(x)),
     "constant minus": lambda net, x: net.log_std - net.head(net.fc1(x)),
     "log std beside": lambda net, x: torch.cat([y := net.head(net.fc1(x)), net.log_std.clamp(-1, 1).expand_as(y)], 1),
-    "log std before": lambda net, x: torch.cat([net.log_std.expand((y := net.head(net.fc1(x))).shape), y], 1),
+    "log std by its shape": lambda net, x: torch.cat([y := net.head(net.fc1(x)), net.log_std.expand(y.shape)], 1),
     "weights as arguments": lambda net, x: functional.linear(
         functional.layer_norm(functional.linear(x, net.fc1.weight * 2), (8,), net.norm.weight, net.norm.bias, 1e-3),
         net.head.weight, net.log_std,

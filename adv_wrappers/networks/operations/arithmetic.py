@@ -15,17 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from adv_wrappers.errors import VictimError
-from adv_wrappers.networks.layers import AppendLogStd, Normalize
+from adv_wrappers.networks.layers import Normalize
 from adv_wrappers.networks.operations.operation import Elementwise, Memory, Operation
 from adv_wrappers.networks.operations.relaxation import (
     MIXED,
     Bounds,
     BoundStep,
-    Shape,
     Total,
     Values,
     broadcast_back,
-    flat,
     largest,
     products,
 )
@@ -72,11 +70,6 @@ class Arithmetic(Elementwise):
     def tight_at_end(self) -> bool:
         return True
 
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        if self.how == "add":
-            return [broadcast_back(rows, shapes[0])], flat(rows * self.by, 2).sum(-1)
-        return [broadcast_back(self(rows), shapes[0])], rows.new_zeros(())
-
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
         (variance,), rounded = variances, (eps * after).square()
         if self.how == "add":
@@ -98,7 +91,6 @@ class Join(Operation):
     Attributes:
         how: ``"sum"``, ``"difference"`` and ``"product"`` of two, or ``"concatenate"`` for any number.
         axis: along which values are put side by side.
-        constants: tensors between the values that are put side by side, by their place; as many rows as the values.
     """
 
     several = True
@@ -107,23 +99,12 @@ class Join(Operation):
 
     how: Literal["sum", "difference", "product", "concatenate"]
     axis: int = -1
-    constants: tuple[tuple[int, Tensor], ...] = ()
 
     def __call__(self, *values: Tensor) -> Tensor:
         if self.how == "concatenate":
-            return torch.cat(self.with_constants(values), self.axis)
+            return torch.cat(values, self.axis)
         x, y = values
         return x + y if self.how == "sum" else x - y if self.how == "difference" else x * y
-
-    def with_constants(self, values: Sequence[Tensor]) -> list[Tensor]:
-        """The values that are put side by side, and the constants in their places."""
-        parts = list(values)
-        for at, each in self.constants:
-            parts.insert(at, each.to(values[0].dtype).expand(len(values[0]), *each.shape[1:]))
-        return parts
-
-    def with_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
-        return replace(self, constants=tuple((at, change(each)) for at, each in self.constants))
 
     def run(self, values: tuple[Tensor, ...], memory: Memory) -> Tensor:
         memory.kept = values
@@ -132,18 +113,14 @@ class Join(Operation):
     def backward(self, g: Tensor, memory: Memory) -> tuple[Tensor, ...]:
         values: tuple[Tensor, ...] = memory.kept
         if self.how == "concatenate":
-            sizes = [part.shape[self.axis] for part in self.with_constants(values)]
-            return self._without_constants(g.split(sizes, self.axis))
+            parts: tuple[Tensor, ...] = g.split([part.shape[self.axis] for part in values], self.axis)
+            return parts
         x, y = values
         one, other = (g * y, g * x) if self.how == "product" else (g, g.clone() if self.how == "sum" else -g)
         return (
             one if one.shape == x.shape else one.sum_to_size(x.shape),
             other if other.shape == y.shape else other.sum_to_size(y.shape),
         )
-
-    def _without_constants(self, parts: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        places = {at for at, _ in self.constants}
-        return tuple(part for i, part in enumerate(parts) if i not in places)
 
     def interval(self, low: tuple[Tensor, ...], high: tuple[Tensor, ...]) -> Bounds:
         _check_rows(self, *low)
@@ -157,20 +134,6 @@ class Join(Operation):
     def is_affine(self) -> bool:
         return self.how != "product"
 
-    def pull_back(self, rows: Tensor, shapes: Sequence[Shape]) -> tuple[Sequence[Tensor], Tensor]:
-        offset = rows.new_zeros(())
-        if self.how != "concatenate":
-            first, second = (broadcast_back(rows, shape) for shape in shapes)
-            return [first, second if self.how == "sum" else -second], offset
-        axis = self.axis if self.axis < 0 else self.axis - 1 - len(shapes[0])  # from behind, without the rows
-        constants, inputs = dict(self.constants), iter(shapes)
-        count = len(shapes) + len(constants)
-        sizes = [constants[i].shape[-1] if i in constants else next(inputs)[axis] for i in range(count)]
-        parts = rows.split(sizes, axis)
-        for at, each in self.constants:
-            offset = offset + flat(parts[at] * each.to(rows.dtype), 2).sum(-1)
-        return self._without_constants(parts), offset
-
     def relax(self, values: Values, sources: tuple[int, ...]) -> tuple[BoundStep | None, Bounds | None]:
         if self.how != "product":
             return super().relax(values, sources)
@@ -180,17 +143,11 @@ class Join(Operation):
 
     def rounding(self, variances: Sequence[Tensor], boxes: Sequence[Bounds], after: Tensor, eps: float) -> Tensor:
         if self.how == "concatenate":
-            return self.with_tensors(torch.zeros_like)(*variances)
+            return self(*variances)
         first, second = variances
         if self.how == "product":
             first, second = first * largest(*boxes[1]).square(), second * largest(*boxes[0]).square()
         return first + second + (eps * after).square()
-
-    def as_layer(self) -> nn.Module | None:
-        if self.how != "concatenate" or self.axis not in (-1, 1) or len(self.constants) != 1:
-            return None
-        ((at, log_std),) = self.constants
-        return AppendLogStd(log_std) if at == 1 else None
 
 
 @dataclass

@@ -160,11 +160,11 @@ class Operation:
         Returns:
             ``[B, M, *S]`` for every input, and ``[B, M]`` (or a zero).
         """
-        zero = rows.new_zeros(1, *shapes[0])
-        many = zero.expand(rows.shape[0] * rows.shape[1], *shapes[0])
-        at_zero, transposed = torch.func.vjp(self.layer, many)[:2]
-        (back,) = transposed(rows.flatten(0, 1))
-        return [back.unflatten(0, rows.shape[:2])], flat(rows * at_zero[:1], 2).sum(-1)
+        count = rows.shape[0] * rows.shape[1]
+        zeros = [rows.new_zeros(1, *shape).expand(count, *shape) for shape in shapes]
+        at_zero, transposed = torch.func.vjp(self.layer, *zeros)[:2]
+        back = transposed(rows.flatten(0, 1))
+        return [each.unflatten(0, rows.shape[:2]) for each in back], flat(rows * at_zero[:1], 2).sum(-1)
 
     def told_shape(self, shape: Shape) -> Shape | None:
         """The shape of a row of what it answers to a row of a shape, where settings tell it; None where they do not.
