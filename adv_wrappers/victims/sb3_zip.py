@@ -277,47 +277,33 @@ def _box(low: str, high: str, shape: tuple[int, ...], dtype: str, most: int) -> 
     return spaces.Box(bounds[0], bounds[1], shape, number.type)
 
 
+_LEAF = re.compile(
+    r"'([^']*)'(?:: |, )(Box|Discrete|MultiDiscrete|MultiBinary)\(((?:[^()]|\([^()]*\))*)\)"  # a key, and its space
+)
+
+
 def _dict(text: str, most: int) -> spaces.Dict:
-    """A dictionary such as ``{'a': Box(-1.0, 1.0, (3,), float32), 'b': Discrete(3)}``, read from left to right."""
+    """A dictionary such as ``{'a': Box(-1.0, 1.0, (3,), float32), 'b': Discrete(3)}``.
+
+    Gymnasium before 1.0, and gym, print an ``OrderedDict`` of that, or before Python 3.12 of a list of pairs.
+    """
     leaves: dict[str, spaces.Space[object]] = {}
-    text = re.sub(r"^OrderedDict\((.*)\)$", r"\1", text, flags=re.DOTALL)  # of Gymnasium before 1.0, and of gym
-    named, between = "': ", ", "
-    if text[:2] == "[(":  # pairs, before Python 3.12
-        text, named, between = "{" + text[2:-2] + "}", "', ", "), ("
-    start, end = 1, len(text) - 1
-    if text[:1] != "{" or text[-1:] != "}":
+    if re.sub(r"OrderedDict|[\[\](){}, ]", "", _LEAF.sub("", text)):
         raise ValueError(f"cannot read {text!r:.60}")
-    while start < end:
-        key, start = _until(text, start, named)
-        kind, start = _until(text, start, "(")
+    for key, kind, told in _LEAF.findall(text):
+        first = told.split(", start=")[0]  # which SB3 ignores
         if kind == "Box":
-            bounds, start = _until(text, start, "(")
-            shape, start = _until(text, start, "), ")
-            dtype, start = _until(text, start, ")")
-            low, high, rest = bounds.split(", ")  # arrays are printed without commas
+            low, high, shape, dtype = re.fullmatch(r"([^,]+), ([^,]+), (\([^()]*\)), (\w+)", told).groups()  # type: ignore[union-attr]
             leaf: spaces.Space[object] = _box(low, high, tuple(_whole(shape)), dtype, most)
             most -= math.prod(_whole(shape))
         elif kind == "MultiDiscrete":
-            counts, start = _until(text, start, ")")
-            counts = counts.split(", start=")[0]  # which SB3 ignores
-            rest = re.sub(r"\[[\d\s]+\]", "", counts)  # no more than one axis
-            leaf = spaces.MultiDiscrete(_whole(counts))
-            _few(sum(_whole(counts)), most)
+            if not re.fullmatch(r"\[[\d\s]+\]", first):  # no more than one axis
+                raise ValueError(f"cannot read {told!r:.60}")
+            leaf = spaces.MultiDiscrete(_whole(first))
+            _few(sum(_whole(first)), most)
         else:
-            n, start = _until(text, start, ")")
-            rest = ""
-            leaf = {"Discrete": spaces.Discrete, "MultiBinary": spaces.MultiBinary}[kind](
-                _few(int(n.split(", start=")[0]), most)
-            )
-        if key[:1] != "'" or rest or len(leaves) == _LAYERS:
-            raise ValueError(f"cannot read {text[start : start + 60]!r}")
-        leaves[key[1:]] = leaf
-        if start < end:
-            _, start = _until(text, start, between)
+            leaf = {"Discrete": spaces.Discrete, "MultiBinary": spaces.MultiBinary}[kind](_few(int(first), most))
+        if key in leaves or len(leaves) == _LAYERS:
+            raise ValueError(f"more than {_LAYERS} spaces, or {key!r:.60} twice")
+        leaves[key] = leaf
     return spaces.Dict(list(leaves.items()))  # as pairs: their order is that of the features, and a dict is sorted
-
-
-def _until(text: str, start: int, mark: str) -> tuple[str, int]:
-    """What is between ``start`` and the next ``mark``, and where it goes on; ``ValueError`` without one."""
-    end = text.index(mark, start)
-    return text[start:end], end + len(mark)
