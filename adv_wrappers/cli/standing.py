@@ -44,15 +44,14 @@ def standing_() -> None:
 @click.option("--dry-run", is_flag=True, help="play the clean run and time each attack, and say what all would take")
 def add_(victim: str, store: Path, name: str | None, minutes: float, dry_run: bool, **given: Any) -> None:
     """Measure the agent of a card, or go on with it; the table counts the lowest mean of all its attacks."""
-    from adv_wrappers.studies.standing.cost import submission_cost
-    from adv_wrappers.studies.standing.measure import Submission, add_submission
+    from adv_wrappers.studies.standing.measure import Submission, add_submission, minutes_for, submission_cost
 
     name = name or Path(victim.partition(":")[2]).name
     agent = Submission(victim, name, **given)
     if dry_run:
         cost = submission_cost(agent, store / name, minutes)
-        table = replace(cost.costs.table(), notes=tuple(cost.notes()))
-        print_table(table, (part.to_dict() for part in cost.costs.parts))
+        table, whole = cost.table(), f"{minutes_for(cost):.1f} minutes play all of them"
+        print_table(replace(table, notes=(*table.notes, whole)), (part.to_dict() for part in cost.parts))
         return
     with resumable(store / name):
         entry = add_submission(agent, store / name, minutes, lambda sentence: click.echo(f"  {sentence}", err=True))

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_suite, pass_or_fail
-from adv_wrappers.cli.interruption import kept_suite, resumable
+from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import print_if_unwritten
 from adv_wrappers.cli.options import load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
 from adv_wrappers.registry import SUITE_NAMES
+from adv_wrappers.utils.files import held
 from adv_wrappers.utils.pace import EVERY_S
 
 if TYPE_CHECKING:
-    from adv_wrappers.core.budgets import Budget
-    from adv_wrappers.environments.environment import Environment
     from adv_wrappers.evaluation.report import Report
-    from adv_wrappers.studies import Costs, SuiteReport
+    from adv_wrappers.studies import SuiteReport
 
 _AGAIN = "; and the strongest again on fresh episodes"
 
@@ -46,6 +45,10 @@ _AGAIN = "; and the strongest again on fresh episodes"
 def suite_(
     suite: str,
     env: str,
+    eps: float | None,
+    scale: Any,
+    seed: int,
+    attacks: tuple[str, ...] | None,
     action_eps: float | None,
     dry_run: bool,
     at_least: float | None,
@@ -60,36 +63,37 @@ def suite_(
     if dry_run and at_least is not None:
         raise click.UsageError("--dry-run judges nothing: leave out --at-least")
     from adv_wrappers.core.budgets import Linf
+    from adv_wrappers.core.threat import needed_budget
     from adv_wrappers.environments.environment import Environment
     from adv_wrappers.evaluation.return_range import lowest_return
-    from adv_wrappers.studies import run_suite
+    from adv_wrappers.studies import AttackSetting, suite_cost
+    from adv_wrappers.studies.suite.runner import play_suite
 
     ref, agent = given["victim"], load_agent(given, device)
-    action_within = None if action_eps is None else Linf(action_eps)
     environment = Environment.of(env, agent, given.pop("env_kwargs"), given.pop("make"))
-    if dry_run:
-        cost = _cost(suite, agent, environment, action_within, out, **given)
-        parts = (part.to_dict() for part in cost.parts)
-        print_table(replace(cost.table(), notes=(cost.summary(workers) + _AGAIN,)), parts)
-        return
-
-    def tell_cost(cost: Costs) -> None:
-        if cost.wall_clock(workers) >= EVERY_S:
-            click.echo(cost.line(workers) + _AGAIN, err=True)
-
-    with print_if_unwritten(_show), show_progress() as progress, resumable(out, kept_suite):
-        report = run_suite(
-            suite,
+    without = eps is None and scale is None
+    with print_if_unwritten(_show), show_progress() as progress, resumable(out), held(out):
+        setting = AttackSetting(
             agent,
             environment,
-            action_within=action_within,
+            None if without else needed_budget("the suite", eps, scale, None),
+            None if action_eps is None else Linf(action_eps),
+            seed=seed + 1,
             out=out,
-            workers=workers,
+            episode_seed=seed,
             progress=progress,
-            tell=say,
-            on_cost=tell_cost,
             **given,
         )
+        cost = suite_cost(suite, setting, attacks)
+        if not dry_run:
+            if cost.wall_clock(workers) >= EVERY_S:
+                click.echo(cost.line(workers) + _AGAIN, err=True)
+            report = play_suite(suite, setting, attacks, workers, tell=say)
+    if dry_run:
+        table = cost.table(workers)
+        table = replace(table, notes=(table.notes[0] + _AGAIN, *table.notes[1:]))
+        print_table(table, (part.to_dict() for part in cost.parts))
+        return
     _show(report)
     if out is not None:
         report.plot(out / "returns.png")
@@ -97,29 +101,6 @@ def suite_(
     if at_least is not None:
         judged = judge_suite(report, at_least, lowest_return(environment))
         pass_or_fail(judged, f"{agent.ref or ref} on {env}", junit)
-
-
-def _cost(
-    suite: str,
-    agent: Any,
-    environment: Environment,
-    action_within: Budget | None,
-    out: Path | None,
-    *,
-    eps: float | None,
-    scale: Any,
-    seed: int,
-    attacks: tuple[str, ...] | None,
-    **setting: Any,
-) -> Costs:
-    """What the suite will take, from the clean run and a sample."""
-    from adv_wrappers.core.threat import needed_budget
-    from adv_wrappers.studies import AttackSetting, suite_cost
-
-    within = None if eps is None and scale is None else needed_budget("the suite", eps, scale, None)
-    with show_progress() as progress:
-        setting |= {"budget": within, "action_budget": action_within, "seed": seed + 1, "episode_seed": seed}
-        return suite_cost(suite, AttackSetting(agent, environment, out=out, progress=progress, **setting), attacks)
 
 
 def _show(report: SuiteReport | Report) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from adv_wrappers.core.perturbation import Perturbation
@@ -61,12 +61,14 @@ class Costs(Tabular):
         of: what the parts are, in the plural.
         known: how many rows were there before.
         unknown: names of what is not estimated.
+        left_out: by attack that does not apply, the reason.
     """
 
     parts: tuple[Cost, ...]
     of: str
     known: int = 0
     unknown: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def left(self) -> int:
@@ -100,13 +102,17 @@ class Costs(Tabular):
         return f"{self.left} {self.of} are left, {self.known} are known:{by} {self.line(processes)}"
 
     def table(self, processes: int = 1) -> TextTable:
-        """The table, one row a part, and :meth:`summary`."""
+        """The table, one row a part, :meth:`summary`, and why some attacks do not apply."""
         rows = []
         for part in sorted(self.parts, key=lambda part: -part.seconds):
             numbers = (f"{part.each:.3g}", f"{part.seconds:.3g}") if part.left else ("", "known")
             rows.append((part.name, str(part.left), *numbers))
         columns, first = ("name", "left", "seconds each", "seconds"), ("name", "seconds", "left")
-        return TextTable("", columns, tuple(rows), (self.summary(processes),), by_importance=first)
+        reasons = dict[str, list[str]]()
+        for name, reason in self.left_out.items():
+            reasons.setdefault(reason, []).append(name)
+        notes = self.summary(processes), *(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+        return TextTable("", columns, tuple(rows), notes, by_importance=first)
 
 
 # what is timed

@@ -3,13 +3,14 @@
 from adv_wrappers.evaluation.cost import Cost, Costs
 from adv_wrappers.evaluation.store import Store
 from adv_wrappers.studies.cells import expand
+from adv_wrappers.studies.estimate import suite_cost
 from adv_wrappers.studies.plan import Grid, Plan
 from adv_wrappers.studies.runner import RunSummary, run
 from adv_wrappers.studies.study import Study, play_study
 from adv_wrappers.studies.suite.attack_lists import SUITES, entries_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.report import SuiteReport
-from adv_wrappers.studies.suite.runner import run_suite, standard, suite_cost
+from adv_wrappers.studies.suite.runner import run_suite, standard
 
 __all__ = [
     "SUITES", "AttackSetting", "Cost", "Costs", "Entry", "Grid", "MadeAttack", "Plan", "RunSummary", "Store", "Study",

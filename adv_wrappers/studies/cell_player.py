@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.errors import StoreError
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.executor import Executor, Processes, Tell, ThisProcess
@@ -88,25 +87,17 @@ class CellPlayer:
             self._loaded[known] = load_of_plan(*known)
         return self._loaded[known]
 
-    def open(self, cell: PlanCell, threat: ThreatModel | None = None) -> Evaluator:
-        """A cell that is ready to be played, under its own threat or another; raises whatever is wrong with it."""
+    def open(self, cell: PlanCell) -> Evaluator:
+        """A cell that is ready to be played; raises whatever is wrong with it."""
         victim = self._victim(cell)
-        stack = self._stack(cell, victim) if threat is None else as_threat_stack(threat, victim)
-        return Evaluator(victim, cell.environment, [stack], cell.episodes, self._player)
-
-    def open_environments(self, cell: PlanCell) -> None:
-        """Open the victim and the environments of a cell, which stay for the next one; its attack is not made."""
-        self._player.open_environments(cell.environment.for_victim(self._victim(cell)), cell.episodes)
+        return Evaluator(victim, cell.environment, [self._stack(cell, victim)], cell.episodes, self._player)
 
     def _stack(self, cell: PlanCell, victim: Victim) -> ThreatStack:
         """The threats of a cell; what is trained, or searched for its episodes, is made now."""
         recipe = cell.recipe
         if recipe is None:
             return CLEAN_RUN if cell.threat is None else as_threat_stack(cell.threat, victim)
-        setting = self.setting(cell)
-        if recipe.trained:
-            setting = replace(setting, out=recipe.folder(self._trainings(cell), setting))
-        return replace(as_threat_stack(recipe.threat(setting), victim), name=cell.name)
+        return replace(as_threat_stack(recipe.threat(self.setting(cell)), victim), name=cell.name)
 
     def _trainings(self, cell: PlanCell) -> Path:
         """The folder of a cell's trainings; where it names none, one that goes with this player."""
@@ -117,9 +108,11 @@ class CellPlayer:
         return Path(self._temporary.name)
 
     def setting(self, cell: PlanCell) -> AttackSetting:
-        """What the attack of a cell with a recipe is made for."""
-        assert cell.recipe is not None
-        return cell.recipe.setting(self._victim(cell), cell.environment, cell.episodes)
+        """What the attack of a cell with a recipe is made for, with the folder of what is trained."""
+        recipe = cell.recipe
+        assert recipe is not None
+        made = recipe.setting(self._victim(cell), cell.environment, cell.episodes)
+        return replace(made, out=recipe.folder(self._trainings(cell), made)) if recipe.trained else made
 
     def close(self) -> None:
         """Close the environments, and remove what was trained for cells without a folder."""

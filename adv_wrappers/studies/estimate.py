@@ -1,37 +1,43 @@
-"""What a plan or a suite will take, before it begins (:mod:`adv_wrappers.evaluation.cost`).
+"""What a plan, a suite or a submission to a standing will take, before it begins (:mod:`adv_wrappers.evaluation.cost`).
 
-The run without an attack is played first, and its row kept: it says how many steps a run has. Of every attack some
-steps are timed, of a search its first ones, of what is trained a few steps, which are thrown away.
+The run without an attack is played first: it says how many steps a run has. Of every attack some steps are timed, of a
+search its first ones, of what is trained a few steps, which are thrown away.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import random
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from gymnasium import spaces
 
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
 from adv_wrappers.evaluation.cost import Cost, Costs, run_seconds
+from adv_wrappers.evaluation.episodes import Episodes
+from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.searches.beam import BEAM_FILE, TOGETHER
-from adv_wrappers.evaluation.store import Store
-from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN
+from adv_wrappers.evaluation.store import ROWS_FILE, Store
+from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.cell_player import CellPlayer
-from adv_wrappers.studies.cells import AttackRecipe, Expansion, PlanCell, expand
+from adv_wrappers.studies.cells import Expansion, PlanCell, expand
 from adv_wrappers.studies.plan import Plan
 from adv_wrappers.studies.runner import cells_of
-from adv_wrappers.studies.suite.attack_lists import ADVERSARIES, SUITES, entry_named
+from adv_wrappers.studies.suite.attack_lists import (
+    ADVERSARIES,
+    SUITES,
+    chosen_entries,
+    entries_of,
+    entry_named,
+    some_that_apply,
+)
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack
 from adv_wrappers.studies.suite.trained import SARSA
 from adv_wrappers.studies.suite.untrained import beam, beam_attack
@@ -69,15 +75,18 @@ def estimate(plan: Plan | Expansion, store: Store, *, victims: Mapping[str, Vict
         if cell.name == CLEAN_RUN.name and (_agent_of(cell) not in clean or cell.key in known):
             clean[_agent_of(cell)] = cell
         kinds[cell.kind].append(cell)
-    parts = list[Cost]()
+    parts, unknown = list[Cost](), list[str]()
     with closing(CellPlayer(victims)) as player, one_thread():
         rows = {agent: _played(cell, player, store) for agent, cell in clean.items()}
         done = store.done(cell.key for cell in cells)
         for of_kind in kinds.values():
             left = [cell for cell in of_kind if cell.key not in done]
             if left:
-                parts += _costs_of_kind(left, player, store, rows[_agent_of(left[0])])
-    return Costs(tuple(parts), "cells", len(known))
+                name = f"{left[0].victim} on {left[0].environment.name}, {left[0].kind[0]}"
+                found = _costs_of_kind(name, left, player, store, rows[_agent_of(left[0])])
+                parts += found
+                unknown += [] if found else [name]
+    return Costs(tuple(parts), "cells", len(known), tuple(unknown))
 
 
 def _agent_of(cell: PlanCell) -> str:
@@ -99,92 +108,154 @@ def _played(cell: PlanCell, player: CellPlayer, store: Store) -> Row:
     return found[cell.key]
 
 
-def _costs_of_kind(cells: Sequence[PlanCell], player: CellPlayer, store: Store, clean: Row) -> list[Cost]:
-    """What the cells of one kind take, and their trainings or searches."""
+def _costs_of_kind(name: str, cells: Sequence[PlanCell], player: CellPlayer, store: Store, clean: Row) -> list[Cost]:
+    """What the cells of one kind take, and their trainings or searches; empty where that is not estimated."""
     cell, recipe = cells[0], cells[0].recipe
-    name = f"{cell.victim} on {cell.environment.name}, {cell.kind[0]}"
     if cell.name == CLEAN_RUN.name:
         return [Cost(name, len(cells), clean.seconds)]
-    if recipe is None and len(cells) >= _MANY:
+    entry = None if recipe is None else entry_named(recipe.entry)
+    if entry is None and len(cells) >= _MANY:
         began = time.perf_counter()
         _played(cells[len(cells) // 2], player, store)
         return [Cost(name, len(cells) - 1, time.perf_counter() - began)]
-    if recipe is None:
-        return [Cost(name, len(cells), _cell_seconds(cell, player, clean))]
-    setting = player.setting(cell)
-    if recipe.entry == beam.name:  # what it finds is shown again in no time
-        return [Cost(name, len(cells), search_seconds(setting, clean.mean_length) + clean.seconds)]
-    if recipe.entry not in ADVERSARIES:
-        return [Cost(name, len(cells), _cell_seconds(cell, player, clean))]
-    missing = {_folder(one, player) for one in cells if not _is_trained(recipe, _folder(one, player))}
-    made, seconds = adversary_seconds(recipe.entry, setting)
-    with closing(player.open(cell, made.threat)) as evaluator:
-        playing = run_seconds(evaluator, 0, clean)
-    return [Cost(f"{name}: training", len(missing), seconds, True), Cost(name, len(cells), playing)]
+    if recipe is None or entry is None or not (recipe.trained or entry.per_episodes):
+        with closing(player.open(cell)) as evaluator:
+            return [Cost(name, len(cells), run_seconds(evaluator, 0, clean))]
+    # cells of several seeds share a training, and each has a search of its own
+    settings = [player.setting(one) for one in cells]
+    making = making_cost(entry, [*{setting.out or i: setting for i, setting in enumerate(settings)}.values()], clean)
+    if making is None:
+        return []
+    if entry.per_episodes:
+        return [Cost(name, len(cells), making.each + clean.seconds)]
+    return [replace(making, name=f"{name}: training"), Cost(name, len(cells), clean.seconds)]
 
 
-def _cell_seconds(cell: PlanCell, player: CellPlayer, clean: Row) -> float:
-    with closing(player.open(cell)) as evaluator:
-        return run_seconds(evaluator, 0, clean)
+# ----------------------------------------------------------------------------------------------------------------------
+# The attacks of a suite, or of a standing, on one agent.
+# ----------------------------------------------------------------------------------------------------------------------
 
 
-def _folder(cell: PlanCell, player: CellPlayer) -> Path:
-    """Of the training of a cell that has one."""
-    assert cell.recipe is not None
-    return cell.recipe.folder(Path(cell.trainings or ""), player.setting(cell))
+def suite_cost(
+    suite: str | Iterable[Entry | str], setting: AttackSetting, attacks: str | Iterable[str] | None = None
+) -> Costs:
+    """What a suite will take on this machine, attack by attack: seconds of some of its steps, times the steps.
+
+    The run without an attack is played, and says how many steps there are. Some steps of every attack are timed, the
+    first steps of a search, and a rollout of every training, which is thrown away. Nobody knows beforehand how long
+    episodes are under an attack. The strongest, which is played again on fresh episodes, is counted once.
+
+    Args:
+        suite, attacks: as for :func:`run_suite`.
+        setting: what the attacks are made for. A folder, ``out``, is that of :func:`run_suite`: what it holds is not
+            estimated. Nothing is written to it.
+
+    Raises:
+        AdvWrappersError: one of its kinds, as :func:`run_suite` does.
+
+    >>> from adv_wrappers import Linf
+    >>> from adv_wrappers.studies import AttackSetting, suite_cost
+    >>> setting = AttackSetting("zoo:cartpole-dqn", "CartPole-v1", Linf(0.05), episodes=2)
+    >>> cost = suite_cost(["noise", "pgd", "beam"], setting)
+    >>> max(cost.parts, key=lambda part: part.seconds).name
+    'beam: search'
+    """
+    entries, reasons = some_that_apply(chosen_entries(entries_of(suite), attacks), setting)
+    return attack_costs(entries, setting, setting.scored_episodes, setting.folder(setting.part), "entries", reasons)
 
 
-def _is_trained(recipe: AttackRecipe, folder: Path) -> bool:
-    return min(_steps_in(folder), default=0) >= recipe.steps
+def attack_costs(
+    entries: Sequence[Entry],
+    setting: AttackSetting,
+    episodes: Episodes,
+    rows: Path | None,
+    of: str,
+    left_out: Mapping[str, str],
+) -> Costs:
+    """What some attacks on one agent take, but for those whose rows are there.
+
+    Args:
+        entries: of a suite.
+        setting: what they are made for.
+        episodes: how their rows are played.
+        rows: the folder that may hold some of them, or None.
+        of, left_out: of the :class:`Costs`.
+    """
+    at_hand = [entry for entry in entries if is_made(entry, setting)]
+    stacks = [as_threat_stack(entry.attack(setting).threat, setting.victim) for entry in at_hand]
+    place = {entry.name: i for i, entry in enumerate(at_hand, 1)}
+    parts, unknown = list[Cost](), list[str]()
+    with (
+        closing(Evaluator(setting.victim, setting.environment, [CLEAN_RUN, *stacks], episodes)) as evaluator,
+        one_thread(),
+    ):
+        known = _kept(evaluator, rows)
+        clean = known[0] if 0 in known else evaluator.play([0])[0]
+        for entry in entries:
+            i, name = place.get(entry.name), entry.name
+            if i is not None:
+                parts.append(Cost(name, 0, 0.0) if i in known else Cost(name, 1, run_seconds(evaluator, i, clean)))
+            elif (making := making_cost(entry, [setting], clean)) is not None:
+                parts += [making, Cost(name, 1, clean.seconds)]  # what is trained or found is as fast as nothing
+            else:
+                unknown.append(name)
+    return Costs(tuple(parts), of, sum(not part.left for part in parts), tuple(unknown), left_out)
 
 
-# suites
+def _kept(evaluator: Evaluator, folder: Path | None) -> dict[int, Row]:
+    """By index of the cell, the rows of an evaluation that a folder holds, of which nothing is changed."""
+    if folder is None or not (folder / ROWS_FILE).is_file():
+        return {}
+    keys = {i: key for i in range(len(evaluator.stacks)) if (key := evaluator.key(i)) is not None}
+    with Store(folder / ROWS_FILE, read_only=True) as store:
+        found = store.found(keys.values())
+    return {i: found[key] for i, key in keys.items() if key in found}
 
 
-def entry_costs(entry: Entry, setting: AttackSetting, clean: Row) -> list[Cost]:
-    """What an entry takes that has to be trained or searched for; empty where that is not estimated.
+# ----------------------------------------------------------------------------------------------------------------------
+# Searches and trainings.
+# ----------------------------------------------------------------------------------------------------------------------
 
-    What is trained, or was found, is taken to be played as fast as nothing. Not estimated are entries of one's own, and
-    ``transfer``, whose training takes about as long with few queries.
+
+def making_cost(entry: Entry, settings: Sequence[AttackSetting], clean: Row) -> Cost | None:
+    """What an entry takes that has to be trained or searched for; None where that is not estimated.
+
+    That are entries of one's own, and ``transfer``, whose training takes about as long with few queries.
 
     Args:
         entry: of a suite.
-        setting: what it is made for.
+        settings: what it is made for, which differ in the budget and the folder alone.
         clean: the row of the run without an attack.
     """
-    name, alone = entry.name, replace(setting, out=None, progress=None)
+    alone, left = replace(settings[0], out=None, progress=None), [share_left(entry, one) for one in settings]
+    missing = [share for share in left if share]
     if entry is beam:
-        work = Cost(f"{name}: search", 1, search_seconds(alone, clean.mean_length), True)
-    elif entry in SUITES["everything"] and name in (*ADVERSARIES, SARSA):
-        whole = _critic_seconds(alone, clean) if name == SARSA else adversary_seconds(name, alone)[1]
-        work = Cost(f"{name}: training", 1, share_left(entry, setting) * whole, True)
-    else:
-        return []
-    return [work, Cost(name, 1, clean.seconds)]
+        return Cost(f"{beam.name}: search", len(missing), search_seconds(alone, clean.mean_length), True)
+    if entry not in SUITES["everything"] or entry.name not in (*ADVERSARIES, SARSA):
+        return None
+    whole = _critic_seconds(alone, clean) if entry.name == SARSA else adversary_seconds(entry.name, alone)
+    return Cost(f"{entry.name}: training", len(missing), whole * float(np.mean(missing or [0.0])), True)
 
 
 def is_made(entry: Entry, setting: AttackSetting) -> bool:
-    """Whether the folder of a setting holds all that was trained or searched for an entry."""
-    if entry is beam:
-        folder = setting.folder(beam.name)
-        return folder is not None and (folder / setting.part / BEAM_FILE).is_file()
-    return not entry.per_episodes and share_left(entry, setting) == 0
+    """Whether an attack takes no time to be made: it is neither trained nor searched for, or its folder holds that."""
+    return not (entry.per_episodes or entry.trains(setting)) or share_left(entry, setting) == 0
 
 
 def share_left(entry: Entry, setting: AttackSetting) -> float:
-    """The share of the training of an entry that its folder does not hold, of one's own all of it."""
+    """The share of the training or search of an entry that its folder does not hold, of one's own all of it."""
     name, folder = entry.name, setting.folder(entry.name)
     if folder is None or not folder.is_dir():
         return 1.0
+    if entry is beam:
+        return float(not (folder / setting.part / BEAM_FILE).is_file())
     if name in ADVERSARIES:
         forms = 2 if name == "pa-ad" and isinstance(setting.victim.action_space, spaces.Box) else 1
-        return 1 - sum(min(steps / setting.steps, 1.0) for steps in _steps_in(folder)) / forms
+        steps = [int(read_record(path.parent)[-1]["steps"]) for path in sorted(folder.rglob("state.json"))]
+        return 1 - sum(min(done / setting.steps, 1.0) for done in steps) / forms
     if name == SARSA:
         return max(1 - len([*folder.glob("*/weights.safetensors")]) / len(setting.critics), 0.0)
     return 1.0
-
-
-# searches and trainings
 
 
 def timed_search(setting: AttackSetting, most: int, limit: float) -> tuple[StepTimer, MadeAttack | None]:
@@ -219,28 +290,24 @@ def search_seconds(setting: AttackSetting, length: float) -> float:
     return search_step(timer, setting) * length
 
 
-def adversary_seconds(name: str, setting: AttackSetting) -> tuple[MadeAttack, float]:
-    """An adversary after its first steps, and the seconds that its whole training will take.
+def adversary_seconds(name: str, setting: AttackSetting) -> float:
+    """About how long the training of an adversary takes, in seconds, from its first steps and a checkpoint.
 
     Args:
         name: of the entry, one of ``ADVERSARIES``.
         setting: what it is trained for, with all its steps.
     """
-
-    def train() -> tuple[MadeAttack, float, list[Path]]:
-        """One rollout at least of every form, and a checkpoint, whatever the number of steps."""
-        short = replace(setting, steps=1, training={**setting.training, "checks": 1})
-        began = time.perf_counter()
-        made = entry_named(name).attack(replace(short, out=Path(folder)))
-        return made, time.perf_counter() - began, [path.parent for path in Path(folder).rglob("state.json")]
-
+    # one rollout at least of every form, and a checkpoint, whatever the number of steps
+    short = replace(setting, steps=1, training={**setting.training, "checks": 1})
     for _ in range(2):  # what the first training of a process imports is not the price of others
         with tempfile.TemporaryDirectory() as folder:
-            made, spent, forms = train()
-            records = [read_record(form)[-1] for form in forms]
+            began = time.perf_counter()
+            entry_named(name).attack(replace(short, out=Path(folder)))
+            spent = time.perf_counter() - began
+            records = [read_record(path.parent)[-1] for path in Path(folder).rglob("state.json")]
     training, steps = sum(float(one["seconds"]) for one in records), sum(int(one["steps"]) for one in records)
-    checks, checkpoint = int(str(setting.training.get("checks", 10))), (spent - training) / len(forms)
-    return made, len(forms) * (setting.steps * training / steps + checks * checkpoint)
+    checks, checkpoint = int(str(setting.training.get("checks", 10))), (spent - training) / len(records)
+    return len(records) * (setting.steps * training / steps + checks * checkpoint)
 
 
 def _critic_seconds(setting: AttackSetting, clean: Row) -> float:
@@ -255,20 +322,3 @@ def _critic_seconds(setting: AttackSetting, clean: Row) -> float:
     runs = (len(setting.critics) + 1) * episodes / setting.episodes
     steps = sum(int(str(critic.get("steps", usual))) for critic in setting.critics)
     return float(each * steps + runs * clean.seconds)
-
-
-def _steps_in(folder: Path) -> list[int]:
-    """The steps of every training of an adversary in a folder."""
-    return [int(read_record(path.parent)[-1]["steps"]) for path in sorted(folder.rglob("state.json"))]
-
-
-@contextlib.contextmanager
-def global_draws_kept() -> Iterator[None]:
-    """What is drawn inside from the generators of the process is as if never drawn."""
-    state, legacy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(legacy)

@@ -24,13 +24,14 @@ from adv_wrappers.core.perturbation import How, Perturbation, function_name
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.environments.environment import Environment, EnvKwargs, json_value
 from adv_wrappers.errors import AdvWrappersError, ValueRangeError
+from adv_wrappers.evaluation.cost import Costs
 from adv_wrappers.evaluation.episodes import Episodes, draw_seeds
 from adv_wrappers.evaluation.row import Row
-from adv_wrappers.studies.estimate import search_step, timed_search
+from adv_wrappers.studies.estimate import attack_costs, search_step, timed_search
 from adv_wrappers.studies.report.choices import CertifiedReturn, ReportChoices, Untried, write_choices
 from adv_wrappers.studies.report.hardening import advised_training
 from adv_wrappers.studies.report.observation_ranges import observed_ranges
-from adv_wrappers.studies.report.trials import TrialPlayer
+from adv_wrappers.studies.report.trials import ROOM, TrialPlayer
 from adv_wrappers.studies.standing.budgets import StandingBudget, chosen_budget, fitted_budget
 from adv_wrappers.studies.standing.entry import AttackedMean, CertifiedMean, StandingEntry, is_name, read_entry
 from adv_wrappers.studies.suite.attack_lists import entries_that_apply
@@ -156,6 +157,30 @@ def add_submission(
             _write(folder, entry, player, opened)
         _write(folder, entry, player, opened)
     return entry
+
+
+@checked
+def submission_cost(given: Submission, out: str | Path, minutes: Minutes = 2.0) -> Costs:
+    """How long the attacks of the standing on an agent take, from the clean run and a few steps of each.
+
+    Args:
+        given: the submission, which is checked.
+        out: the folder that the agent has, or gets, in the standing: attacks that have a row there are not timed.
+            Nothing is written to it.
+        minutes: of wall clock that are given for a submission, of which the checks take a share.
+
+    Raises:
+        AdvWrappersError: as :func:`add_submission` does.
+    """
+    opened, _ = open_submission(given, Path(out), 60 * minutes)
+    setting = opened.setting(Path(out))
+    entries, left_out = entries_that_apply(ATTACKS, setting)
+    return attack_costs(entries, setting, opened.episodes, Path(out), "attacks", left_out)
+
+
+def minutes_for(costs: Costs) -> float:
+    """``minutes`` with which :func:`add_submission` plays all attacks, and has its share for a certificate."""
+    return ROOM * costs.seconds / (1 - RANGE_SHARE) / (1 - CERTIFIED_SHARE) / 60
 
 
 def _searched(player: TrialPlayer, setting: AttackSetting) -> MadeAttack:

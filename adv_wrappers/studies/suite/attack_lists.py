@@ -134,6 +134,16 @@ def entries_that_apply(
     return tuple(entry for entry in entries if entry.name not in left_out), left_out
 
 
+def some_that_apply(
+    suite: str | Iterable[Entry | str], setting: AttackSetting
+) -> tuple[tuple[Entry, ...], dict[str, str]]:
+    """:func:`entries_that_apply`; raises :class:`ThreatError` where there are none, with the reasons."""
+    entries, reasons = entries_that_apply(suite, setting)
+    if not entries:
+        raise ThreatError("no attack applies: " + "; ".join(f"{one}: {reason}" for one, reason in reasons.items()))
+    return entries, reasons
+
+
 def chosen_entries(entries: Sequence[Entry], names: str | Iterable[str] | None) -> tuple[Entry, ...]:
     """The entries with these names, in the suite's order; None chooses all.
 

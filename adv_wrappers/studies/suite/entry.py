@@ -8,7 +8,7 @@ and budgets makes one setting for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -21,6 +21,7 @@ from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.environment import AnyEnvironment, Environment
 from adv_wrappers.errors import ThreatError
+from adv_wrappers.evaluation.episodes import Episodes
 from adv_wrappers.threats.presets import threat
 from adv_wrappers.training.critic import SMALL, CriticSetting
 from adv_wrappers.utils.frozen import set_fields
@@ -91,10 +92,6 @@ class AttackSetting:
         if self.budget is not None:
             self.budget.resolve(self.victim)
 
-    def __getstate__(self) -> dict[str, object]:
-        """What another process needs: the arguments, without what follows from them."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
     @cached_property
     def environment(self) -> Environment:
         """The environment, as the victim needs it."""
@@ -105,6 +102,11 @@ class AttackSetting:
         """The environment's spaces of observations and actions, as threats meet them."""
         seen, acted = self.environment.spaces_for(self.victim)
         return (seen if self.quantize else as_float(seen, threat("noise", norm="valid"))), acted
+
+    @property
+    def scored_episodes(self) -> Episodes:
+        """The episodes that attacks are scored on."""
+        return Episodes(self.episodes, self.episode_seed, self.num_envs, distances=(), quantize=self.quantize)
 
     @property
     def images(self) -> bool:

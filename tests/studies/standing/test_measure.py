@@ -15,20 +15,26 @@ import adv_wrappers
 from adv_wrappers.adversaries import Director
 from adv_wrappers.core.budgets import Linf
 from adv_wrappers.errors import BudgetError, ThreatError, TrustError, ValueRangeError
+from adv_wrappers.evaluation.cost import Cost, Costs
 from adv_wrappers.studies.estimate import is_made
 from adv_wrappers.studies.report.choices import read_choices
 from adv_wrappers.studies.report.page import write_page
-from adv_wrappers.studies.standing.cost import submission_cost
 from adv_wrappers.studies.standing.entry import read_entries, read_entry
 from adv_wrappers.studies.standing.measure import (
+    ATTACKS,
+    CERTIFIED_SHARE,
+    RANGE_SHARE,
     Submission,
     _without_folders,
     add_attack,
     add_submission,
+    minutes_for,
     open_submission,
+    submission_cost,
     what_card_says,
 )
 from adv_wrappers.studies.suite.untrained import beam
+from adv_wrappers.utils.deadline import Deadline
 
 ZOO = Path(adv_wrappers.__file__).parent / "zoo"
 
@@ -89,7 +95,7 @@ def test_rows_that_are_there_are_none_to_be_paid_for(measured):
     store, _ = measured
     (entry,) = read_entries(store)  # as it is now
     cost = submission_cost(Submission("zoo:cartpole-dqn", "dqn", env_kwargs=SHORT), store / "dqn")
-    left = {part.name: part.left for part in cost.costs.parts}
+    left = {part.name: part.left for part in cost.parts if not part.alone}
     assert {name for name in left if not left[name]} == {*entry.attacks} - {"mine"}
     assert {name for name in left if left[name]} == {*entry.left_out_seconds}
 
@@ -230,3 +236,27 @@ def test_modules_that_a_card_or_a_folder_names_are_imported_where_they_are_trust
     add_submission(replace(given, trust=True, eps=0.05), tmp_path / "new", minutes=0.01)
     assert "lab_games" in sys.modules
     monkeypatch.delitem(sys.modules, "lab_games")
+
+
+@pytest.mark.slow
+def test_every_attack_has_a_time_or_a_reason_and_none_is_played(tmp_path):
+    given = Submission("zoo:cartpole-a2c", "a2c", env_kwargs={"max_episode_steps": 20})
+    cost = submission_cost(given, tmp_path / "a2c")
+    assert {part.name for part in cost.parts if not part.alone} | {*cost.left_out} == {*ATTACKS} and cost.known == 0
+    assert all(part.left == 1 and part.seconds > 0 for part in cost.parts)
+    assert "needs Q-values" in cost.left_out["min-q"] and not (tmp_path / "a2c").exists()
+
+
+def test_the_price_of_what_is_no_submission_is_refused(tmp_path):
+    with pytest.raises(ValueRangeError, match=r"got licence='Apache-2\.0'"):
+        submission_cost(Submission("zoo:cartpole-a2c", "a2c", "Apache-2.0"), tmp_path / "a2c")
+    assert not (tmp_path / "a2c").exists()
+
+
+def test_the_minutes_are_enough_for_all_and_the_notes_say_why_others_do_not_apply():
+    parts = (Cost("noise", 1, 48.0), Cost("square", 1, 4000.0), Cost("max-diff", 0, 0.0))
+    cost = Costs(parts, "attacks", 1, left_out={"min-q": "no Q", "pgd": "no Q"})
+    left = Deadline(60 * minutes_for(cost)).left * (1 - RANGE_SHARE) * (1 - CERTIFIED_SHARE)
+    assert cost.seconds == 4048.0 < left
+    first, second = cost.table().notes
+    assert first.startswith("2 attacks are left, 1 are known: about 67 min ") and second == "min-q, pgd: no Q"
