@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from adv_wrappers.cli.interruption import kept_ranges, resumable
+from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.options import load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
@@ -23,7 +23,7 @@ def certify_(env: str, eps: tuple[float, ...], out: Path | None, **given: Any) -
     from adv_wrappers.certification.ranges import certified_ranges
 
     agent = load_agent(given)
-    with show_progress() as move, resumable(out, kept_ranges(eps)):
+    with show_progress() as move, resumable(out):
         found = certified_ranges(agent, env, eps, out=out, progress=move, **given)
     print_table(found.table(), [one.to_dict() for one in found.ranges])
     if out is not None:

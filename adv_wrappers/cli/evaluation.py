@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,12 @@ import click
 
 from adv_wrappers.cli.campaign import STORE, finish, play, rows_of_store, show
 from adv_wrappers.cli.gate import check_gate, gate_options, judge_report, pass_or_fail
-from adv_wrappers.cli.interruption import rows_kept
+from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.main import main, print_if_unwritten
 from adv_wrappers.cli.options import FOLDER, Text, load_agent
 from adv_wrappers.cli.output import json_asked, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
 from adv_wrappers.cli.signatures import command
-from adv_wrappers.errors import AdvWrappersError
 from adv_wrappers.utils.files import held
 from adv_wrappers.utils.parsing import parse_value
 
@@ -94,7 +92,7 @@ def evaluate_(
             store, name, agent, env, threats=threats, seeds=seeds, select=select, device=device or "cpu", **rows
         )
         return
-    with rows_kept(out, resume, len(threats) + 1 + _own_row(minimum, threats, agent)):
+    with resumable(out, "the same command" + ("" if resume else " with --resume")):
         with print_if_unwritten(_show):
             report = _run(agent, env, threats, **given)
         _show(report)
@@ -132,17 +130,6 @@ def _into_store(
         summary = play(cells, opened, workers, victims={name: agent})
         show(opened, cells.cells)
     finish(summary, store)
-
-
-def _own_row(minimum: str | None, threats: tuple[str, ...], victim: Victim) -> bool:
-    """Whether the agent that ``--minimum worst-action`` counts from is played in a row of its own."""
-    from adv_wrappers.evaluation.threat_stacks import WORST, as_threat_stack, is_worst_action
-
-    if minimum != WORST:
-        return False
-    with contextlib.suppress(AdvWrappersError):  # which evaluate raises
-        return not any(is_worst_action(as_threat_stack(text, victim), victim) for text in threats)
-    return False
 
 
 @main.command()

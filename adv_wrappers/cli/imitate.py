@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import click
 
 from adv_wrappers.cli.completion import complete_victim
-from adv_wrappers.cli.interruption import kept_rounds, resumable
+from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.options import REQUIRED, evaluate_with, load_agent, repeated
 from adv_wrappers.cli.output import print_columns, say, table_options
 from adv_wrappers.cli.progress import show_progress
@@ -42,7 +42,7 @@ def imitate_(
     from adv_wrappers.threats.text import text_of
     from adv_wrappers.training.imitation import RADII, SOURCES, imitate
 
-    with show_progress() as move, resumable(out, kept_rounds(rounds)):
+    with show_progress() as move, resumable(out):
         found = imitate(
             agent,
             env,

@@ -42,7 +42,7 @@ def look_(env: str, out: Path, **given: Any) -> None:
     from adv_wrappers.rendering.contact_sheet import draw_contact_sheet, draw_spectra
     from adv_wrappers.rendering.plots import format_of
 
-    format_of(out, ("png",))
+    format_of(out)
     probe_file(out)
     comparison = compare_threats(env, victim=load_agent(given), **given)
     spectrum = out.with_name(f"{out.stem}-spectrum{out.suffix}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from adv_wrappers.cli.completion import complete_victim
-from adv_wrappers.cli.interruption import kept_checkpoints, resumable
+from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.options import POSITIVE, REQUIRED, Command, load_agent
 from adv_wrappers.cli.output import print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
@@ -94,7 +94,7 @@ def _run(
     if profile is not None:  # which raises for what cannot be searched, before the training
         with closing(DeterministicEpisodes(agent, environment)) as tree:
             TimingSearch(tree, TimingRules(by, horizon=1, lowest_reward=lowest))
-    with show_progress() as move, resumable(out, kept_checkpoints(steps, ["adversary"])):
+    with show_progress() as move, resumable(out):
         found = getattr(measures, name)(
             agent,
             environment,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adv_wrappers.cli.completion import complete_victim
-from adv_wrappers.cli.interruption import kept_checkpoints, kept_steps, resumable
+from adv_wrappers.cli.interruption import resumable
 from adv_wrappers.cli.options import POSITIVE, REQUIRED, evaluate_with, load_agent, repeated, was_given
 from adv_wrappers.cli.output import json_asked, print_columns, print_rows, print_table, say, table_options
 from adv_wrappers.cli.progress import show_progress
@@ -32,6 +32,14 @@ def _quoted(folder: Path) -> str:
     text = str(folder)
     plain = parse_value(text) == text and split_arguments(text) == [text]
     return text if plain else f"'{text}'"
+
+
+def _kept_steps(folder: Path, forms: Sequence[str] = (".",)) -> int:
+    """At how many steps the last checkpoints are of the trainings that a folder keeps."""
+    from adv_wrappers.training.folder import STATE, read_record
+
+    kept = (folder / form for form in forms if (folder / form / STATE).exists())
+    return sum(int(read_record(place)[-1]["steps"]) for place in kept)
 
 
 def _print_checkpoints(rows: Sequence[Mapping[str, Any]], best: Mapping[str, Any], shown: Mapping[str, str]) -> None:
@@ -68,9 +76,9 @@ def train_adversary_(
     how, ref = repeated(given, "select"), given["victim"]
     train, agent = import_train_adversary(), load_agent(given, device=given["device"])
     forms = FORMS if form == BOTH else (".",)
-    with show_progress() as move, resumable(out, kept_checkpoints(steps, forms)):
+    with show_progress() as move, resumable(out):
         whole = steps * len(forms)
-        kept = min(kept_steps(out, forms), whole)
+        kept = min(_kept_steps(out, forms), whole)
         before = kept - kept % max(steps, 1)  # of the forms that are done
 
         def at_checkpoint(at: int, _: float) -> None:
@@ -132,14 +140,14 @@ def train_agent_(env: str, select: Select, steps: int, out: Path, **given: Any) 
     from adv_wrappers.evaluation.report import number_text
 
     first, note = load_agent(given), ""
-    with show_progress() as move, resumable(out, kept_checkpoints(steps)):
+    with show_progress() as move, resumable(out):
 
         def at_checkpoint(at: int, clean: float, _: float | None) -> None:
             nonlocal note
             note = f"clean return {number_text(clean)}"
             move("agent", min(at, steps), steps, note)
 
-        move("agent", min(kept_steps(out), steps), steps)
+        move("agent", min(_kept_steps(out), steps), steps)
         hardened = train_agent(
             env,
             steps=steps,

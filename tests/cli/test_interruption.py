@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,17 +18,6 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
 from adv_wrappers.cli import main
-from adv_wrappers.cli.interruption import (
-    Interrupted,
-    kept_checkpoints,
-    kept_files,
-    kept_ranges,
-    kept_rounds,
-    kept_steps,
-    kept_suite,
-    read_list,
-    rows_kept,
-)
 from adv_wrappers.evaluation.report import Report
 from adv_wrappers.utils import processes
 from adv_wrappers.utils.processes import pool_of
@@ -92,43 +79,21 @@ def said(done) -> str:
 
 def test_evaluate_without_a_folder() -> None:
     line = said(invoke(*EVALUATE, *THREATS, at=15))
-    assert line == "no row is kept; with --out FOLDER they are, and --resume then plays only the others"
+    assert line == "nothing is kept; with --out FOLDER the same command with --resume would go on"
 
 
-def test_evaluate_counts_the_rows_that_are_kept_and_goes_on(tmp_path: Path) -> None:
-    words, path = [*EVALUATE, *THREATS, "--out", str(tmp_path / "o")], tmp_path / "o" / "report.json"
-    assert said(invoke(*words, at=3)) == "no row was finished; the same command begins anew"
-    assert not path.exists()
+def test_evaluate_keeps_the_rows_that_are_finished_and_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    words = [*EVALUATE, *THREATS, "--out", str(out)]
+    assert said(invoke(*words, at=3)) == f"{out} keeps rows.db; the same command with --resume goes on from there"
     line = said(invoke(*words, at=25))  # the first five steps twice, and two episodes of five steps a row
-    assert line == f"1 of 3 rows are in {path}; the same command with --resume plays only the others"
+    assert line == f"{out} keeps report.json, rows.db; the same command with --resume goes on from there"
+    assert len(Report.from_json(out / "report.json").threats) == 1
     line = said(invoke(*words, "--resume", at=25))
-    assert line == f"2 of 3 rows are in {path}; the same command plays only the others"
-    line = said(invoke(*words, at=3))
-    assert line == f"no row was finished, and {path} is as it was; the same command begins anew"
-    assert len(Report.from_json(path).threats) == 2
+    assert line == f"{out} keeps report.json, rows.db; the same command goes on from there"
+    assert len(Report.from_json(out / "report.json").threats) == 2
     done = invoke(*words, "--resume")
-    assert done.exit_code == 0 and Interrupt.steps == 20 and len(Report.from_json(path).threats) == 3
-
-
-def test_evaluate_counts_the_row_that_impact_counts_from(tmp_path: Path) -> None:
-    words = [*EVALUATE, "--threat", "noise:eps=1", "--minimum", "worst-action", "--out", str(tmp_path)]
-    assert said(invoke(*words, at=25)).startswith("1 of 3 rows are in ")
-    words += ["--threat", "worst-action"]
-    assert said(invoke(*words, at=35)).startswith("2 of 3 rows are in ")
-
-
-def test_an_interruption_while_the_figure_is_drawn_loses_nothing(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Report, "plot", lambda *_: os.kill(os.getpid(), signal.SIGINT))
-        line = said(invoke(*EVALUATE, "--out", str(tmp_path)))
-    assert line == f"all rows are in {tmp_path / 'report.json'}"
-
-
-def test_a_report_that_was_there_before_is_not_counted(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps({"threats": [{}, {}]}))
-    line = "as it was; the same command plays only what is missing"
-    with pytest.raises(Interrupted, match=line), rows_kept(tmp_path, True, 2):
-        raise KeyboardInterrupt
+    assert done.exit_code == 0 and Interrupt.steps == 20 and len(Report.from_json(out / "report.json").threats) == 3
 
 
 def test_suite(tmp_path: Path) -> None:
@@ -136,11 +101,10 @@ def test_suite(tmp_path: Path) -> None:
     assert said(invoke(*words, "--num-envs", "1", at=15)).startswith("nothing is kept; with --out FOLDER")
     words += ["--num-envs", "1", "--out", str(tmp_path / "o")]
     assert said(invoke(*words, at=3)) == f"{tmp_path / 'o'} keeps nothing yet; the same command begins anew"
-    line = said(invoke(*words, at=70))  # the first steps of each run, which are timed, and its episodes
-    kept = re.fullmatch(r".*/o keeps (\d) rows in evaluation/report.json; the same command goes on from there", line)
-    assert kept is not None and kept[1] in "23"  # how many first steps are timed depends on how fast they are
+    line = said(invoke(*words, at=75))  # the steps that are timed, and the first rows
+    assert line == f"{tmp_path / 'o'} keeps evaluation, suite.json; the same command goes on from there"
     done = invoke(*words)
-    assert done.exit_code == 0 and 40 <= Interrupt.steps <= 20 + 40, done.output
+    assert done.exit_code == 0 and 30 <= Interrupt.steps <= 90, done.output
 
 
 def test_certify(tmp_path: Path) -> None:
@@ -154,7 +118,7 @@ def test_certify(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("adv_wrappers.cli.certify.show_progress", lambda: contextlib.nullcontext(stop))
         line = said(invoke(*words))
-    assert line.startswith("the certificates of 1 of 2 radii are in ") and line.endswith("goes on from there")
+    assert "ranges.json" in line and line.endswith("; the same command goes on from there")
     assert invoke(*words).exit_code == 0
 
 
@@ -163,7 +127,7 @@ def test_imitate(tmp_path: Path) -> None:
     words += ["--out", str(tmp_path / "o")]
     assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
     line = said(invoke(*words, at=90))
-    assert line == f"the surrogate of 1 of 2 rounds is in {tmp_path / 'o'}; the same command goes on from there"
+    assert "card.json" in line and line.endswith("; the same command goes on from there")
     assert invoke(*words).exit_code == 0
 
 
@@ -173,7 +137,7 @@ def test_train_adversary(tmp_path: Path) -> None:
     words += [str(tmp_path / "o"), "--num-envs", "1", "--checks", "2", "--episodes", "2"]
     assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
     line = said(invoke(*words, at=200))  # a checkpoint at step 128, and its two episodes
-    assert line == f"1 checkpoint, to step 128 of 256, is in {tmp_path / 'o'}; the same command goes on from there"
+    assert "state.json" in line and line.endswith("; the same command goes on from there")
     assert invoke(*words).exit_code == 0
 
 
@@ -183,7 +147,7 @@ def test_train_agent(tmp_path: Path) -> None:
     words += [str(tmp_path / "o"), "--checks", "2", "--episodes", "2"]
     assert said(invoke(*words, at=3)).endswith("keeps nothing yet; the same command begins anew")
     line = said(invoke(*words, at=100))  # a checkpoint at step 64, and its two episodes
-    assert line == f"1 checkpoint, to step 64 of 128, is in {tmp_path / 'o'}; the same command goes on from there"
+    assert "state.json" in line and line.endswith("; the same command goes on from there")
     assert invoke(*words).exit_code == 0 and Interrupt.steps == 64 + 20  # first steps, and two episodes
 
 
@@ -265,21 +229,3 @@ def test_an_interrupted_program_ends_before_its_modules_are_taken_apart(
     done = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True)
     assert done.returncode == status and done.stdout.splitlines() == written and line in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_what_folders_keep(tmp_path: Path) -> None:
-    assert all(kept(tmp_path) is None for kept in (kept_files, kept_suite, kept_rounds(1), kept_checkpoints(9)))
-    assert kept_ranges([0.1])(tmp_path) is None and kept_files(tmp_path / "nowhere") is None
-    (tmp_path / ".lock").write_text("")
-    assert kept_files(tmp_path) is None
-    for form, steps in (("direction", (5, 9)), ("target", (5,))):
-        (tmp_path / form).mkdir()
-        (tmp_path / form / "state.json").write_text(json.dumps({"record": [{"steps": at} for at in steps]}))
-    kept = kept_checkpoints(9, ("direction", "target"))(tmp_path)
-    assert kept == f"3 checkpoints, to step 14 of 18, are in {tmp_path}"
-    assert kept_steps(tmp_path, ("direction", "target")) == 14 and kept_steps(tmp_path / "nowhere") == 0
-    assert kept_files(tmp_path) == f"{tmp_path} keeps direction, target"
-    (tmp_path / "sa-rl").mkdir()
-    (tmp_path / "sa-rl" / "card.json").write_text("no JSON")
-    assert kept_suite(tmp_path) == f"{tmp_path} keeps the work on sa-rl"
-    assert read_list(tmp_path / "sa-rl" / "card.json", "rounds") == []
