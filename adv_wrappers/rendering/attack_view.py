@@ -22,7 +22,6 @@ from adv_wrappers.core.types import Array, Info, Space
 from adv_wrappers.errors import OrderError, SpaceError
 from adv_wrappers.rendering.pixels import (
     ATTACKED,
-    CLEAN,
     GRID,
     IDLE,
     INK,
@@ -47,12 +46,12 @@ from adv_wrappers.wrappers.action_recorder import INSIDE, ActionRecorder, Vector
 from adv_wrappers.wrappers.layer import AnyEnv, AnyVectorEnv, Layer, is_vec_env, wrappers_of
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Pictures drawn with OpenCV: captions above panels, and vectors as a line a feature or as curves.
+# Pictures drawn with OpenCV: captions above panels, and vectors as a line a feature.
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 MARGIN, LINE, NARROWEST = 8, 20, 176  # pixels: around panels, a line of text, the narrowest panel
-MAX_FEATURES = 24  # that get a line each; a longer vector is drawn as curves
+MAX_FEATURES = 24  # whose lines have numbers; those of a longer vector are thin
 _FONT, _FONT_SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.43
 _WIDTH, _HEIGHT = 460, 336  # pixels of a chart
 _AXIS, _HALF = 350, 100  # column of no change, and columns to either side
@@ -119,80 +118,51 @@ def compose_panels(
 
 
 class VectorChart:
-    """Draws vectors: true values, perturbed values, and the change on the width of the budget.
+    """Draws vectors: a line a feature with its change on the width of the budget, and its values where there is room.
 
-    Ranges grow with what was drawn before, so that axes stand still in a video.
+    The axis of what has no budget grows with what was drawn before, so that it stands still in a video.
     """
 
     def __init__(self) -> None:
-        self._largest_change = 1e-12  # the axis of features without a budget
-        self._largest_value = 1e-12
+        self._largest = 1e-12
 
     def draw(self, true: ArrayLike, perturbed: ArrayLike | None, radius: FloatVector | None) -> Pixels:
         """The picture of one observation, uint8 ``[H, W, 3]``.
 
         Args:
-            true, perturbed: ``[n]``; without ``perturbed`` the true values alone are drawn.
+            true, perturbed: ``[n]``; without ``perturbed`` the true values alone are drawn, as if they were changes.
             radius: how far the budget lets every feature move, infinite where it sets no limit; None if not known.
         """
         before = np.nan_to_num(np.array(true, np.float64))
         after = before if perturbed is None else np.nan_to_num(np.array(perturbed, np.float64))
-        self._largest_change = max(self._largest_change, float(np.abs(after - before).max(initial=0)))
-        peak = max(float(np.abs(before).max(initial=0)), float(np.abs(after).max(initial=0)))
-        self._largest_value = max(self._largest_value, peak)
-        if len(before) > MAX_FEATURES:
-            return self._curves(before, after, perturbed is not None)
-        out = blank(LINE * (len(before) + 1), _WIDTH)
-        for text, x in (("true", 62), ("perturbed", 142), ("change", _AXIS - 22)):
-            if perturbed is not None or text == "true":
-                draw_text(out, text, x, 14, MUTED)
-        for i, value in enumerate(before):
-            middle = LINE * (i + 1) + LINE // 2
-            draw_text(out, str(i), 20 - text_width(str(i)), middle + 5, MUTED)
-            draw_text(out, f"{value:+.4g}", 40, middle + 5)
-            if perturbed is None:
-                continue
-            moved = after[i] != value
-            draw_text(out, f"{after[i]:+.4g}", 142, middle + 5, ATTACKED if moved else INK)
-            self._axis(out, middle, after[i] - value, None if radius is None else float(radius[i]))
+        bars = before if perturbed is None else after - before
+        self._largest = max(self._largest, float(np.abs(bars).max(initial=0)))
+        units = np.full(len(bars), np.inf) if radius is None else radius
+        height = LINE if len(before) <= MAX_FEATURES else max(_HEIGHT // len(before), 2)
+        out = blank(LINE + height * len(before), _WIDTH)
+        heads = ("true", 62), ("perturbed", 142), ("change", _AXIS - 22)
+        for text, x in heads[:1] if perturbed is None else heads if height == LINE else heads[2:]:
+            draw_text(out, text, x, 14, MUTED)
+        for i, bar in enumerate(bars):
+            middle = LINE + height * i + height // 2
+            if height == LINE:
+                draw_text(out, str(i), 20 - text_width(str(i)), middle + 5, MUTED)
+                draw_text(out, f"{before[i]:+.4g}", 40, middle + 5)
+                if perturbed is not None:
+                    draw_text(out, f"{after[i]:+.4g}", 142, middle + 5, ATTACKED if bar else INK)
+            self._bar(out, middle, min(height // 2, 6), float(bar), float(units[i]))
         return out
 
-    def _axis(self, out: Pixels, middle: int, change: float, radius: float | None) -> None:
-        unit = self._largest_change
-        if radius is not None and 0 < radius < np.inf:
-            unit = radius
-            cv2.rectangle(out, (_AXIS - _EDGE, middle - 6), (_AXIS + _EDGE, middle + 6), rgb(GRID), -1)
+    def _bar(self, out: Pixels, middle: int, half: int, change: float, radius: float) -> None:
+        limited = 0 < radius < np.inf
+        if limited:
+            cv2.rectangle(out, (_AXIS - _EDGE, middle - half), (_AXIS + _EDGE, middle + half), rgb(GRID), -1)
         cv2.line(out, (_AXIS - _HALF, middle), (_AXIS + _HALF, middle), rgb(GRID), 1)
-        cv2.line(out, (_AXIS, middle - 8), (_AXIS, middle + 8), rgb(MUTED), 1)
-        place = _AXIS + int(np.clip(round(_EDGE * change / unit), -_HALF, _HALF))
+        cv2.line(out, (_AXIS, middle - half - 2), (_AXIS, middle + half + 2), rgb(MUTED), 1)
+        place = _AXIS + int(np.clip(round(_EDGE * change / (radius if limited else self._largest)), -_HALF, _HALF))
         colour = rgb(ATTACKED if change else MUTED)
-        cv2.line(out, (_AXIS, middle), (place, middle), colour, 3)
-        cv2.circle(out, (place, middle), 4, colour, -1, cv2.LINE_AA)
-
-    def _curves(self, before: FloatVector, after: FloatVector, both: bool) -> Pixels:
-        """Values by feature, and below them the change."""
-        out = blank(_HEIGHT, _WIDTH)
-        x = np.linspace(8, _WIDTH - 8, len(before))
-
-        def curve(values: FloatVector, middle: int, half: int, peak: float, colour: str, thickness: int) -> None:
-            points = np.stack([x, middle - half * np.clip(values / peak, -1, 1)], 1)
-            cv2.polylines(out, [np.rint(points).astype(np.int32)], False, rgb(colour), thickness, cv2.LINE_AA)
-
-        for title, middle, half, peak in (
-            ("values", 128, 100, self._largest_value),
-            ("change", 282, 44, self._largest_change),
-        ):
-            cv2.line(out, (8, middle), (_WIDTH - 8, middle), rgb(GRID), 1)
-            if title == "values" or both:
-                draw_text(out, f"{title}, up to {peak:.3g}", 8, middle - half - 6, MUTED)
-        curve(before, 128, 100, self._largest_value, CLEAN, 3)
-        if both:
-            curve(after, 128, 100, self._largest_value, ATTACKED, 1)
-            curve(after - before, 282, 44, self._largest_change, ATTACKED, 1)
-        draw_text(out, "true", _WIDTH - 150, 14, CLEAN)
-        if both:
-            draw_text(out, "perturbed", _WIDTH - 100, 14, ATTACKED)
-        return out
+        cv2.line(out, (_AXIS, middle), (place, middle), colour, max(half // 2, 1))
+        cv2.circle(out, (place, middle), max(half - 2, 1), colour, -1, cv2.LINE_AA)
 
 
 ResetOptions = dict[str, object] | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,14 +40,10 @@ from adv_wrappers.rendering.pixels import (
     largest_change,
     to_pixels,
 )
-from adv_wrappers.rendering.plots import PixelFigure, bottom_spine_only, colour_mapped, new_figure, save_figure
+from adv_wrappers.rendering.plots import bottom_spine_only, new_figure, save_figure, show_image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_CELL, _GAP, _EDGE = 168, 10, 14  # pixels: least longer side of a picture, between pictures, around them
-_HEAD, _BODY, _SIDE = 19, 16, 46  # letters of names and of numbers, and the column of row labels
-_SPECTRUM, _CHANGE = "magma", "RdBu_r"  # colour maps
 
 
 @dataclass(frozen=True)
@@ -105,15 +101,8 @@ class ThreatComparison:
         return [band_changes(frequencies, power, self.density(each)[1]) for each in self.perturbed]
 
 
-def _lines(numbers: Sequence[str], width: int) -> list[str]:
-    """Parameters in lines that fit the column, two at most."""
-    letters = int(width / (_BODY * 0.56))
-    found = textwrap.wrap(", ".join(numbers), letters, break_long_words=True) or [""]
-    return found if len(found) <= 2 else [found[0], found[1][: max(letters - 3, 1)] + "..."]
-
-
 def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
-    """Write a PNG: a column for the original and each threat; the frame, its change, its spectrum, and what changed.
+    """Write a figure: a column for the original and each threat; the frame, its spectrum, and what changed.
 
     An observation that came through threats of the environment's own is called ``as it comes``, and they are named.
     Below stand the distances of the whole observation (of all frames of a stack). The change of the spectrum is that
@@ -121,68 +110,46 @@ def draw_contact_sheet(comparison: ThreatComparison, path: str | Path) -> None:
 
     Args:
         comparison: the observation under the threats.
-        path: of the file; its folder is made.
+        path: of the file, ``.png``, ``.svg`` or ``.pdf``; its folder is made.
+
+    Raises:
+        ValueRangeError: for a file of another format.
     """
-    true = comparison.frame(comparison.true)
-    factor = max(1, round(_CELL / max(true.shape[:2])))
-    high, wide = true.shape[0] * factor, true.shape[1] * factor
-    column = max(wide, 150)
-    count = 1 + len(comparison.perturbed)
-    first = [
-        *(_lines(comparison.under, column) if comparison.under else []),
-        "newest frame" if comparison.stacked else "",
-    ]
-    heads = [first, *(_lines(numbers, column) for _, numbers in comparison.names)]
-    top = _EDGE + 30 + _HEAD + 6 + max(len(lines) for lines in heads) * (_BODY + 4) + 6
-    rows = [top, top + high + _GAP, top + 2 * high + _GAP + _BODY + 12, top + 3 * high + 2 * _GAP + _BODY + 12]
-    height = rows[3] + high + 8 + 3 * (_BODY + 6) + _EDGE
-    figure = PixelFigure(2 * _EDGE + _SIDE + count * column + (count - 1) * _GAP, height)
-    figure.text(_EDGE + _SIDE, _EDGE, comparison.title, _HEAD, fontweight="bold")
-    for y, name in zip(rows, ("image", "change", "spectrum", "its change"), strict=True):
-        figure.text(_EDGE + 14, y + high / 2, name, _BODY + 1, color=MUTED, rotation=90, va="center", ha="center")
-    spectra = [comparison.spectrum(x) for x in (comparison.true, *comparison.perturbed)]
-    brightest = max(float(one.max()) for one in spectra)
-    blur = max(true.shape[:2]) / 60
+    seen = [comparison.true, *comparison.perturbed]
+    frames, spectra = [comparison.frame(x) for x in seen], [comparison.spectrum(x) for x in seen]
+    blur = max(frames[0].shape[:2]) / 60
     shifts = [np.asarray(cv2.GaussianBlur(one - spectra[0], (0, 0), blur), np.float64) for one in spectra]
     most = max(float(np.quantile(np.abs(one), 0.998)) for one in shifts) or 1.0
-    for i in range(count):
-        x = _EDGE + _SIDE + i * (column + _GAP)
-        name = comparison.true_label if i == 0 else comparison.names[i - 1][0]
-        size = min(_HEAD, column / (0.7 * len(name)))
-        figure.text(x, _EDGE + 30 + _HEAD, name, size, va="bottom", fontweight="bold", color=INK if i else CLEAN)
-        for j, line in enumerate(heads[i]):
-            figure.text(x, _EDGE + 36 + _HEAD + j * (_BODY + 4), line, _BODY, color=MUTED)
-        frame = true if i == 0 else comparison.frame(comparison.perturbed[i - 1])
-        figure.image(x, rows[0], to_pixels(frame), factor)
-        figure.image(x, rows[2], colour_mapped(spectra[i], 0, brightest, _SPECTRUM), factor)
-        if i == 0:
+    spectrum_scale = {"cmap": "magma", "vmin": 0.0, "vmax": max(float(one.max()) for one in spectra)}
+
+    high, wide = frames[0].shape[:2]
+    figure = new_figure(1.9 * len(seen) + 1.2, 4 * 1.8 * high / wide + 1.8, 120, "constrained")
+    figure.suptitle(comparison.title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
+    grid = figure.subplots(4, len(seen), squeeze=False)
+    for axes, name in zip(grid[:, 0], ("image", "change", "spectrum", "its change"), strict=True):
+        axes.set_ylabel(name, color=MUTED, fontsize=9)
+    heads = [(comparison.true_label, (*comparison.under, *["newest frame"] * comparison.stacked)), *comparison.names]
+    for i, ((name, numbers), frame) in enumerate(zip(heads, frames, strict=True)):
+        head = textwrap.fill(", ".join(numbers), 24, break_long_words=True, max_lines=2, placeholder="...")
+        grid[0, i].set_title(f"{name}\n{head}".strip(), loc="left", fontsize=9, color=INK if i else CLEAN)
+        show_image(grid[0, i], to_pixels(frame))
+        bright = show_image(grid[2, i], spectra[i], **spectrum_scale)
+        if i == 0:  # which has no change to show
+            for axes in (grid[1, 0], grid[3, 0]):
+                show_image(axes, np.full((high, wide, 3), 255, np.uint8))
+            words = "grey: no change\nblack: darker\nwhite: brighter"
+            grid[1, 0].text(0, high / 2, words, color=MUTED, fontsize=8, va="center")
             continue
-        gain = gain_for(largest_change(true, frame))
-        figure.image(x, rows[1], amplified_difference(true, frame, gain), factor)
-        figure.text(x, rows[1] + high + 3, f"x {gain}", _BODY, color=MUTED)
-        figure.image(x, rows[3], colour_mapped(shifts[i], -most, most, _CHANGE), factor)
-        for j, line in enumerate(_distance(comparison.distances[i - 1])):
-            figure.text(x, rows[3] + high + 8 + j * (_BODY + 6), line, _BODY)
-    _legend(figure, rows, high, column, brightest, most)
-    figure.save(path)
-
-
-def _legend(figure: PixelFigure, rows: list[int], high: int, wide: int, brightest: float, most: float) -> None:
-    """In the column of the original, which has no change to show."""
-    x, middle = _EDGE + _SIDE, rows[1] + high // 2
-    figure.text(x, middle - 40, "grey: no change", _BODY, color=MUTED)
-    figure.text(x, middle - 16, "black: darker", _BODY, color=MUTED)
-    figure.text(x, middle + 8, "white: brighter", _BODY, color=MUTED)
-    y = rows[3] + high // 2 - 66
-    for label, low, top, colours in (
-        ("log(1 + |F|)", "0", f"{brightest:.0f}", _SPECTRUM),
-        ("its change", f"-{most:.1f}", f"+{most:.1f}", _CHANGE),
-    ):
-        figure.text(x, y, label, _BODY, color=MUTED)
-        figure.colour_bar(x, y + 22, (wide - 16, 12), colours)
-        figure.text(x, y + 38, low, _BODY - 2, color=MUTED)
-        figure.text(x + wide - 16, y + 38, top, _BODY - 2, color=MUTED, ha="right")
-        y += 74
+        gain = gain_for(largest_change(frames[0], frame))
+        show_image(grid[1, i], amplified_difference(frames[0], frame, gain))
+        grid[1, i].set_xlabel(f"x {gain}", color=MUTED, fontsize=8, loc="left")
+        moved = show_image(grid[3, i], shifts[i], cmap="RdBu_r", vmin=-most, vmax=most)
+        below = "\n".join(_distance(comparison.distances[i - 1]))
+        grid[3, i].set_xlabel(below, color=INK, fontsize=8, loc="left")
+    figure.colorbar(bright, ax=grid[2], label="log(1 + |F|)", shrink=0.9)
+    if len(seen) > 1:
+        figure.colorbar(moved, ax=grid[3], label="its change", shrink=0.9)
+    save_figure(figure, path)
 
 
 def _distance(row: Mapping[str, float | None]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adv_wrappers.errors import ValueRangeError
-from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED, Pixels, enlarge
+from adv_wrappers.rendering.pixels import ATTACKED, CLEAN, GRID, INK, MUTED
 from adv_wrappers.utils.checks import either
 from adv_wrappers.utils.files import write
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-_DPI = 100
 
 
 def new_figure(width: float, height: float, dpi: int, layout: Literal["constrained"] | None = None) -> Figure:
@@ -57,11 +57,11 @@ def bottom_spine_only(axes: Axes) -> None:
     axes.spines["bottom"].set_color(GRID)
 
 
-def format_of(path: str | Path, formats: Sequence[str] = FORMATS) -> str:
+def format_of(path: str | Path) -> str:
     """The format of a picture by the name of its file; raises :class:`ValueRangeError` for one that is not written."""
     suffix = Path(path).suffix.lower().removeprefix(".")
-    if suffix not in formats:
-        raise ValueRangeError(f"a picture is written as {either(f'.{one}' for one in formats)}, got {str(path)!r}")
+    if suffix not in FORMATS:
+        raise ValueRangeError(f"a picture is written as {either(f'.{one}' for one in FORMATS)}, got {str(path)!r}")
     return suffix
 
 
@@ -79,52 +79,11 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     write(Path(path), data.getvalue())
 
 
-class PixelFigure:
-    """A white figure measured in pixels, on which images keep their pixels whole; the origin is the upper left corner.
-
-    Args:
-        width, height: in pixels.
-    """
-
-    def __init__(self, width: int, height: int) -> None:
-        self.width, self.height = width, height
-        self.figure = new_figure(width / _DPI, height / _DPI, _DPI)
-
-    def text(self, x: float, y: float, text: str, size: float, **style: str | float) -> None:
-        """Write a text.
-
-        Args:
-            x, y: in pixels, its upper left corner unless ``style`` says otherwise.
-            text: what is written.
-            size: of the letters, in pixels.
-            **style: of ``matplotlib.figure.Figure.text``, such as ``ha``, ``va``, ``color`` or ``rotation``.
-        """
-        style = {"ha": "left", "va": "top", "color": INK, **style}
-        self.figure.text(x / self.width, 1 - y / self.height, text, fontsize=size * 72 / _DPI, **style)  # type: ignore[arg-type]
-
-    def image(self, x: int, y: int, image: Pixels, factor: int = 1) -> None:
-        """Put an image ``[H, W, 3]`` with its corner at (x, y), every pixel a square of ``factor`` pixels."""
-        large = enlarge(image, factor)
-        self.figure.figimage(large, x, self.height - y - large.shape[0], origin="upper")
-
-    def colour_bar(self, x: int, y: int, size: tuple[int, int], colours: str) -> None:
-        """A strip of a colour map, width and height ``size``, from its low end on the left."""
-        width, height = size
-        self.image(x, y, np.repeat(colour_mapped(np.linspace(0, 1, width)[None], 0, 1, colours), height, 0))
-
-    def save(self, path: str | Path) -> None:
-        """Write a PNG; its folder is made. Raises :class:`ValueRangeError` for a file of another format."""
-        format_of(path, ("png",))
-        save_figure(self.figure, path)
-
-
-def colour_mapped(values: NDArray[np.float64], low: float, high: float, colours: str) -> Pixels:
-    """Values as 64 colours of a colour map, uint8 ``[H, W, 3]``; equal limits are a range of one."""
-    from matplotlib import colormaps
-
-    share = np.rint(np.clip((values - low) / (high - low if high > low else 1.0), 0, 1) * 63) / 63
-    found: Pixels = colormaps[colours](share, bytes=True)[..., :3]
-    return found
+def show_image(axes: Axes, image: NDArray[Any], **style: Any) -> AxesImage:
+    """Show an image ``[H, W, 3]``, or values ``[H, W]`` by a colour map, and nothing around it but the axes' labels."""
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    return axes.imshow(image, interpolation="nearest", **style)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

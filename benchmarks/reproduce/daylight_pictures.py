@@ -26,13 +26,12 @@ from adv_wrappers.evaluation.threat_comparison import compare_threats, daylight_
 from adv_wrappers.rendering.contact_sheet import ThreatComparison, draw_contact_sheet, draw_spectra
 from adv_wrappers.rendering.fourier_spectrum import BANDS
 from adv_wrappers.rendering.pixels import to_pixels
-from adv_wrappers.rendering.plots import PixelFigure, colour_mapped
+from adv_wrappers.rendering.plots import new_figure, save_figure, show_image
 from adv_wrappers.victims.policy_runner import PolicyRunner
 
 GAMES = {"BankHeist": 50, "Jamesbond": 125, "Pong": 50, "Riverraid": 100, "TimePilot": 200}  # and the step shown
 ATTACK = "carlini-wagner:target=worst"
 EVERY = 8  # steps from one frame of the table to the next
-CELL, GAP, LEFT, TOP = 168, 8, 40, 44  # pixels
 
 
 def observations(game: str, victim: Any, count: int, seed: int) -> list[NDArray[np.uint8]]:
@@ -80,19 +79,21 @@ def gallery(comparisons: dict[str, ThreatComparison], path: Path, fourier: bool)
     """Rows are games, columns the original and its transforms: frames, or the logarithms of their spectra."""
     columns = max(len(one.perturbed) for one in comparisons.values()) + 1
     names = ["original", *(name for name, _ in max(comparisons.values(), key=lambda one: len(one.perturbed)).names)]
-    figure = PixelFigure(LEFT + columns * (CELL + GAP) + GAP, TOP + len(comparisons) * (CELL + GAP) + GAP)
-    for column, name in enumerate(names):
-        figure.text(LEFT + column * (CELL + GAP), 14, name, 19, fontweight="bold")
-    for row, (game, one) in enumerate(comparisons.items()):
-        y = TOP + row * (CELL + GAP)
-        figure.text(LEFT / 2, y + CELL / 2, game, 17, rotation=90, ha="center", va="center")
+    figure = new_figure(1.7 * columns + 0.3, 1.7 * len(comparisons) + 0.3, 100, "constrained")
+    grid = figure.subplots(len(comparisons), columns, squeeze=False)
+    for axes, name in zip(grid[0], names, strict=True):
+        axes.set_title(name, loc="left", fontweight="bold")
+    for row, (game, one) in zip(grid, comparisons.items(), strict=True):
+        row[0].set_ylabel(game)
         seen = [one.true, *one.perturbed]
         planes = [one.spectrum(x) for x in seen] if fourier else []
         brightest = max((math.ceil(plane.max()) for plane in planes), default=0)
         for column, x in enumerate(seen):
-            frame = colour_mapped(planes[column], 0, brightest, "magma") if fourier else to_pixels(one.frame(x))
-            figure.image(LEFT + column * (CELL + GAP), y, frame, CELL // frame.shape[0])
-    figure.save(path)
+            if fourier:
+                show_image(row[column], planes[column], cmap="magma", vmin=0, vmax=brightest)
+            else:
+                show_image(row[column], to_pixels(one.frame(x)))
+    save_figure(figure, path)
 
 
 def main() -> None:

@@ -191,4 +191,4 @@ def test_dictionaries_and_many_features(monkeypatch):
     space = spaces.Box(-3, 3, (40,), np.float32)
     env = AttackView(adv.wrap(replay(space), "noise:eps=0.2"))
     env.reset(seed=0)
-    assert captured(monkeypatch, env)["pictures"][0].shape == (336, 460, 3)
+    assert captured(monkeypatch, env)["pictures"][0].shape == (LINE + 8 * 40, 460, 3)
