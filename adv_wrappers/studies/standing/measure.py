@@ -85,30 +85,6 @@ class Submission:
         check_fields(self)
 
 
-@dataclass(frozen=True)
-class OpenedAgent:
-    """An agent in its environment, with the budget and the episodes of all its rows.
-
-    Attributes:
-        image: whether its observations are images.
-    """
-
-    victim: Victim
-    environment: Environment
-    budget: Linf
-    episodes: Episodes
-    image: bool
-
-    def player(self, deadline: Deadline, folder: Path) -> TrialPlayer:
-        """What plays its rows, and keeps them in a folder."""
-        return TrialPlayer(self.victim, self.environment, self.episodes, deadline, folder)
-
-    def setting(self, folder: Path) -> AttackSetting:
-        """What its attacks are made for; a search over whole episodes is kept in the folder."""
-        count, seed = self.episodes.count, self.episodes.seed
-        return AttackSetting(self.victim, self.environment, self.budget, episodes=count, episode_seed=seed, out=folder)
-
-
 @checked
 @holding
 def add_submission(
@@ -132,13 +108,12 @@ def add_submission(
     """
     deadline = Deadline(60 * minutes)
     folder, name = Path(out), given.name
-    opened, entry = open_submission(given, folder, deadline.left)
+    setting, entry = open_submission(given, folder, deadline.left)
     left_out = entry.left_out
-    with closing(opened.player(deadline, folder)) as player:
+    with closing(_player(setting, deadline)) as player:
         tell(f"{name}: no attack")
         entry.clean = _figures(player.play_clean())
-        entry.certificate, entry.no_certificate = _certified(opened, deadline)
-        setting = opened.setting(folder)
+        entry.certificate, entry.no_certificate = _certified(setting, deadline)
         entries, reasons = entries_that_apply(ATTACKS, setting)
         left_out |= {name: _without_folders(reason) for name, reason in reasons.items()}
         for one in entries:
@@ -154,8 +129,8 @@ def add_submission(
                 tell(f"{name}: {one.name} was left out, {left_out[one.name]}")
             except AdvWrappersError as error:
                 left_out[one.name] = _without_folders(str(error))
-            _write(folder, entry, player, opened)
-        _write(folder, entry, player, opened)
+            _write(setting, entry, player)
+        _write(setting, entry, player)
     return entry
 
 
@@ -172,10 +147,9 @@ def submission_cost(given: Submission, out: str | Path, minutes: Minutes = 2.0) 
     Raises:
         AdvWrappersError: as :func:`add_submission` does.
     """
-    opened, _ = open_submission(given, Path(out), 60 * minutes)
-    setting = opened.setting(Path(out))
+    setting, _ = open_submission(given, Path(out), 60 * minutes)
     entries, left_out = entries_that_apply(ATTACKS, setting)
-    return attack_costs(entries, setting, opened.episodes, Path(out), "attacks", left_out)
+    return attack_costs(entries, setting, _episodes(setting), Path(out), "attacks", left_out)
 
 
 def minutes_for(costs: Costs) -> float:
@@ -241,8 +215,9 @@ def add_attack(
     environment = Environment.of_file(entry.env_id, kwargs, str(folder), trust).for_victim(agent)
     eps, scale = entry.given_budget
     chosen = chosen_budget(environment.name, eps, tuple(scale) if isinstance(scale, list) else scale)
-    opened = _opened(agent, environment, chosen, entry.seed, deadline.left, entry.episodes)
-    within = opened.budget
+    setting = _opened(agent, environment, chosen, entry.seed, folder, deadline.left, entry.episodes)
+    within = setting.budget
+    assert within is not None
     name = label or called(threat)
     if name in ATTACKS:  # whose row it would take the place of
         raise ValueRangeError(f"the standing has an attack of its own called {name}: give another label=")
@@ -255,7 +230,7 @@ def add_attack(
     # an adversary's card has the numbers of the victim's unit, not its name
     if attack.on != "observation" or attack.budget.resolve(agent) != within.resolve(agent):
         raise ValueRangeError(f"attacks of the standing are on observations, within {within}, got {threat!r:.200}")
-    with closing(opened.player(deadline, folder)) as player:
+    with closing(_player(setting, deadline)) as player:
         player.play_clean()
         tell(f"{entry.name}: {name}")
         try:
@@ -267,7 +242,7 @@ def add_attack(
         known, found = entry.attacks.get(name), replace(_figures(row), added=True)
         if known is None or found.mean <= known.mean:
             entry.attacks[name] = found
-        _write(folder, entry, player, opened)
+        _write(setting, entry, player)
     return entry
 
 
@@ -316,7 +291,7 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(card[:=]|critic=)\S*/", r"\1", text)
 
 
-def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[OpenedAgent, StandingEntry]:
+def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[AttackSetting, StandingEntry]:
     """Check a submission, and play the few clean episodes by which its budget is fitted.
 
     Args:
@@ -325,8 +300,8 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
         seconds: of wall clock that are given for all its rows, of which these episodes take a share.
 
     Returns:
-        The agent with its episodes, and the entry as far as it is known without any row but those of attacks that
-        were added.
+        What its attacks are made for, in the folder, and the entry as far as it is known without any row but those of
+        attacks that were added.
 
     Raises:
         AdvWrappersError: as :func:`add_submission` does.
@@ -363,7 +338,7 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
         ):
             if before != now:
                 raise ValueRangeError(f"{folder} holds rows of {what} {before}, got {now}: give another name")
-    opened = _opened(agent, environment, chosen, given.seed, seconds)
+    setting = _opened(agent, environment, chosen, given.seed, folder, seconds)
     entry = StandingEntry(
         name=given.name,
         licence=licence,
@@ -373,16 +348,22 @@ def open_submission(given: Submission, folder: Path, seconds: float) -> tuple[Op
         given_budget=given_budget,
         victim={**agent.described(), "ref": None},
         **what_card_says(agent.card),
-        episodes=opened.episodes.count,
+        episodes=setting.episodes,
         seed=given.seed,
         attacks={name: row for name, row in known.attacks.items() if row.added} if known else {},
     )
-    return opened, entry
+    return setting, entry
 
 
 def _opened(
-    agent: Victim, environment: Environment, chosen: StandingBudget, seed: int, seconds: float, count: int | None = None
-) -> OpenedAgent:
+    agent: Victim,
+    environment: Environment,
+    chosen: StandingBudget,
+    seed: int,
+    folder: Path,
+    seconds: float,
+    count: int | None = None,
+) -> AttackSetting:
     """Play a few clean episodes, by which the budget is fitted and the number of episodes chosen.
 
     Args:
@@ -390,9 +371,19 @@ def _opened(
         count: of episodes; None takes that of the standing.
     """
     ranges = observed_ranges(agent, environment, draw_seeds(seed + 1, _RANGE_SEEDS), RANGE_SHARE * seconds)
-    budget = fitted_budget(chosen, agent, ranges)
-    episodes = Episodes(count or (FEWER if ranges.image else EPISODES), seed)
-    return OpenedAgent(agent, environment, budget, episodes, ranges.image)
+    budget, count = fitted_budget(chosen, agent, ranges), count or (FEWER if ranges.image else EPISODES)
+    return AttackSetting(agent, environment, budget, episodes=count, episode_seed=seed, out=folder)
+
+
+def _episodes(setting: AttackSetting) -> Episodes:
+    """The episodes of all rows, in which images are compared as well."""
+    return Episodes(setting.episodes, setting.episode_seed)
+
+
+def _player(setting: AttackSetting, deadline: Deadline) -> TrialPlayer:
+    """What plays the rows of an agent, and keeps them in its folder."""
+    assert setting.out is not None
+    return TrialPlayer(setting.victim, setting.environment, _episodes(setting), deadline, setting.out)
 
 
 def _licence(card: Mapping[str, Any], given: str | None) -> str:
@@ -409,14 +400,14 @@ def _licence(card: Mapping[str, Any], given: str | None) -> str:
     return own or str(given)
 
 
-def _certified(opened: OpenedAgent, deadline: Deadline) -> tuple[CertifiedMean | None, str | None]:
+def _certified(setting: AttackSetting, deadline: Deadline) -> tuple[CertifiedMean | None, str | None]:
     """The certified mean return of the episodes, or why there is none."""
-    if opened.image:
+    if setting.images:
         return None, "of images it takes hours: adv-wrappers certify"
-    count, seed = opened.episodes.count, opened.episodes.seed
+    count, seed, budget = setting.episodes, setting.episode_seed, setting.budget
     each = max(CERTIFIED_SHARE * deadline.left / count, 0.01)
     try:
-        found = certify(opened.victim, opened.environment, None, count, seed, budget_s=each, within=opened.budget)
+        found = certify(setting.victim, setting.environment, None, count, seed, budget_s=each, within=budget)
     except AdvWrappersError as error:
         return None, _without_folders(str(error))
     if math.isnan(found.lower):
@@ -424,25 +415,27 @@ def _certified(opened: OpenedAgent, deadline: Deadline) -> tuple[CertifiedMean |
     return CertifiedMean(found.lower, found.method), None
 
 
-def _write(folder: Path, entry: StandingEntry, player: TrialPlayer, opened: OpenedAgent) -> None:
+def _write(setting: AttackSetting, entry: StandingEntry, player: TrialPlayer) -> None:
     with contextlib.suppress(AdvWrappersError):
         entry.warnings, entry.versions = list(player.report().warnings), player.report().versions
-    entry.write(folder)
-    write_choices(folder, _choices(entry, opened))
+    entry.write(player.out)
+    write_choices(player.out, _choices(entry, setting))
 
 
-def _choices(entry: StandingEntry, opened: OpenedAgent) -> ReportChoices:
+def _choices(entry: StandingEntry, setting: AttackSetting) -> ReportChoices:
     """What the agent's own page has beside its rows: the certificate, and what was not played."""
-    found, seconds, eps = entry.certificate, entry.left_out_seconds, opened.budget.eps
+    found, seconds = entry.certificate, entry.left_out_seconds
     clean = None if entry.clean is None else entry.clean.mean
     not_tried = [] if found is not None else [f"Nothing is certified: {entry.no_certificate}"]
     not_tried += [f"{name} does not apply: {why}" for name, why in entry.left_out.items() if name not in seconds]
-    scale = opened.budget.resolve(opened.victim).scale
+    budget = setting.budget
+    assert isinstance(budget, Linf)
+    scale, own = budget.resolve(setting.victim).scale, found and (found.lower, clean, entry.episodes, found.method)
     return ReportChoices(
         scale=scale if isinstance(scale, tuple) else None,
         reasons=(f"The budget is that of the standing: {entry.budget}.",),
-        certificates=() if found is None else (CertifiedReturn(eps, found.lower, clean, entry.episodes, found.method),),
+        certificates=(CertifiedReturn(budget.eps, *own),) if own else (),
         untried=tuple(Untried(name, "did not fit into the time", spent) for name, spent in seconds.items()),
-        training=advised_training(opened.victim),
+        training=advised_training(setting.victim),
         not_tried=tuple(not_tried),
     )

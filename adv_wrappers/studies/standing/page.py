@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from adv_wrappers.studies.report.article import Figures, render
 from adv_wrappers.studies.standing.entry import StandingEntry
@@ -39,7 +38,10 @@ def standing_page(
     return render(
         "standing.html",
         title=TITLE,
-        lines=[_line(entry, pages, figures[entry.env_id]) for entry in entries],
+        entries=entries,
+        pages=pages,
+        figures=figures,
+        duration=duration,
         environments=[*environments],
         attacks=len(ATTACKS),
         footnotes=figure_footnotes(entries),
@@ -53,31 +55,3 @@ def _figures(entries: Sequence[StandingEntry]) -> Figures:
     """How the returns of one environment are written."""
     shown = [one for entry in entries for one in (entry.clean, entry.strongest and entry.strongest[1]) if one]
     return Figures([one.mean for one in shown])
-
-
-def _line(entry: StandingEntry, pages: Mapping[str, str], figures: Figures) -> dict[str, Any]:
-    """What the template needs to know of one agent."""
-    worst, seconds, (own, added) = entry.strongest, entry.training_seconds, entry.attacks_played
-    left_out = sum(entry.left_out_seconds.values())
-    return {
-        "name": entry.name,
-        "page": pages.get(entry.name),
-        "environment": entry.env_id,
-        "budget": entry.budget,
-        "episodes": entry.episodes,
-        "figures": figures,
-        "clean": entry.clean,
-        "noise": entry.noise,
-        "worst": worst[1] if worst else None,
-        "by": worst[0] if worst else "",
-        "played": own,
-        "added": added,
-        "left_out": duration(left_out) if left_out else "",
-        "certified": entry.certificate.lower if entry.certificate else None,
-        "claim": entry.claim,
-        "trained_with": entry.trained_with or "",
-        "training_minutes": None if seconds is None else seconds / 60,
-        "attack_seconds": entry.attack_seconds,
-        "licence": entry.licence,
-        "weights": entry.weights,
-    }
