@@ -27,7 +27,7 @@ def main() -> None:
         seeds=given.seeds,
         episodes=given.episodes,
     ) + Plan.of(victims=["zoo:cartpole-dqn"], threats=["action-flip:p=0.1"], seeds=given.seeds, episodes=given.episodes)
-    plan.save(given.store.with_suffix(".toml"))
+    plan.save(given.store.with_suffix(".json"))
     with Store(given.store) as store:
         print(estimate(plan, store))
         print(run(plan, store, given.workers))

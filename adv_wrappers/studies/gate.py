@@ -11,7 +11,6 @@ agent to be robust: it fails, and says so.
 from __future__ import annotations
 
 import math
-import operator
 import os
 import time
 import warnings
@@ -23,7 +22,7 @@ from typing import Annotated
 import numpy as np
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.threat import ThreatModel, needed_budget
+from adv_wrappers.core.threat import needed_budget
 from adv_wrappers.environments.environment import AnyEnvironment, Environment, EnvKwargs, MakeEnv
 from adv_wrappers.errors import NotRobust, ValueRangeError
 from adv_wrappers.evaluation.claim import RobustnessClaim
@@ -51,7 +50,6 @@ from adv_wrappers.victims import Victim, load_victim
 
 BUDGET_VARIABLE = "ADV_WRAPPERS_BUDGET"  # seconds of every call that names none: pytest's option --adv-budget sets it
 _FIRST = 1  # episodes that are played to know what one costs
-_BATCHED = 0.2  # of an episode that is played alone, what one beside others costs at the least
 _LAST_LOOKS = 2  # beside the planned ones, where time ends between two of them
 _SPENT = 0.95  # share of the time that is filled: episodes differ in length
 
@@ -196,7 +194,7 @@ def assert_robust(
                 test.add(i, values, evaluator.seeds, time.perf_counter() - started)
                 if test.below(i):
                     raise NotRobust(_broken(test.verdict(i), test, where))
-                if budget_s is not None and test.too_slow(budget_s - (time.perf_counter() - began)):
+                if budget_s is not None and time.perf_counter() - began > budget_s:
                     raise NotRobust(_undecided(test, budget_s, time.perf_counter() - began))
         test.end_look()
         if all(test.above):
@@ -249,12 +247,6 @@ class _SequentialTest:
             return wanted
         self.last += 1
         return int(left / each) if self.last <= _LAST_LOOKS else 0
-
-    def too_slow(self, left: float) -> bool:
-        """Whether the time that is left is known not to be enough for the least episodes of each attack."""
-        missing = [max(LEAST_EPISODES - len(of), 0) for of in self.returns if of]
-        known = [seconds for seconds, of in zip(self.seconds, self.returns, strict=True) if of]
-        return left < 0 or sum(map(operator.mul, missing, known)) * _BATCHED > left
 
     def add(self, i: int, returns: Sequence[float], seeds: Sequence[int], seconds: float) -> None:
         """The episodes of a look of one attack."""
@@ -312,25 +304,19 @@ def _attacks(
 ) -> tuple[list[ThreatStack], dict[str, str]]:
     """The threats that are tried, and why others are not."""
     budget = None
-    if eps is not None or within is not None or scale is not None:
+    if attacks is None or eps is not None or within is not None or scale is not None:
         budget = needed_budget("assert_robust", eps, scale, within)  # type: ignore[arg-type]  # Linf says what scale is
-    setting = AttackSetting(victim, environment, budget)
-    if attacks is None:
-        needed_budget("assert_robust", eps, None, within)
-        entries, left_out = entries_that_apply(suite, setting)
-    else:
-        texts = [attack for attack in attacks if isinstance(attack, str) and ":" not in attack]
-        entries, left_out = entries_that_apply(texts, setting) if texts else ((), {})
-        if left_out:
-            raise ValueRangeError("; ".join(f"{name} does not apply: {reason}" for name, reason in left_out.items()))
-    searched = {
-        entry.name: "it is searched for the episodes it is scored on" for entry in entries if entry.per_episodes
-    }
-    threats: list[ThreatModel | object] = [entry.attack(setting).threat for entry in entries if not entry.per_episodes]
-    threats += [attack for attack in attacks or () if not (isinstance(attack, str) and ":" not in attack)]
+    setting, given = AttackSetting(victim, environment, budget), [*(attacks or ())]
+    names = [attack for attack in given if isinstance(attack, str) and ":" not in attack]
+    entries, left_out = ((), {}) if attacks is not None and not names else entries_that_apply(names or suite, setting)
+    if names and left_out:
+        raise ValueRangeError("; ".join(f"{name} does not apply: {reason}" for name, reason in left_out.items()))
+    made = [entry.attack(setting).threat for entry in entries if not entry.per_episodes]
+    threats = [*made, *(attack for attack in given if attack not in names)]
+    left_out |= {one.name: "it is searched for the episodes it is scored on" for one in entries if one.per_episodes}
     if not threats:
         raise ValueRangeError(f"no attack applies: {left_out}")
-    return [as_threat_stack(threat, victim) for threat in threats], {**left_out, **searched}
+    return [as_threat_stack(threat, victim) for threat in threats], left_out
 
 
 def _broken(verdict: AttackVerdict, test: _SequentialTest, where: str) -> str:
@@ -348,9 +334,5 @@ def _undecided(test: _SequentialTest, budget_s: float | None, spent: float) -> s
     seen = "; ".join(f"{test.verdict(i)}: {test.claim.why_open(test.returns[i])}" for i in open_)
     alone = LEAST_EPISODES * sum(seconds for seconds, above in zip(test.seconds, test.above, strict=True) if not above)
     why = f"after {test.done} episodes" if budget_s is None else f"after {spent:.1f} of {budget_s:g} s"
-    more = (
-        f"; {LEAST_EPISODES} episodes of each take about {_BATCHED * alone:.1f} to {alone:.1f} s"
-        if test.done < LEAST_EPISODES
-        else ""
-    )
+    more = f"; {LEAST_EPISODES} episodes of each take about {alone:.1f} s" if test.done < LEAST_EPISODES else ""
     return f"undecided {why}{more}: whether at least {number_text(test.claim.min_return)} are left is not shown. {seen}"

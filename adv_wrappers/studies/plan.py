@@ -1,4 +1,4 @@
-"""A plan: victims x environments x threats x budgets x timings x seeds, as a value with a JSON and a TOML form.
+"""A plan: victims x environments x threats x budgets x timings x seeds, as a value that is read from JSON and TOML.
 
 A plan is a sum of grids, each the product of its lists. It expands to cells, each one row of an evaluation
 (:mod:`adv_wrappers.studies.cells`).
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from adv_wrappers.environments.environment import named_code
 from adv_wrappers.errors import BudgetError, SpaceError, ValueRangeError
@@ -29,10 +29,9 @@ from adv_wrappers.utils.limits import (
     Seed,
     TrainingSeed,
     TrainingSteps,
-    check_fields,
 )
 from adv_wrappers.utils.parsing import split_arguments, split_stack
-from adv_wrappers.utils.reading import decoding, read_bytes, read_json
+from adv_wrappers.utils.reading import decoding, read_bytes, read_json, value_of
 
 Threat = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 _LISTS = ("victims", "environments", "threats", "budgets", "timings", "seeds", "metrics")
@@ -82,22 +81,16 @@ class Grid:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        hints = get_type_hints(Grid, include_extras=True)
         for name in _LISTS:
             items = getattr(self, name)
             if isinstance(items, (str, Mapping)) or not isinstance(items, Iterable):
                 raise ValueRangeError(f"{name} of a plan must be a list, got {items!r:.80}")
             set_fields(self, **{name: tuple(items)})
+        for name in {*hints} - {"environments", "threats", "suite"}:
+            set_fields(self, **{name: value_of(hints[name], getattr(self, name), name)})
         if not self.victims or not self.seeds:
             raise ValueRangeError("a plan needs at least one victim and one seed")
-        for name in ("victims", "budgets", "timings", "metrics"):
-            if wrong := [item for item in getattr(self, name) if not isinstance(item, str)]:
-                raise ValueRangeError(f"{name} of a plan are texts, got {wrong[0]!r:.80}")
-        for name, value in (("measure", "" if self.measure is None else self.measure), ("device", self.device)):
-            if not isinstance(value, str):
-                raise ValueRangeError(f"{name} of a plan is a text, got {value!r:.80}")
-        if not isinstance(self.training, Mapping):
-            raise ValueRangeError(f"training of a plan is a table of arguments, got {self.training!r:.80}")
         for given in self.environments:
             environment_parts(given)  # raises for what is none
         for threat in self.threats:
@@ -105,11 +98,8 @@ class Grid:
         for name in ("environments", "threats", "training"):
             found = _json_form(f"{name} of a plan", getattr(self, name))
             set_fields(self, **{name: tuple(found) if name != "training" else found})
-        if isinstance(self.suite, list):
-            set_fields(self, suite=tuple(self.suite))
-        names = self.suite if isinstance(self.suite, tuple) else () if self.suite is None else (self.suite,)
-        if wrong := [name for name in names if not isinstance(name, str)]:
-            raise ValueRangeError(f"suite of a plan is a name, or a list of names of attacks, got {wrong[0]!r:.80}")
+        if self.suite is not None and not isinstance(self.suite, str):  # else a name, or names
+            set_fields(self, suite=value_of(tuple[str, ...], self.suite, "suite"))
         for name in _LISTS:
             texts = Counter(json.dumps(item, sort_keys=True) for item in getattr(self, name))
             if double := [text for text, count in texts.items() if count > 1]:
@@ -283,22 +273,7 @@ class Plan:
         return Plan.from_dict(data)
 
     def save(self, path: str | Path) -> None:
-        """Write :meth:`to_dict` as JSON or TOML, by the ending of the file's name; all of it, or nothing."""
-        path, data = Path(path), self.to_dict()
-        if path.suffix != ".toml":
-            write(path, (json.dumps(data, indent=1) + "\n").encode())
-            return
-        tables = ["\n".join(["[[grids]]", *(f"{k} = {_toml(v)}" for k, v in grid.items())]) for grid in data["grids"]]
-        write(path, ("\n\n".join(tables) + "\n").encode())
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it; its texts, numbers and lists are those of JSON."""
-    if isinstance(value, Mapping):
-        names = {key: json.dumps(key, ensure_ascii=False) for key in value}
-        return "{" + ", ".join(f"{names[key]} = {_toml(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if value is None:
-        raise ValueRangeError("TOML has no null: leave it out, or save the plan as .json")
-    return json.dumps(value, ensure_ascii=False)
+        """Write :meth:`to_dict` as JSON; all of it, or nothing."""
+        if Path(path).suffix == ".toml":
+            raise ValueRangeError(f"a plan is written as JSON, and read from TOML too, got {str(path)!r:.80}")
+        write(Path(path), (json.dumps(self.to_dict(), indent=1) + "\n").encode())

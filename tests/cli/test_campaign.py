@@ -25,8 +25,8 @@ def call(*words):
 
 @pytest.fixture
 def plan(tmp_path):
-    PLAN.save(tmp_path / "plan.toml")
-    return tmp_path / "plan.toml"
+    PLAN.save(tmp_path / "plan.json")
+    return tmp_path / "plan.json"
 
 
 def test_a_plan_is_run_and_its_rows_are_shown(plan, tmp_path):

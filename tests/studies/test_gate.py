@@ -134,7 +134,6 @@ def test_a_look_is_cut_to_the_time_that_is_left():
         test.add(i, [2.0], [0], 0.5)
     test.end_look()
     assert test.batch(100.0) == 9 and test.batch(4.0) == 4 and test.batch(1.0) == 1 and test.batch(1.0) == 0
-    assert test.too_slow(0.5) and not test.too_slow(10.0)
 
 
 def test_equal_returns_decide_only_where_there_are_many():
