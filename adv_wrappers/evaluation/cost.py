@@ -16,7 +16,7 @@ from adv_wrappers.core.perturbation import Perturbation
 from adv_wrappers.evaluation.evaluator import Evaluator
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.threat_stacks import ThreatStack
-from adv_wrappers.rendering.text_table import Tabular, TextTable
+from adv_wrappers.rendering.text_table import Tabular, TextTable, grouped
 from adv_wrappers.utils.pace import StepTimer
 from adv_wrappers.utils.parsing import duration
 from adv_wrappers.utils.threads import one_thread
@@ -108,10 +108,8 @@ class Costs(Tabular):
             numbers = (f"{part.each:.3g}", f"{part.seconds:.3g}") if part.left else ("", "known")
             rows.append((part.name, str(part.left), *numbers))
         columns, first = ("name", "left", "seconds each", "seconds"), ("name", "seconds", "left")
-        reasons = dict[str, list[str]]()
-        for name, reason in self.left_out.items():
-            reasons.setdefault(reason, []).append(name)
-        notes = self.summary(processes), *(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+        why = (f"{names}: {reason}" for reason, names in grouped(self.left_out).items())
+        notes = self.summary(processes), *why
         return TextTable("", columns, tuple(rows), notes, by_importance=first)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -182,6 +182,15 @@ class Tabular:
 
     def __str__(self) -> str:
         return str(self.table())
+
+
+def grouped(by_name: Mapping[str, str]) -> dict[str, str]:
+    """By text, the names that it stands for.
+
+    >>> grouped({"a": "no budget", "b": "no Q-values", "c": "no budget"})
+    {'no budget': 'a, c', 'no Q-values': 'b'}
+    """
+    return {text: ", ".join(name for name in by_name if by_name[name] == text) for text in by_name.values()}
 
 
 def plain(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from adv_wrappers.evaluation.statistics import footnotes, marked
+from adv_wrappers.rendering.text_table import grouped
 from adv_wrappers.studies.standing.entry import AttackedMean, StandingEntry
 from adv_wrappers.studies.standing.measure import ATTACKS
 
@@ -28,7 +29,7 @@ def standing_table(entries: Sequence[StandingEntry]) -> list[str]:
             *(f"{note}." for note in figure_footnotes(rows)),
         ]
     reasons = without_certificate(entries)
-    why = [f"- No certificate of {', '.join(names)}: {_cell(reason)}" for reason, names in reasons.items()]
+    why = [f"- No certificate of {names}: {_cell(reason)}" for reason, names in reasons.items()]
     return [*parts, *(["## Why cells say none", "\n".join(why)] if why else [])]
 
 
@@ -62,13 +63,11 @@ def figure_footnotes(entries: Sequence[StandingEntry]) -> list[str]:
     return footnotes(shown)
 
 
-def without_certificate(entries: Sequence[StandingEntry]) -> dict[str, list[str]]:
+def without_certificate(entries: Sequence[StandingEntry]) -> dict[str, str]:
     """By the reason why there is none, the names of the agents that have no certificate."""
-    found = dict[str, list[str]]()
-    for entry in entries:
-        if entry.certificate is None and entry.no_certificate:
-            found.setdefault(entry.no_certificate, []).append(entry.name)
-    return found
+    return grouped(
+        {entry.name: entry.no_certificate for entry in entries if not entry.certificate and entry.no_certificate}
+    )
 
 
 def _mean(figures: AttackedMean) -> str:

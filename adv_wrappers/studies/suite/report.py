@@ -16,7 +16,7 @@ from adv_wrappers.evaluation.report import Report, interval_text, number_text, s
 from adv_wrappers.evaluation.return_range import described_range
 from adv_wrappers.evaluation.row import Row
 from adv_wrappers.evaluation.statistics import caveat, footnotes, mean_interval, summary
-from adv_wrappers.rendering.text_table import Tabular, TextTable
+from adv_wrappers.rendering.text_table import Tabular, TextTable, grouped
 from adv_wrappers.utils.files import write
 from adv_wrappers.utils.reading import decoding, read_result, value_of
 
@@ -193,24 +193,18 @@ class SuiteReport(Tabular):
     def notes(self) -> list[str]:
         """Notes to print below the figures: marks, the verdict, the protocol, what was left out; warnings apart."""
         left_out = {name: f"left out: {reason}" for name, reason in self.left_out.items()}
-        groups: dict[str, list[str]] = {}
-        for name, how in (*self.protocol.items(), *left_out.items()):
-            groups.setdefault(how, []).append(name)
         rows = (*self.report.threats, *self.fresh.threats, self.worst_per_episode)
         return [
             *footnotes(rows),
             *self._budget_notes(),
             self.verdict,
             "worst per episode: the lowest of all attacks, which no attacker can know beforehand",
-            *(f"{', '.join(names)}: {how}" for how, names in groups.items()),
+            *(f"{names}: {how}" for how, names in grouped({**self.protocol, **left_out}).items()),
         ]
 
     def _budget_notes(self) -> list[str]:
         """What the mark of another budget means; none where no row has it."""
-        groups: dict[str, list[str]] = {}
-        for name, text in self.other_budgets.items():
-            groups.setdefault(text, []).append(name)
-        listed = "; ".join(f"{', '.join(names)} ({text})" for text, names in groups.items())
+        listed = "; ".join(f"{names} ({text})" for text, names in grouped(self.other_budgets).items())
         against = f"not under {self.settings.get('budget')}" if self.settings.get("within") else "under several budgets"
         return [f"{_OTHER_BUDGET} {against}, so not comparable: {listed}"] if listed else []
 

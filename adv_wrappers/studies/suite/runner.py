@@ -25,8 +25,7 @@ from adv_wrappers.environments.environment import AnyEnvironment, Environment, E
 from adv_wrappers.errors import OutputError, ValueRangeError
 from adv_wrappers.evaluation.evaluate import play_missing
 from adv_wrappers.evaluation.evaluator import Evaluator
-from adv_wrappers.evaluation.report import Report, number_text
-from adv_wrappers.evaluation.statistics import mean_interval
+from adv_wrappers.evaluation.report import Report
 from adv_wrappers.evaluation.threat_stacks import CLEAN_RUN, as_threat_stack
 from adv_wrappers.studies.suite.attack_lists import LEARNED, chosen_entries, entries_of, some_that_apply
 from adv_wrappers.studies.suite.entry import AttackSetting, Entry, MadeAttack, SuiteProgress
@@ -203,7 +202,7 @@ def play_suite(
     fresh = evaluate_all([strongest], later, " on fresh episodes")
     others = _other_budgets({one: made[one].threat for one in names}, setting)
     trained = {*_TRAINED, *(entry.name for entry in entries if entry.trained)}
-    warnings = [*_with_advice(scored, names, trained, others), *(text for one in names for text in made[one].warnings)]
+    warnings = [*_with_advice(scored, names, trained), *(text for one in names for text in made[one].warnings)]
     done = SuiteReport(
         name,
         settings,
@@ -356,34 +355,18 @@ def _check_folder(folder: Path | None, settings: dict[str, Any]) -> None:
     write(about, (json.dumps(settings, indent=1) + "\n").encode())
 
 
-def _with_advice(
-    report: Report, names: Sequence[str], learned: Collection[str] = _TRAINED, others: Collection[str] = ()
-) -> list[str]:
-    """The report's warnings, with advice on trained attacks that are no stronger than noise.
+def _with_advice(report: Report, names: Sequence[str], trained: Collection[str] = _TRAINED) -> list[str]:
+    """The report's warnings, and what to do about trained attacks that are weaker than noise, by their names here.
 
     Args:
         report: the report.
         names: the names of its attacks.
-        learned: those that are trained.
-        others: those under another budget, which are not compared with noise.
+        trained: those of them that are trained.
     """
-    rows = dict(zip(names, report.threats[1:], strict=True))
-    trained = [name for name in rows if name in learned and name not in others]
-    doubled = tuple(f"{rows[name].threat} is weaker than " for name in trained)
-    found = [warning for warning in report.warnings if not warning.startswith(doubled)]
-
-    def less(one: str, other: str) -> bool:
-        """Whether one attack's mean return is lower than another's, beyond the interval of the paired difference."""
-        return mean_interval(np.subtract(rows[other].returns, rows[one].returns))[0] > 0
-
-    usual = [name for name in names if name not in others]
-    best = min(usual, default="", key=lambda name: float(rows[name].mean_return))
-    for name in trained if "noise" in rows else ():
-        means = [rows[key].mean_return for key in (name, "noise")]
-        figures = f"({number_text(means[0])} against {number_text(means[1])})"
+    found = [*report.warnings]
+    for name, row in zip(names, report.threats[1:], strict=True):
         more = "more critics, or more steps for each" if name == SARSA else "train it longer"
-        if less("noise", name):
-            found.append(f"{name} is weaker than noise {figures}: {more}")
-        elif means[0] >= means[1] and less(best, "noise"):
-            found.append(f"{name} is no stronger than noise {figures}, as {best} is: {more}")
+        for i, warning in enumerate(found):
+            if name in trained and warning.startswith(f"{row.threat} is weaker than "):
+                found[i] = f"{name}{warning.removeprefix(row.threat).rpartition(': ')[0]}: {more}"
     return found

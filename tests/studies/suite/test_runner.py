@@ -608,14 +608,6 @@ def test_another_budget_is_said_beside_the_figures():
     assert toy.settings["action_within"] == {"type": "linf", "eps": 0.5}
 
 
-def test_attacks_under_another_budget_are_no_measure_of_a_training(victim):
-    threats = [adv.threat("noise", within=adv.Linf(0.01)), adv.threat("noise", within=adv.Linf(0.01)), "worst-action"]
-    report = adv.evaluate(victim, short, threats, episodes=10)
-    names = ("noise", "pa-ad", "worst-action")
-    assert any("pa-ad is no stronger than noise" in warning for warning in _with_advice(report, names))
-    assert not any("pa-ad" in text for text in _with_advice(report, names, ("pa-ad",), ("worst-action",)))
-
-
 # warnings
 
 
@@ -627,16 +619,12 @@ def test_trained_attacks_that_are_weaker_than_noise_are_told_what_to_do(victim):
     threats = [adv.ThreatModel("observation", how, budget) for how in (adv.Noise(), nothing, adv.MaxDiff())]
     report = adv.evaluate(victim, "CartPole-v1", threats, episodes=10)
     assert any(warning.startswith("<nothing>:eps=0.4 is weaker than noise") for warning in report.warnings)
-    clean, noise = (f"{row['mean_return']:.1f}" for row in report.threats[:2])
+    clean, noise = (f"{row['mean_return']:.6g}" for row in report.threats[:2])
     found = _with_advice(report, ("noise", "pa-ad", "max-diff"))
-    assert found[-1] == f"pa-ad is weaker than noise ({clean} against {noise}): train it longer"
-    assert not any("weaker than noise" in warning for warning in found[:-1])
-    assert "more critics" in _with_advice(report, ("noise", "robust-sarsa", "max-diff"))[-1]
-    idle = replace(report, threats=(report.threats[0], report.threats[0], *report.threats[2:]))
-    found = _with_advice(idle, ("noise", "pa-ad", "max-diff"))
-    assert found[-1] == f"pa-ad is no stronger than noise ({clean} against {clean}), as max-diff is: train it longer"
-    robust = replace(idle, threats=(report.threats[0],) * 4, warnings=())
-    assert not any("noise" in warning for warning in _with_advice(robust, ("noise", "pa-ad", "max-diff")))
+    [told] = [warning for warning in found if "weaker than noise" in warning]
+    assert told == f"pa-ad is weaker than noise:eps=0.4 ({clean} against {noise}): train it longer"
+    assert any("more critics" in text for text in _with_advice(report, ("noise", "robust-sarsa", "max-diff")))
+    assert _with_advice(report, ("noise", "mine", "max-diff")) == [*report.warnings]
 
 
 def test_a_last_checkpoint_that_is_the_best_calls_for_more_steps(suite, tmp_path):
