@@ -55,7 +55,9 @@ class _CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         try:
-            with _warnings_by_option(self, ctx), _any_name_printable():
+            if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may be any bytes
+                sys.stdout.reconfigure(errors="backslashreplace")
+            with _warnings_by_option(self, ctx):
                 return super().invoke(ctx)
         except AdvWrappersError as error:
             options = {} if error.threat is not None else option_names(self.commands.get(ctx.invoked_subcommand or ""))
@@ -65,20 +67,15 @@ class _CommandGroup(click.Group):
                 raise
             where = "" if error.filename is None else f" {error.filename}"
             raise _OneLineError(f"cannot read or write{where}: {(error.strerror or str(error)).lower()}") from error
-        except KeyboardInterrupt:  # where nothing has begun that could be kept, or everything is
-            _end_workers()
-            raise Interrupted("by the user") from None
-        except Interrupted:
-            _end_workers()
-            raise
-        except ImportError as error:  # what modules in C make of an interruption
+        except (KeyboardInterrupt, Interrupted, ImportError) as error:
             cause: BaseException | None = error
-            while isinstance(cause, ImportError):
+            while isinstance(cause, ImportError):  # what modules in C make of an interruption
                 cause = cause.__cause__ or cause.__context__
-            if not isinstance(cause, KeyboardInterrupt):
+            if not isinstance(cause, (KeyboardInterrupt, Interrupted)):
                 raise
             _end_workers()
-            raise Interrupted("by the user") from None
+            # where nothing has begun that could be kept, or everything is, nobody has said more
+            raise cause if isinstance(cause, Interrupted) else Interrupted("by the user") from None
 
 
 def _end_process(status: int) -> None:
@@ -159,21 +156,6 @@ def _warnings_by_option(group: click.Group, ctx: click.Context) -> Iterator[None
         yield
     finally:
         warnings.showwarning = before
-
-
-@contextlib.contextmanager
-def _any_name_printable() -> Iterator[None]:
-    """Write what standard output cannot encode with backslashes: names of files may be any bytes."""
-    output = sys.stdout
-    errors = getattr(output, "errors", None)
-    if errors != "strict" or not isinstance(output, io.TextIOWrapper):
-        yield
-        return
-    output.reconfigure(errors="backslashreplace")
-    try:
-        yield
-    finally:
-        output.reconfigure(errors=errors)
 
 
 def make_console(stderr: bool = False) -> Console:

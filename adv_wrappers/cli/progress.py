@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adv_wrappers.cli.main import make_console
-from adv_wrappers.utils.pace import EVERY_S, Move, Pace, left_text, progress_lines
-from adv_wrappers.utils.parsing import duration
+from adv_wrappers.utils.pace import EVERY_S, Move, progress_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,29 +36,27 @@ def show_progress() -> Iterator[Move]:
 @contextlib.contextmanager
 def _bars(console: Console) -> Iterator[Move]:
     from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.text import Text
 
-    class Times(ProgressColumn):
-        """A note, how long a task has run, and about how long is left."""
-
-        def render(self, task: Task) -> Text:
-            pace, note = task.fields["pace"], task.fields["note"]
-            gone = duration(task.finished_time if task.finished_time is not None else task.elapsed or 0.0)
-            words = f"{note}, {gone}" if note else gone
-            return Text(f"{words}{left_text(pace, task.get_time())}", style="progress.remaining")
-
+    text, times = TextColumn("{task.description}"), (TimeElapsedColumn(), TimeRemainingColumn())
+    columns = text, BarColumn(_BAR), MofNCompleteColumn(), TextColumn("{task.fields[note]}"), *times
     # what is printed meanwhile goes above the bars, but not from standard output that goes elsewhere
-    columns = (TextColumn("{task.description}"), BarColumn(_BAR), MofNCompleteColumn(), Times())
     with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as progress:
         tasks: dict[str, TaskID] = {}
 
         def move(what: str, done: int, total: int, note: str = "") -> None:
-            now, name = progress.get_time(), Text(what)
+            name = Text(what)
             name.truncate(max(console.width - _BESIDE - len(note), _LEAST_NAME), overflow="ellipsis")
             if what not in tasks:
-                tasks[what] = progress.add_task(escape(name.plain), total=total, pace=Pace(now, done, total), note=note)
-            progress.tasks[tasks[what]].fields["pace"].move(now, done, total)
-            progress.update(tasks[what], completed=done, total=total, description=escape(name.plain), note=note)
+                tasks[what] = progress.add_task(escape(name.plain), total=total, completed=done, note=note)
+            progress.update(tasks[what], description=escape(name.plain), completed=done, total=total, note=note)
 
         yield move
