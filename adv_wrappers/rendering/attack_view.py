@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, SupportsFloat
+from typing import Annotated, Any, Literal
 
 import cv2
 import gymnasium as gym
@@ -349,7 +349,53 @@ def _metadata(own: Mapping[str, object] | None) -> Info:
     return {**known, "render_modes": [*modes, "rgb_array"], "render_fps": known.get("render_fps") or 30}
 
 
-class VectorAttackView(VectorWrapper):
+class _View:
+    """What the views of one environment and of a vector share: the last observation, and which rows have an action."""
+
+    env: Any
+    metadata: Any
+
+    def _begin(self, env: Any, recorder: Any, space: Space, rows: int, **look: Any) -> None:
+        wrappers, self._recorder = record_actions(env, recorder)
+        self._renderer = RowRenderer(env, wrappers, space, **look)
+        self.metadata = _metadata(env.metadata)
+        self._obs: Any = None
+        self._action: Any = None
+        self._stepped = np.zeros(rows, bool)
+
+    @property
+    def render_mode(self) -> str:
+        """Always ``rgb_array``."""
+        return "rgb_array"
+
+    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Any, Info]:
+        """Reset, and remember the observation."""
+        mask = (options or {}).get("reset_mask")
+        self._stepped &= False if mask is None else ~to_numpy(mask).astype(bool)
+        self._obs, info = self.env.reset(seed=seed, options=options)
+        return self._obs, info
+
+    def step(self, action: Any) -> Any:
+        """Step, and remember the observation."""
+        self._action = action
+        self._stepped[:] = True
+        out = self.env.step(action)
+        self._obs = out[0]
+        return out
+
+    def _rendering(self) -> Any:
+        """What the environment itself renders, or None."""
+        if self._obs is None:
+            raise ResetNeeded("cannot render before the first reset")
+        return self.env.render() if self.env.render_mode == "rgb_array" else None
+
+    def _actions(self, row: int) -> tuple[Any, Any] | None:
+        """The agent's last actions and those that the environment received; None where there was none."""
+        known = self._recorder is not None and self._stepped[row]
+        return (self._action, self._recorder.action) if known else None  # type: ignore[union-attr]  # which is known
+
+
+class VectorAttackView(_View, VectorWrapper):  # type: ignore[misc]  # its render_mode is fixed
     """:class:`AttackView` for a :class:`gymnasium.vector.VectorEnv`: one picture a row."""
 
     def __init__(
@@ -361,31 +407,8 @@ class VectorAttackView(VectorWrapper):
         layout: str | None = None,
     ) -> None:
         VectorWrapper.__init__(self, env)
-        wrappers, self._recorder = record_actions(env, VectorActionRecorder)
-        self._renderer = RowRenderer(env, wrappers, env.single_observation_space, frames, size, gain, layout)
-        self.metadata = _metadata(env.metadata)
-        self._obs: Any = None
-        self._action: Any = None
-        self._stepped = np.zeros(env.num_envs, bool)
-
-    @property
-    def render_mode(self) -> str:  # type: ignore[override]
-        """Always ``rgb_array``."""
-        return "rgb_array"
-
-    def reset(self, *, seed: Any = None, options: ResetOptions = None) -> tuple[Any, Info]:
-        """Reset, and remember the observation."""
-        mask = (options or {}).get("reset_mask")
-        self._stepped = np.zeros(self.num_envs, bool) if mask is None else self._stepped & ~to_numpy(mask).astype(bool)
-        self._obs, info = self.env.reset(seed=seed, options=options)
-        return self._obs, info
-
-    def step(self, actions: Any) -> Any:
-        """Step, and remember the observation."""
-        self._action, self._stepped = actions, np.ones(self.num_envs, bool)
-        out = self.env.step(actions)
-        self._obs = out[0]
-        return out
+        look = {"frames": frames, "size": size, "gain": gain, "layout": layout}
+        self._begin(env, VectorActionRecorder, env.single_observation_space, env.num_envs, **look)
 
     def render(self) -> tuple[Pixels, ...]:
         """One picture a row, uint8 ``[H, W, 3]``.
@@ -393,23 +416,16 @@ class VectorAttackView(VectorWrapper):
         Raises:
             ResetNeeded: before the first reset.
         """
-        if self._obs is None:
-            raise ResetNeeded("cannot render before the first reset")
-        rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
-        return tuple(
-            self._renderer.draw(
-                row,
-                trees.row(self._obs, row),
-                None if rendering is None else rendering[row],
-                (trees.row(self._action, row), trees.row(self._recorder.action, row))
-                if self._recorder is not None and self._stepped[row]
-                else None,
-            )
-            for row in range(self.num_envs)
-        )
+        rendering, found = self._rendering(), list[Pixels]()
+        for row in range(self.num_envs):
+            actions = self._actions(row)
+            chosen = None if actions is None else (trees.row(actions[0], row), trees.row(actions[1], row))
+            own = None if rendering is None else rendering[row]
+            found.append(self._renderer.draw(row, trees.row(self._obs, row), own, chosen))
+        return tuple(found)
 
 
-class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class AttackView(_View, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):  # type: ignore[misc]  # as above
     """Renders the true observation beside the one that the agent receives.
 
     ``render()`` returns the true observation (the one that the innermost wrapper on observations received), the
@@ -461,21 +477,13 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     ) -> None:
         if not isinstance(env, gym.Env):
             raise SpaceError(f"expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
-        RecordConstructorArgs.__init__(self, frames=frames, size=size, gain=gain, layout=layout)
+        look: Info = {"frames": frames, "size": size, "gain": gain, "layout": layout}
+        RecordConstructorArgs.__init__(self, **look)
         gym.Wrapper.__init__(self, env)
-        wrappers, self._recorder = record_actions(env, ActionRecorder)
-        self._renderer = RowRenderer(env, wrappers, env.observation_space, frames, size, gain, layout)
-        self.metadata = _metadata(env.metadata)
+        self._begin(env, ActionRecorder, env.observation_space, 1, **look)
         self.whole_spec = False
-        self._obs: Any = None
-        self._action: Any = None
 
     __signature__ = inspect.Signature(list(inspect.signature(__init__).parameters.values())[1:])
-
-    @property
-    def render_mode(self) -> str:  # type: ignore[override]
-        """Always ``rgb_array``."""
-        return "rgb_array"
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
@@ -483,28 +491,10 @@ class AttackView(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._cached_spec = None  # a layer's budget may have changed
         return super().spec
 
-    def reset(self, *, seed: int | None = None, options: ResetOptions = None) -> tuple[Any, Info]:
-        """Reset, and remember the observation."""
-        self._action = None
-        self._obs, info = self.env.reset(seed=seed, options=options)
-        return self._obs, info
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
-        """Step, and remember the observation."""
-        self._action = action
-        self._obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._obs, reward, terminated, truncated, info
-
     def render(self) -> Pixels:
         """The picture, uint8 ``[H, W, 3]``, always of the same size.
 
         Raises:
             ResetNeeded: before the first reset.
         """
-        if self._obs is None:
-            raise ResetNeeded("cannot render before the first reset")
-        rendering = self.env.render() if self.env.render_mode == "rgb_array" else None
-        actions = None
-        if self._recorder is not None and self._action is not None:
-            actions = (self._action, self._recorder.action)
-        return self._renderer.draw(None, self._obs, rendering, actions)
+        return self._renderer.draw(None, self._obs, self._rendering(), self._actions(0))
