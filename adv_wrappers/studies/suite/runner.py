@@ -167,7 +167,6 @@ def play_suite(
     Raises:
         AdvWrappersError: as :func:`run_suite` does.
     """
-    check_workers(workers)
     whole = entries_of(suite)
     name = suite if isinstance(suite, str) else name
     victim, folder, seed, progress = setting.victim, setting.out, setting.episode_seed, setting.progress
