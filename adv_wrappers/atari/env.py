@@ -12,7 +12,7 @@ import difflib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -40,25 +40,11 @@ from adv_wrappers.wrappers.wrap import wrap
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-class FixedArgument(NamedTuple):
-    """An argument that the preprocessing fixes: its value, what that means, and what to wrap for another value."""
-
-    value: int | str | bool
-    meaning: str
-    instead: str
-
-
-_CLASSIC = "AtariPreprocessing(gymnasium.make(id, frameskip=1)"
-_GREY = "makes grey pictures (raw= reaches the colour screens)"
+# what the preprocessing fixes: an argument that says the same is taken, and dropped
 _FIXED = {
-    "frameskip": FixedArgument(4, "skips 4 frames a step itself", _CLASSIC + ", frame_skip={value!r})"),
-    "obs_type": FixedArgument("grayscale", _GREY, "gymnasium.make(id, obs_type={value!r})"),
-    "grayscale": FixedArgument(True, _GREY, _CLASSIC + ", grayscale_obs={value!r})"),
-    "img_height": FixedArgument(84, "makes pictures of 84x84", _CLASSIC + ", screen_size={value!r})"),
-    "img_width": FixedArgument(84, "makes pictures of 84x84", _CLASSIC + ", screen_size={value!r})"),
-    "stack_num": FixedArgument(4, "stacks 4 frames", f"FrameStackObservation({_CLASSIC}), {{value!r}})"),
-    "maxpool": FixedArgument(True, "takes the maximum of two screens", "gymnasium.make(id, frameskip=4)"),
-}
+    "frameskip": 4, "obs_type": "grayscale", "grayscale": True, "img_height": 84, "img_width": 84, "stack_num": 4,
+    "maxpool": True,
+}  # fmt: skip
 _PLACES = ("raw", "frame", "stack", "victim")
 _GYMNASIUM = ("max_episode_steps", "disable_env_checker")  # of gymnasium.make
 _NEVER = {"self", "game", "num_envs", "sound_obs"}  # the id says which game; pictures cannot be heard
@@ -88,32 +74,18 @@ def without_fixed(function: str, id: str, kwargs: Mapping[str, Any], accepted: s
         SpaceError: for an argument that contradicts the preprocessing, which would ignore it, and for an unknown one.
     """
     for name, value in kwargs.items():
-        if name in _FIXED:
-            if value != _FIXED[name].value:
-                raise _contradiction(function, name, name, value)
-        elif name not in accepted and is_atari(id):
-            raise _unknown(function, name, value, accepted - set(_FIXED))
+        if name in _FIXED and value != _FIXED[name]:
+            raise SpaceError(
+                f"{function}() skips 4 frames a step and stacks 4 grey pictures of 84x84, so it cannot take "
+                f"{name}={value!r}: leave it away (raw= reaches the colour screens), or wrap an environment of your "
+                "own, wrap(AtariPreprocessing(gymnasium.make(id, frameskip=1), ...), threat)"
+            )
+        if name not in _FIXED and name not in accepted and is_atari(id):
+            known = [*_PLACES, *sorted(accepted)]
+            close = difflib.get_close_matches(name, [*known, *_FIXED], n=1, cutoff=0.7)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            raise SpaceError(f"{function}() takes no argument {name}{hint}, but {', '.join(known)}")
     return {name: value for name, value in kwargs.items() if name not in _FIXED}
-
-
-def _contradiction(function: str, name: str, fixed: str, value: object) -> SpaceError:
-    how = _FIXED[fixed].instead.format(value=value)
-    if function == "atari_vec":
-        option = f"{fixed}={value!r}" if fixed in vector_game_arguments() else "grayscale=False"
-        how = f"gymnasium.make_vec('ALE/...-v5', num_envs, {option})"
-    return SpaceError(
-        f"{function}() {_FIXED[fixed].meaning} and cannot take {name}={value!r}: leave it away, or wrap an environment "
-        f"of your own, wrap({how}, threat)"
-    )
-
-
-def _unknown(function: str, name: str, value: object, accepted: set[str]) -> SpaceError:
-    known = [*_PLACES, *sorted(accepted)]
-    close = difflib.get_close_matches(name, [*known, *_FIXED], n=1, cutoff=0.7)
-    if close and close[0] in _FIXED:
-        return _contradiction(function, name, close[0], value)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    return SpaceError(f"{function}() takes no argument {name}{hint}, but {', '.join(known)}")
 
 
 class ArgumentError(ThreatError, TypeError):

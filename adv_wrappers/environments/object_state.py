@@ -34,7 +34,7 @@ from adv_wrappers.core.value import Value
 from adv_wrappers.victims.victim import Victim
 
 # how each content is put back, into which object, and the content
-SavedContents = list[tuple[Callable[[Any, Any], None], Any, Any]]
+SavedContents = list[tuple[Callable[[Any, Any], object], Any, Any]]
 
 _SHARED: tuple[type, ...] = (
     type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, os.PathLike, re.Pattern,
@@ -200,11 +200,11 @@ def _put_slots(value: object, kept: dict[str, object]) -> None:
 
 
 def _dictionary(walk: Walk, value: dict[Any, Any]) -> None:
-    walk.kept.append((_put_dictionary, value, dict(value.items())))
+    walk.kept.append((_put_all, value, dict(value.items())))
     walk.children(value, value.items(), _indexed)
 
 
-def _put_dictionary(value: dict[Any, Any], kept: dict[Any, Any]) -> None:
+def _put_all(value: Any, kept: Any) -> None:
     value.clear()
     value.update(kept)
 
@@ -218,32 +218,13 @@ def _put_list(value: Any, kept: Any) -> None:
     value[:] = kept
 
 
-def _queue(walk: Walk, value: collections.deque[Any]) -> None:
-    walk.kept.append((_put_queue, value, list(value)))
-    walk.elements(value)
-
-
 def _put_queue(value: collections.deque[Any], kept: list[Any]) -> None:
     value.clear()
     value.extend(kept)
 
 
-def _set(walk: Walk, value: set[Any]) -> None:
-    walk.kept.append((_put_set, value, set(value)))
-    walk.elements(value)
-
-
-def _put_set(value: set[Any], kept: set[Any]) -> None:
-    value.clear()
-    value.update(kept)
-
-
 def _tuple(walk: Walk, value: Iterable[Any]) -> None:
     walk.elements(value)
-
-
-def _bytes(walk: Walk, value: bytearray) -> None:
-    walk.kept.append((_put_list, value, bytes(value)))
 
 
 def _array(walk: Walk, value: Array) -> None:
@@ -253,52 +234,34 @@ def _array(walk: Walk, value: Array) -> None:
         walk.kept.append((np.copyto, value, value.copy()))
 
 
-def _tensor(walk: Walk, value: Tensor) -> None:
-    walk.kept.append((_put_tensor, value, value.detach().clone()))
-
-
 def _put_tensor(value: Tensor, kept: Tensor) -> None:
     with torch.inference_mode(value.is_inference()), torch.no_grad():
         value.copy_(kept)
-
-
-def _generator(walk: Walk, value: np.random.Generator) -> None:
-    _bit_generator(walk, value.bit_generator)
-
-
-def _bit_generator(walk: Walk, value: Any) -> None:
-    walk.kept.append((_put_state, value, value.state))
 
 
 def _put_state(value: Any, kept: Any) -> None:
     value.state = kept
 
 
-def _random_state(walk: Walk, value: np.random.RandomState) -> None:
-    walk.kept.append((_put_random_state, value, value.get_state(legacy=False)))
+def _content(
+    read: Callable[[Any], Any], put: Callable[[Any, Any], object], elements: bool = False
+) -> Callable[[Walk, Any], None]:
+    """Keeps what ``read`` copies and ``put`` writes back; ``elements`` are looked into."""
+
+    def keep(walk: Walk, value: Any) -> None:
+        walk.kept.append((put, value, read(value)))
+        if elements:
+            walk.elements(value)
+
+    return keep
 
 
-def _put_random_state(value: np.random.RandomState, kept: Any) -> None:
-    value.set_state(kept)
+# put states of generators
+RANDOM = frozenset({_put_state, np.random.RandomState.set_state, random.Random.setstate, torch.Generator.set_state})
 
 
-def _python_random(walk: Walk, value: random.Random) -> None:
-    walk.kept.append((_put_python_random, value, value.getstate()))
-
-
-def _put_python_random(value: random.Random, kept: Any) -> None:
-    value.setstate(kept)
-
-
-def _torch_generator(walk: Walk, value: torch.Generator) -> None:
-    walk.kept.append((_put_torch_state, value, value.get_state()))
-
-
-def _put_torch_state(value: torch.Generator, kept: Tensor) -> None:
-    value.set_state(kept)
-
-
-RANDOM = frozenset({_put_state, _put_random_state, _put_python_random, _put_torch_state})  # put states of generators
+def _generator(walk: Walk, value: np.random.Generator) -> None:
+    walk.kept.append((_put_state, value.bit_generator, value.bit_generator.state))
 
 
 def _method(walk: Walk, value: types.MethodType | types.BuiltinFunctionType) -> None:
@@ -408,10 +371,16 @@ def _outside(walk: Walk, value: object) -> None:
 _Keep = Callable[[Walk, Any], None]
 _KEEP: dict[type, _Keep | None] = {}  # by exact class, as it was found once
 _WAYS: list[tuple[type, _Keep]] = [
-    (dict, _dictionary), (list, _list), (collections.deque, _queue), (set, _set), (tuple, _tuple),
-    (frozenset, _tuple), (bytearray, _bytes), (np.ndarray, _array), (Tensor, _tensor),
-    (np.random.Generator, _generator), (np.random.BitGenerator, _bit_generator),
-    (np.random.RandomState, _random_state), (random.Random, _python_random), (torch.Generator, _torch_generator),
+    (dict, _dictionary), (list, _list), (tuple, _tuple), (frozenset, _tuple), (np.ndarray, _array),
+    (collections.deque, _content(list, _put_queue, elements=True)),
+    (set, _content(set, _put_all, elements=True)),
+    (bytearray, _content(bytes, _put_list)),
+    (Tensor, _content(lambda value: value.detach().clone(), _put_tensor)),
+    (np.random.Generator, _generator),
+    (np.random.BitGenerator, _content(lambda value: value.state, _put_state)),
+    (np.random.RandomState, _content(lambda value: value.get_state(legacy=False), np.random.RandomState.set_state)),
+    (random.Random, _content(random.Random.getstate, random.Random.setstate)),
+    (torch.Generator, _content(torch.Generator.get_state, torch.Generator.set_state)),
     (types.MethodType, _method), (types.BuiltinFunctionType, _method), (types.MethodWrapperType, _method),
     (functools.partial, _partial),
 ]  # fmt: skip

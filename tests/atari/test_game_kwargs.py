@@ -14,38 +14,29 @@ PONG = "PongNoFrameskip-v4"
 
 
 @pytest.mark.parametrize(
-    ("given", "message", "single", "vector"),
+    ("given", "message"),
     [
-        ({"frameskip": 2}, "skips 4 frames a step itself and cannot take frameskip=2", "frame_skip=2", "frameskip=2"),
-        ({"frame_skip": 4}, "skips 4 frames a step itself and cannot take frame_skip=4", "AtariPrep", "frameskip=4"),
-        ({"obs_type": "rgb"}, "makes grey pictures .raw= reaches the colour", "obs_type='rgb'", "grayscale=False"),
-        ({"obs_type": "ram"}, "makes grey pictures", "obs_type='ram'", "grayscale=False"),
-        ({"grayscale": False}, "makes grey pictures", "grayscale_obs=False", "grayscale=False"),
-        ({"stack_num": 3}, "stacks 4 frames and cannot take", "FrameStackObservation", "stack_num=3"),
-        ({"img_width": 42}, "makes pictures of 84x84", "screen_size=42", "img_width=42"),
-        (
-            {"stak": "rotation:degrees=3"},
-            r"stak \(did you mean stack\?\), but raw, frame, stack, victim",
-            "mode",
-            "noop",
-        ),
-        ({"frames": "jpeg"}, r"frames \(did you mean frame\?\)", "", ""),
-        ({"repeat_probability": 0}, r"\(did you mean repeat_action_probability\?\)", "", ""),
-        ({"game": "breakout"}, "takes no argument game", "", ""),
-        ({"sound_obs": True}, "takes no argument sound_obs", "", ""),
+        ({"frameskip": 2}, "so it cannot take frameskip=2: leave it away"),
+        ({"frame_skip": 4}, r"frame_skip \(did you mean frameskip\?\)"),
+        ({"obs_type": "rgb"}, "cannot take obs_type='rgb'.*raw= reaches the colour screens"),
+        ({"grayscale": False}, "AtariPreprocessing"),
+        ({"stack_num": 3}, "stacks 4 grey pictures of 84x84, so it cannot take stack_num=3"),
+        ({"stak": "rotation:degrees=3"}, r"stak \(did you mean stack\?\), but raw, frame, stack, victim"),
+        ({"frames": "jpeg"}, r"frames \(did you mean frame\?\)"),
+        ({"repeat_probability": 0}, r"\(did you mean repeat_action_probability\?\)"),
+        ({"game": "breakout"}, "takes no argument game"),
+        ({"sound_obs": True}, "takes no argument sound_obs"),
     ],
 )
 @pytest.mark.parametrize("place", [{}, {"raw": "jpeg"}])
-def test_what_is_fixed_and_what_is_mistyped(monkeypatch, place, given, message, single, vector):
+def test_what_is_fixed_and_what_is_mistyped(monkeypatch, place, given, message):
     """Refused before the emulator starts, with a word on what to do instead."""
     for owner, name in ((env_module, "make_game"), (gym, "make_vec")):
         monkeypatch.setattr(owner, name, lambda *a, **k: pytest.fail("ALE was started"))
-    with pytest.raises(SpaceError, match=message) as error:
+    with pytest.raises(SpaceError, match=message):
         adv.atari.atari(PONG, **place, **given)
-    assert str(error.value).startswith("atari() ") and single in str(error.value)
-    with pytest.raises(SpaceError, match=message) as error:
+    with pytest.raises(SpaceError, match=message):
         adv.atari.atari_vec(PONG, 2, **place, **given)
-    assert str(error.value).startswith("atari_vec() ") and vector in str(error.value)
 
 
 def test_what_the_preprocessing_does_anyway_may_be_said():
