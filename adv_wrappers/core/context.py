@@ -106,7 +106,6 @@ class LayerState:
         memory: what the perturbation remembers, leaves ``[rows, ...]``; None for nothing.
         last_step: what is kept of the step before, where the budget depends on it; else None.
         free: under :class:`.Newest` the elements that are shown for the first time, bool ``[B, *S]``; else None.
-        writes_nothing: whether the perturbation writes to nothing that it is given, as far as that is known.
         graphs: what records attacks; None where nothing is recorded.
     """
 
@@ -114,7 +113,6 @@ class LayerState:
     memory: Leaves | None = None
     last_step: LastStep | None = None
     free: Tensor | None = None
-    writes_nothing: bool = False
     graphs: GraphCache | None = None
 
     def __init__(self, clock: Clock, session: Session, simulators: MakesSimulators | None = None) -> None:
@@ -250,13 +248,8 @@ class Context:
 
     @cached_property
     def x(self) -> Tensor:
-        """True values in the dtype that is computed in.
-
-        They are ``exact`` itself where the two are of one dtype and the perturbation promises to write to nothing.
-        """
-        applied, exact = self._applied, self.exact
-        x = exact.to(applied.device or exact.device, self.dtype)
-        return exact.clone() if x is exact and (not self._state.writes_nothing or exact.is_inference()) else x
+        """True values in the dtype that is computed in: a copy, which may be written to."""
+        return self.exact.to(self._applied.device or self.exact.device, self.dtype, copy=True)
 
     @cached_property
     def observation(self) -> Any:
@@ -266,18 +259,13 @@ class Context:
         """
         applied, acting = self._applied, self._applied.before_step
         if not acting and applied.field.keys is None and applied.victims:
-            return self._received()
+            return self.x
         value = select(self._step.acted_on if acting else self._step.value, self._own)
         if value is None or not (applied.victims or applied.sees_own):
             return value
         lift = {} if applied.transfer is None else {"lift": applied.transfer.up}
         device = applied.device or place(self._step.part)
         return to_victim(value, self.dtype, device, applied.batched, space=applied.observation_space, **lift)
-
-    def _received(self) -> Tensor:
-        if self._state.writes_nothing and not self.exact.is_inference():
-            return self.x
-        return self.exact.to(self._applied.device or self.exact.device, self.dtype, copy=True)
 
     @cached_property
     def fill(self) -> Callable[[Tensor], Any] | None:

@@ -129,7 +129,6 @@ class Engine:
         if before is None or before.budget != within:
             state.last_step = within.last_step(state.last_step)
         state.free = None
-        state.writes_nothing = getattr(how, "capturable", False)  # as it promises
         self.threat = threat
         self.when: Any = threat.when
         self.blind = isinstance(threat.when, When) and threat.when.blind
@@ -186,7 +185,12 @@ class Engine:
     def _speed_up(self, another: bool = False) -> None:
         """Choose what speeds up an attack on this device; ``another`` is whether it is another perturbation's."""
         applied, state, before = self.applied, self.state, self.state.graphs
-        able = state.writes_nothing and state.memory is None and not applied.unbounded and not applied.look
+        able = (
+            getattr(applied.how, "capturable", False)
+            and state.memory is None
+            and not applied.unbounded
+            and not applied.look
+        )
         able = able and state.last_step is None  # of which a graph knows nothing
         able = able and not any(getattr(v, "compile", False) for v in applied.victims)  # cannot be watched
         record = cuda_graphs.recorder_for(applied.device) if able and applied.device is not None else None

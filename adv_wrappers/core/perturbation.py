@@ -45,9 +45,8 @@ class Perturbation(Value):
         within: the budget where none is given; None where one has to be.
         variants: presets of other names: their arguments, and what tells them from the class.
         capturable: a promise that its call is the same kernels at every call of one shape: no branch on data, nothing
-            that waits for a device, no look at ``t``, ``spent`` or ``memory``, and no writing to what it is given. It
-            then works on fewer copies, and on CUDA it is recorded once as a graph and replayed
-            (:mod:`adv_wrappers.accel.cuda_graphs`).
+            that waits for a device, no look at ``t``, ``spent`` or ``memory``, and no writing to the box. On CUDA it is
+            then recorded once as a graph and replayed (:mod:`adv_wrappers.accel.cuda_graphs`).
         arrays: a promise that its ``__call__`` computes on numpy arrays as it does on tensors, with the same bits, and
             neither writes to what it is given nor returns it. The context then holds arrays, without an action mask
             (:mod:`adv_wrappers.core.numpy_backend`). A subclass may have another ``__call__``, so it promises

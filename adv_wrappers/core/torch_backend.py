@@ -56,7 +56,7 @@ class RecordedContext(Context):
     @cached_property
     def observation(self) -> Any:
         seen = self._inputs["observation"]
-        return self._received() if seen is None and not self._applied.before_step else seen
+        return self.x if seen is None and not self._applied.before_step else seen
 
     def state(self, victim: VictimLike) -> Any:
         return self._inputs["states"].get(id(victim))
@@ -120,15 +120,12 @@ def _replay(applied: AppliedThreat, state: LayerState, inputs: dict[str, Any]) -
 def _perturb(context: Context, applied: AppliedThreat, state: LayerState) -> tuple[Batch, Tensor | None, Leaves | None]:
     """The perturbed rows, their largest absolute value where it has to be looked at later, and the new memory."""
     exact, x = context.exact, context.x
-    trusted = x is exact
-    version = exact._version if trusted else 0
     y: Any = applied.how(tensor_of(context.part, applied.device) if applied.native else x, context)
-    if trusted and exact._version != version:  # a network may well scale its input in place: it gets copies now
-        state.writes_nothing = False
-        return _perturb(context.again(), applied, state)
     if not isinstance(y, Tensor) or y.shape != x.shape or y.is_complex():
         raise _not_a_batch(applied, y, x.shape)
-    low, high = context.box if trusted else context.exact_box()
+    # a box that was searched bounds the result, where the attack promises not to write to it
+    own = getattr(applied.how, "capturable", False) and (x.dtype, x.device) == (exact.dtype, exact.device)
+    low, high = context.box if own else context.exact_box()
     memory = None if state.memory is None else context.memory
     part, mask = context.part, context.mask if applied.field.discrete else None
     del context, x
