@@ -19,6 +19,7 @@ from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import Context
 from adv_wrappers.core.perturbation import (
     DecliningPerturbation,
+    Effect,
     On,
     Perturbation,
     check_bounded_set,
@@ -26,13 +27,12 @@ from adv_wrappers.core.perturbation import (
 )
 from adv_wrappers.core.spaces import At, Field
 from adv_wrappers.core.types import Space
-from adv_wrappers.core.value import Value
 from adv_wrappers.errors import ThreatError, ValueRangeError
 
 ActorSpace = spaces.Box | spaces.Discrete
 
 
-class Actor(Value):
+class Actor(Effect):
     """``(x [B, *S], action [B, *A], context) -> [B, *S]``; a subclass is a frozen dataclass with a ``name``.
 
     Attributes:
@@ -44,16 +44,6 @@ class Actor(Value):
     victim: Any
 
     @property
-    def within(self) -> Budget | None:
-        """The budget where none is given."""
-        return None
-
-    @property
-    def on(self) -> On:
-        """What it perturbs."""
-        return "observation"
-
-    @property
     def at(self) -> At:
         """Of an actor on the dynamics the parameters that it changes, else None."""
         return None
@@ -62,21 +52,6 @@ class Actor(Value):
     def needs_victim(self) -> bool:
         """Whether it cannot work without a victim."""
         return True
-
-    @property
-    def declines(self) -> bool:
-        """Whether some of the adversary's actions leave the step alone."""
-        return False
-
-    @property
-    def native(self) -> bool:
-        """Whether it gets observations in their own dtype, as a perturbation may."""
-        return False
-
-    @property
-    def simulates(self) -> bool:
-        """Whether it tries actions in ``context.simulator``, as a perturbation may."""
-        return False
 
     @property
     def direction(self) -> bool:
@@ -105,10 +80,7 @@ class Actor(Value):
         return self if self.victim is not None else replace(self, victim=victim)  # type: ignore[type-var]
 
     def check(self, field: Field, within: Budget) -> None:
-        """Raise, before anything is spent, if this actor cannot work on a field under a budget.
-
-        On observations and the dynamics it reaches all of its budget, which must then be bounded.
-        """
+        """On observations and the dynamics it reaches all of its budget, which must then be bounded."""
         if self.on != "action":
             if field.discrete:
                 raise discrete_observation(self.name, field)

@@ -23,7 +23,44 @@ Observes = Literal["shown", "shared"]
 Variants = Mapping[str, tuple[Mapping[str, object], str]]
 
 
-class Perturbation(Value):
+class Effect(Value):
+    """What perturbations and actors say of themselves; an actor (:class:`.Actor`) is one that also takes an action."""
+
+    @property
+    def within(self) -> Budget | None:
+        """The budget where none is given."""
+        return None
+
+    @property
+    def on(self) -> On:
+        """What it perturbs."""
+        return "observation"
+
+    @property
+    def native(self) -> bool:
+        """Whether it gets batches in the space's own dtype."""
+        return False
+
+    @property
+    def needs_victim(self) -> bool:
+        """Whether it cannot work without a victim."""
+        return False
+
+    @property
+    def declines(self) -> bool:
+        """Whether it may leave a step alone: the engine then asks :meth:`DecliningPerturbation.accepts`."""
+        return False
+
+    @property
+    def simulates(self) -> bool:
+        """Whether it always needs ``context.simulator``."""
+        return False
+
+    def check(self, field: Field, within: Budget) -> None:
+        """Raise, before anything is spent, if it cannot work on a field under a budget."""
+
+
+class Perturbation(Effect):
     """What is done to a batch of observations: ``(x: [B, *S], context) -> [B, *S]``.
 
     ``x`` is float, in the units of the space. The engine projects whatever comes back, so a perturbation need not
@@ -58,36 +95,6 @@ class Perturbation(Value):
     arrays: ClassVar[bool] = False
 
     @property
-    def within(self) -> Budget | None:
-        """The budget where none is given."""
-        return None
-
-    @property
-    def on(self) -> On:
-        """What it perturbs."""
-        return "observation"
-
-    @property
-    def native(self) -> bool:
-        """Whether it gets batches in the space's own dtype."""
-        return False
-
-    @property
-    def needs_victim(self) -> bool:
-        """Whether it cannot work without a victim."""
-        return False
-
-    @property
-    def declines(self) -> bool:
-        """Whether it may leave a step alone: the engine then asks :meth:`DecliningPerturbation.accepts`."""
-        return False
-
-    @property
-    def simulates(self) -> bool:
-        """Whether it always needs ``context.simulator``."""
-        return False
-
-    @property
     def observes(self) -> Observes | None:
         """What an action layer without a victim has in ``context.observation``.
 
@@ -104,9 +111,6 @@ class Perturbation(Value):
     def __call__(self, x: Tensor, context: Context) -> Tensor:
         """The perturbed batch."""
         raise NotImplementedError
-
-    def check(self, field: Field, within: Budget) -> None:
-        """Raise, before anything is spent, if this perturbation cannot work on a field under a budget."""
 
     def label(self, within: Budget) -> str:
         """How tables and ``info`` call this perturbation under a budget."""
