@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adv_wrappers.core.budgets import Budget, Linf, Valid
-from adv_wrappers.core.frame_stack import Newest, frame_budget
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.spaces import Field, finite, to_victim
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Array, Batch, Space
@@ -62,7 +62,7 @@ class ObservationBoxes:
     """Makes the boxes of :func:`observation_box` for one space and budget, which are checked once."""
 
     def __init__(self, space: Space, budget: Budget) -> None:
-        frame = frame_budget(budget)
+        frame = budget.frame
         if not isinstance(frame, (Linf, Valid)):
             raise BudgetError(
                 f"a certificate needs a budget that is a box, Linf(eps) or Valid(), of an observation or within "

@@ -12,9 +12,10 @@ inwards, values to the nearest integer.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -134,6 +135,7 @@ class Budget(Value):
     """The feasible set around a true value."""
 
     bounded: ClassVar[bool] = True  # whether the set is bounded even where the space is not
+    measured: ClassVar[bool] = False  # whether it measures distances, which choices do not have
     # whether boxes, projections and draws are computed on arrays as on tensors, with the same bits; not inherited
     arrays: ClassVar[bool] = False
 
@@ -149,6 +151,16 @@ class Budget(Value):
     def is_zero(self) -> bool:
         """Whether the true value is all that it allows: under it every attack is the identity."""
         return False
+
+    @property
+    def words(self) -> dict[str, Any] | None:
+        """The arguments of a threat's text that stand for it (``eps``, ``norm``, ...); None where none do."""
+        return None
+
+    @property
+    def frame(self) -> Budget:
+        """The budget of a frame at a single step: the budget itself without frames, and whatever was before."""
+        return self
 
     def resolve(self, victim: VictimLike | None) -> Budget:
         """This budget with what it borrows from the victim (its unit) filled in."""
@@ -252,6 +264,7 @@ class Valid(Budget):
     bounded: ClassVar[bool] = False
     arrays: ClassVar[bool] = True
     elementwise = True
+    words: ClassVar[dict[str, Any] | None] = {"norm": "valid"}
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         xp = library(x)
@@ -291,7 +304,12 @@ class L2(Budget):
     """
 
     name: ClassVar[str] = "l2"
+    measured: ClassVar[bool] = True
     eps: Radius
+
+    @property
+    def words(self) -> dict[str, Any]:
+        return {"eps": self.eps, "norm": "l2"}
 
     @property
     def is_zero(self) -> bool:
@@ -366,6 +384,7 @@ class Linf(Budget):
     """
 
     name: ClassVar[str] = "linf"
+    measured: ClassVar[bool] = True
     arrays: ClassVar[bool] = True
     eps: Radius
     scale: Scale = None
@@ -384,6 +403,10 @@ class Linf(Budget):
             set_fields(self, scale=tuple(_SCALE.check("scale", s, BudgetError) for s in flat))
         elif scale is not None:
             set_fields(self, scale=_SCALE.check("scale", scale, BudgetError))
+
+    @property
+    def words(self) -> dict[str, Any]:
+        return {"eps": self.eps} if self.scale is None else {"eps": self.eps, "scale": self.scale}
 
     def resolve(self, victim: VictimLike | None) -> Linf:
         """Replace ``scale="victim"`` by the victim's own standard deviations."""
@@ -531,11 +554,50 @@ class Linf(Budget):
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-class FewFeatures(Budget):
+class Nested(Budget):
+    """A budget that allows less than another one, ``within``."""
+
+    within: Budget
+
+    @property
+    def is_zero(self) -> bool:
+        return self.within.is_zero
+
+    def resolve(self, victim: VictimLike | None) -> Self:
+        inner = self.within.resolve(victim)
+        return self if inner is self.within else replace(self, within=inner)  # type: ignore[type-var]
+
+    def scaled(self, share: float, grid: bool = False) -> Self:
+        return replace(self, within=self.within.scaled(share, grid))  # type: ignore[type-var]
+
+    def check(self, low: Array, high: Array, grid: bool) -> None:
+        self.within.check(low, high, grid)
+
+
+class OfFrames(Nested):
+    """One of several steps: ``within`` is the budget of a frame at a single step."""
+
+    measured: ClassVar[bool] = True
+
+    @property
+    def words(self) -> dict[str, Any] | None:
+        within, own = self.within.words, self.own_words
+        return None if within is None or own is None else {**within, **own}
+
+    @property
+    def own_words(self) -> dict[str, Any] | None:
+        """:attr:`words` beside those of ``within``."""
+        raise NotImplementedError
+
+    @property
+    def frame(self) -> Budget:
+        return self.within
+
+
+class FewFeatures(Nested):
     """At most ``k`` elements of a row may change, each as the budget ``within`` allows."""
 
     k: int
-    within: Budget
 
     def __post_init__(self) -> None:
         set_fields(self, k=integer("k", self.k, 0, 2**63 - 1, floats=True, error=BudgetError))
@@ -544,9 +606,6 @@ class FewFeatures(Budget):
     @property
     def is_zero(self) -> bool:
         return self.k == 0 or self.within.is_zero
-
-    def check(self, low: Array, high: Array, grid: bool) -> None:
-        self.within.check(low, high, grid)
 
     def box(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         return self.within.box(x, low, high)
@@ -626,6 +685,10 @@ class L0(FewFeatures):
     within: ClassVar[Budget] = Valid()  # type: ignore[misc]
     k: int
 
+    @property
+    def words(self) -> dict[str, Any]:
+        return {"eps": self.k, "norm": "l0"}
+
     def scaled(self, share: float, grid: bool = False) -> L0:
         return L0(round(share * self.k))
 
@@ -649,6 +712,7 @@ class Sparse(FewFeatures):
     """
 
     name: ClassVar[str] = "sparse"
+    measured: ClassVar[bool] = True
     k: int
     within: Linf
 
@@ -669,10 +733,27 @@ class Sparse(FewFeatures):
         """The scale of :attr:`within`."""
         return self.within.scale
 
-    def scaled(self, share: float, grid: bool = False) -> Sparse:
-        """As many elements, each within ``share`` of its radius."""
-        return replace(self, within=self.within.scaled(share, grid))
+    @property
+    def words(self) -> dict[str, Any]:
+        return {"eps": self.eps, "norm": f"sparse({self.k})", **self.within.words}
 
-    def resolve(self, victim: VictimLike | None) -> Sparse:
-        inner = self.within.resolve(victim)
-        return self if inner is self.within else replace(self, within=inner)
+
+def budget_of(eps: float | None, norm: str | None, scale: Any) -> Budget:
+    """The budget that has these :attr:`Budget.words`; ``norm=None`` is ``linf``.
+
+    Raises:
+        BudgetError: for words that do not go together.
+    """
+    few = re.fullmatch(r"sparse\((\d+)\)", norm.replace(" ", "")) if isinstance(norm, str) else None
+    if norm not in (None, "linf", "l2", "l0", "valid") and few is None:
+        raise BudgetError(f"norm must be linf, l2, l0, sparse(2) for two features or valid, got {norm!r}")
+    if norm == "valid":
+        if eps is not None or scale is not None:
+            raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")
+        return Valid()
+    if scale is not None and norm in ("l2", "l0"):
+        raise BudgetError(f"scale belongs to norm=linf and sparse, got norm={norm}")
+    if norm in ("l2", "l0"):
+        return L2(eps) if norm == "l2" else L0(eps)  # type: ignore[arg-type]  # they check
+    ball = Linf(eps, scale)  # type: ignore[arg-type]
+    return ball if few is None else Sparse(int(few[1]), ball)

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget, LastStep, Linf, TensorBox, nearest_part
-from adv_wrappers.core.types import Array, VictimLike
+from adv_wrappers.core.budgets import LastStep, Linf, OfFrames, TensorBox, nearest_part
+from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.limits import NotNegative
 
 
 @dataclass(frozen=True)
-class Coupled(Budget):
+class Coupled(OfFrames):
     """``within``, and at most ``change`` away from what was changed at the step before, feature by feature.
 
     The first step of an episode is free. A step that is not attacked changes nothing, and the next is near that. Where
@@ -57,14 +57,10 @@ class Coupled(Budget):
         return self.change < 2 * self.within.eps
 
     @property
-    def is_zero(self) -> bool:
-        return self.within.is_zero
+    def own_words(self) -> dict[str, Any]:
+        return {"change": self.change}
 
-    def resolve(self, victim: VictimLike | None) -> Coupled:
-        inner = self.within.resolve(victim)
-        return self if inner is self.within else replace(self, within=inner)
-
-    def scaled(self, share: float, grid: bool = False) -> Coupled:
+    def scaled(self, share: float, grid: bool = False) -> Self:
         return replace(self, within=self.within.scaled(share, grid), change=share * self.change)
 
     def last_step(self, before: LastStep | None) -> LastStep | None:

@@ -22,7 +22,7 @@ from adv_wrappers.core.arrays import tensor_of
 from adv_wrappers.core.budgets import Valid
 from adv_wrappers.core.clock import Clock, Seeds
 from adv_wrappers.core.context import AppliedThreat, AttackedStep, Context, LayerState
-from adv_wrappers.core.frame_stack import FrameHistory, Newest, frame_budget, frames_of
+from adv_wrappers.core.frame_stack import FrameHistory, Newest, frames_of
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import Perturbation, SimulatingPerturbation, When
 from adv_wrappers.core.session import Session
@@ -153,7 +153,7 @@ class Engine:
         """The threat as it is applied to a field here: with these spaces, rows and device."""
         threat, clock, how = self.threat, self.state.clock, self.threat.how
         victim = threat.victims[0] if threat.victims else None
-        budget = frame_budget(threat.budget)
+        budget = threat.budget.frame
         acting = threat.on != "observation"
         native = isinstance(how, Perturbation) and how.native
         device = victim.device if victim else clock.device

@@ -6,22 +6,20 @@ present. Under ``Newest`` a frame may be changed when it is shown first, and is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.coupled import Coupled
-from adv_wrappers.core.plausible import Plausible
-from adv_wrappers.core.types import Array, Flags, VictimLike
+from adv_wrappers.core.budgets import Budget, OfFrames
+from adv_wrappers.core.types import Array, Flags
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.limits import Integer
 
 
 @dataclass(frozen=True)
-class Newest(Budget):
+class Newest(OfFrames):
     """``within``, for the newest frame of a stack; older frames stay as they were shown when they were new.
 
     A frame is known again by its bytes: one that was not in the stack before, one place further on, is new. So all of
@@ -45,7 +43,7 @@ class Newest(Budget):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.within, Budget) or isinstance(self.within, (Newest, Coupled, Plausible)):
+        if not isinstance(self.within, Budget) or self.within.frame is not self.within:
             raise BudgetError(f"Newest needs the budget of a frame, such as Newest(Linf(1)), got {self.within!r}")
 
     @property
@@ -54,15 +52,8 @@ class Newest(Budget):
         return self.within.bounded
 
     @property
-    def is_zero(self) -> bool:
-        return self.within.is_zero
-
-    def resolve(self, victim: VictimLike | None) -> Newest:
-        inner = self.within.resolve(victim)
-        return self if inner is self.within else replace(self, within=inner)
-
-    def scaled(self, share: float, grid: bool = False) -> Newest:
-        return replace(self, within=self.within.scaled(share, grid))
+    def own_words(self) -> dict[str, Any] | None:
+        return {"newest": True} if self.axis is None and self.size == 1 else None
 
     def along(self, shape: tuple[int, ...]) -> int:
         """The axis of the frames in observations of this shape."""
@@ -89,11 +80,6 @@ class Newest(Budget):
                 f"the observation has the shape {shape}"
             )
         self.within.check(low, high, grid)
-
-
-def frame_budget(budget: Budget) -> Budget:
-    """The budget of a frame at a single step, which is the budget itself without frames, and whatever was before."""
-    return budget.within if isinstance(budget, (Newest, Coupled, Plausible)) else budget
 
 
 def frames_of(budget: Budget) -> tuple[int | None, int] | None:

@@ -10,7 +10,7 @@ the set is the meeting of two boxes, attacks search it, and the projection onto 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -18,8 +18,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from adv_wrappers.core.budgets import Budget, LastStep, Linf, TensorBox, nearest_part
-from adv_wrappers.core.types import Array, Space, VictimLike
+from adv_wrappers.core.budgets import LastStep, Linf, OfFrames, TensorBox, nearest_part
+from adv_wrappers.core.types import Array, Space
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.utils.limits import NotNegative
 
@@ -37,7 +37,7 @@ class Predicts(Protocol):
 
 
 @dataclass(frozen=True)
-class Plausible(Budget):
+class Plausible(OfFrames):
     """``within``, and within ``distance`` of what a model predicts from the last observation shown and the last action.
 
     Every feature is compared by itself, in the unit of the model's errors on steps that were held out. The first
@@ -71,15 +71,8 @@ class Plausible(Budget):
             raise BudgetError(f"Plausible needs a model of the dynamics, of train_dynamics, got {self.model!r:.80}")
 
     @property
-    def is_zero(self) -> bool:
-        return self.within.is_zero
-
-    def resolve(self, victim: VictimLike | None) -> Plausible:
-        inner = self.within.resolve(victim)
-        return self if inner is self.within else replace(self, within=inner)
-
-    def scaled(self, share: float, grid: bool = False) -> Plausible:
-        return replace(self, within=self.within.scaled(share, grid))
+    def own_words(self) -> dict[str, Any]:
+        return {"plausible": self.distance, "model": self.model}
 
     def check(self, low: Array, high: Array, grid: bool) -> None:
         self.within.check(low, high, grid)

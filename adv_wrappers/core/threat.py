@@ -19,7 +19,7 @@ from torch import Tensor
 from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget, Linf
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.frame_stack import Newest, frame_budget
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.parameter_space import ParameterSpace
 from adv_wrappers.core.perturbation import (
     MOST_PASSES,
@@ -351,7 +351,7 @@ class ThreatModel(Value):
         else:
             space = {"observation": observation_space, "action": action_space, "reward": REWARDS}[self.on]
             field = Field(space, self.at, self.on)
-        if field.discrete and budget.name in ("linf", "l2", "sparse", "newest", "coupled", "plausible"):
+        if field.discrete and budget.measured:
             raise BudgetError(
                 f"discrete {self.on}s have no distance: use Valid() or L0(k), not {budget!r}; texts say so by "
                 f"'noise:norm=valid' or 'noise:eps=1,norm=l0'"
@@ -389,7 +389,7 @@ def _check_range(budget: Budget, parameters: ParameterSpace, places: NDArray[np.
         raise BudgetError(f"the budget {budget!r:.80} is for stacks of frames: physical parameters are none")
     nominal = torch.from_numpy(parameters.nominal[places])[None]
     budget.check(parameters.low[places], parameters.high[places], False)
-    budget = frame_budget(budget)
+    budget = budget.frame
     low, high = (side[0].numpy() for side in budget.box(nominal, *(torch.full_like(nominal, s) for s in _ENDLESS)))
     for place, least, most in zip(places.tolist(), low.tolist(), high.tolist(), strict=True):
         lowest, highest = float(parameters.low[place]), float(parameters.high[place])

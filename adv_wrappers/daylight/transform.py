@@ -20,7 +20,6 @@ from torch import Tensor
 from adv_wrappers.core import rng
 from adv_wrappers.core.budgets import Budget, Valid
 from adv_wrappers.core.context import Context
-from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.perturbation import NativePerturbation
 from adv_wrappers.core.spaces import Field, layout_of
 from adv_wrappers.daylight.images import Limits, batched, limits_of
@@ -101,7 +100,7 @@ class Transform(NativePerturbation):
 
     def label(self, within: Budget) -> str:
         """The name; under any other budget than the space itself this is not the transform, but a clipped one."""
-        return self.name if isinstance(frame_budget(within), Valid) else f"clipped-{self.name}"
+        return self.name if isinstance(within.frame, Valid) else f"clipped-{self.name}"
 
     def check(self, field: Field, within: Budget) -> None:
         super().check(field, within)

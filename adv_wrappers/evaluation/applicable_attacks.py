@@ -7,7 +7,6 @@ from contextlib import closing
 from gymnasium import spaces
 
 from adv_wrappers.core.budgets import Budget
-from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.types import Space
 from adv_wrappers.environments.environment import Environment
@@ -81,7 +80,7 @@ def why_no_beam(victim: Victim, environment: Environment, budget: Budget) -> str
     try:
         check_searchable(victim)
         need_gradient("a beam search", victim)
-        if frame_budget(budget) is not budget:
+        if budget.frame is not budget:
             return "a beam search takes the budget of a whole observation at a single step"
         if not isinstance(victim.observation_space, spaces.Box):
             return f"a beam search takes one Box, and this agent sees a {type(victim.observation_space).__name__}"

@@ -21,7 +21,6 @@ from adv_wrappers.attacks.min_best import MinBest
 from adv_wrappers.attacks.noise import Flip, Noise
 from adv_wrappers.attacks.robust_sarsa import RobustSarsa
 from adv_wrappers.core.budgets import Linf
-from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.spaces import Field
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.evaluation.checked_row import CheckedRow, clean_row
@@ -132,7 +131,7 @@ def budget_covers_space(row: CheckedRow, victim: Victim) -> list[str]:
 
 def _covered(layer: ThreatModel, victim: Victim) -> tuple[Linf, float, float] | None:
     """The budget of a threat and the ends of the space, where it covers the range of every bounded feature."""
-    budget = frame_budget(layer.budget)
+    budget = layer.budget.frame
     if layer.on == "dynamics" or not isinstance(budget, Linf) or isinstance(budget.scale, str):
         return None
     field = Field(victim.observation_space if layer.on == "observation" else victim.action_space, layer.at, layer.on)

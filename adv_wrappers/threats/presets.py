@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -20,9 +19,9 @@ from typing import Any
 
 from adv_wrappers import daylight
 from adv_wrappers.adversaries.learned import Learned
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
+from adv_wrappers.core.budgets import Budget, OfFrames, Valid, budget_of
 from adv_wrappers.core.coupled import Coupled
-from adv_wrappers.core.frame_stack import Newest, frame_budget
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.perturbation import (
     ActionPerturbation,
     DynamicsPerturbation,
@@ -103,40 +102,20 @@ def _literal(node: ast.expr, text: str) -> object:
 
 
 def parse_budget(name: str, how: object, eps: float | None, norm: str | None, scale: Any) -> Budget:
-    """The budget of ``eps``, ``norm`` and ``scale``: Linf by default, the perturbation's own where none is given.
-
-    ``eps`` is the number of features for ``norm="l0"``; ``norm="sparse(2)"`` is ``Sparse(2, Linf(eps, scale))``.
+    """The budget of ``eps``, ``norm`` and ``scale`` (:func:`.budget_of`); the perturbation's own where none is given.
 
     Raises:
         BudgetError: for arguments that do not go together, and where a budget is needed and none is given.
     """
-    few = re.fullmatch(r"sparse\((\d+)\)", norm.replace(" ", "")) if isinstance(norm, str) else None
-    if norm not in (None, "linf", "l2", "l0", "valid") and few is None:
-        hint = " (how far a corner moves is distance=)" if hasattr(how, "distance") else ""
-        raise BudgetError(f"norm must be linf, l2, l0, sparse(2) for two features or valid, got {norm!r}{hint}")
-    if norm == "valid":
-        if eps is not None or scale is not None:
-            raise BudgetError(f"norm=valid has no eps and no scale, got eps={eps!r}, scale={scale!r}")
-        return Valid()
-    if eps is None:
-        own: Budget | None = getattr(how, "within", None)
-        if own is not None and norm is None and scale is None:
-            return own
-        raise BudgetError(
-            f"{name} needs a budget: eps=..., with norm=linf (default), l2, l0 or sparse(2); or norm=valid"
-        )
-    if scale is not None and norm not in (None, "linf") and few is None:
-        raise BudgetError(f"scale belongs to norm=linf and sparse, got norm={norm}")
-    if few is not None:
-        return Sparse(int(few[1]), Linf(eps, scale))
-    if norm == "l0":
-        return L0(eps)  # type: ignore[arg-type]  # L0 checks that it is whole
-    return L2(eps) if norm == "l2" else Linf(eps, scale)
-
-
-def norm_of(budget: Budget) -> str:
-    """The ``norm`` with which :func:`parse_budget` makes a budget of this kind."""
-    return f"sparse({budget.k})" if isinstance(budget, Sparse) else budget.name
+    if eps is not None or norm == "valid":
+        return budget_of(eps, norm, scale)
+    own: Budget | None = getattr(how, "within", None)
+    if own is not None and norm is None and scale is None:
+        return own
+    hint = " (how far a corner moves is distance=)" if hasattr(how, "distance") else ""
+    raise BudgetError(
+        f"{name} needs a budget: eps=..., with norm=linf (default), l2, l0 or sparse(2); or norm=valid{hint}"
+    )
 
 
 @dataclass(frozen=True)
@@ -459,17 +438,12 @@ def as_threat(
 def _ball(how: object, given: Mapping[str, Any]) -> Budget:
     """The budget of ``eps``, ``norm`` and ``scale``; those that are missing are taken from the threat's own ball."""
     old = how.budget if isinstance(how, ThreatModel) else None
-    inner = None if old is None else frame_budget(old)
-    if isinstance(inner, (Linf, L2, L0, Sparse)) and given.get("norm", norm_of(inner)) == norm_of(inner):
-        own = {"eps": inner.k if isinstance(inner, L0) else inner.eps, "norm": norm_of(inner)}
-        given = {**own, "scale": getattr(inner, "scale", None), **given}
+    words = {"norm": "linf", **((old and old.frame.words) or {})}
+    if "eps" in words and given.get("norm", words["norm"]) == words["norm"]:
+        given = {**words, **given}
     name = how.label if isinstance(how, ThreatModel) else getattr(how, "name", getattr(how, "__name__", "the threat"))
     made = parse_budget(name, how, given.get("eps"), given.get("norm"), given.get("scale"))
-    if isinstance(old, Coupled):
-        return Coupled(made, old.change)  # type: ignore[arg-type]  # it checks
-    if isinstance(old, Plausible):
-        return replace(old, within=made)  # type: ignore[arg-type]  # it checks
-    return replace(old, within=made) if isinstance(old, Newest) else made
+    return replace(old, within=made) if isinstance(old, OfFrames) else made  # type: ignore[type-var]
 
 
 def threat_layers(threat: ThreatModel) -> list[ThreatModel]:

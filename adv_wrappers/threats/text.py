@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from adv_wrappers.attacks.targets import Target, target_text
-from adv_wrappers.core.budgets import L0, L2, Budget, Linf, Sparse, Valid
-from adv_wrappers.core.coupled import Coupled
-from adv_wrappers.core.frame_stack import Newest, frame_budget
+from adv_wrappers.core.budgets import Budget, Linf, OfFrames, budget_of
+from adv_wrappers.core.frame_stack import Newest
 from adv_wrappers.core.perturbation import Perturbation
-from adv_wrappers.core.plausible import Plausible
 from adv_wrappers.core.threat import ThreatModel
 from adv_wrappers.core.timing import Timing
 from adv_wrappers.core.value import Value, same_value
 from adv_wrappers.daylight import Daylight
 from adv_wrappers.daylight.games import transform_of
 from adv_wrappers.errors import AdvWrappersError, ThreatError
-from adv_wrappers.threats.presets import TEXTS, Preset, norm_of, parse_when, presets
+from adv_wrappers.threats.presets import TEXTS, Preset, parse_when, presets
 from adv_wrappers.utils.parsing import parse_value, split_arguments, split_outside_quotes, unquote
 from adv_wrappers.victims.saved_networks import Critic, Dynamics
 from adv_wrappers.victims.victim import Victim
@@ -208,43 +206,29 @@ def _budget_arguments(threat: ThreatModel, victim: Victim | None, short: bool) -
     own, budget = getattr(threat.how, "within", None), threat.budget
     if own == budget:
         return []
-    inner, parts = frame_budget(budget), list[str]()
-    if isinstance(budget, Newest):
-        said = budget.axis is None and budget.size == 1
-        parts = ["newest=true" if said else f"newest=<axis {budget.axis} size {budget.size}>"]
-        if own == inner:
-            return parts
-    if isinstance(budget, Coupled):
-        parts = [f"change={_number_text(budget.change)}"]
-    if isinstance(budget, Plausible):
-        parts = [f"plausible={_number_text(budget.distance)}", f"model={_argument_text('model', budget.model)}"]
-    return [*_ball_arguments(inner, victim, short), *parts]
+    parts = [] if own == budget.frame else _ball_arguments(budget.frame, victim, short)
+    if isinstance(budget, Newest) and budget.own_words is None:
+        return [*parts, f"newest=<axis {budget.axis} size {budget.size}>"]
+    more = budget.own_words if isinstance(budget, OfFrames) else None
+    return [*parts, *(f"{key}={_argument_text(key, value)}" for key, value in (more or {}).items())]
 
 
 def _ball_arguments(budget: Budget, victim: Victim | None, short: bool) -> list[str]:
-    if type(budget) is Valid:
-        return ["norm=valid"]
-    if type(budget) is L0:
-        return [f"eps={_number_text(budget.k)}", "norm=l0"]
-    if type(budget) is L2:
-        return [f"eps={_number_text(budget.eps)}", "norm=l2"]
-    if type(budget) is Sparse and type(budget.within) is Linf:
-        eps, *scale = _ball_arguments(budget.within, victim, short)
-        return [eps, f"norm={norm_of(budget)}", *scale]
-    if type(budget) is not Linf:
+    words = budget.words
+    if words is None or budget_of(words.get("eps"), words.get("norm"), words.get("scale")) != budget:  # a subclass
         return [f"within=<{_bare_name(budget)} {_hash(budget)}>"]
-    return [f"eps={_number_text(budget.eps)}", *_scale_arguments(budget, victim, short)]
+    return [
+        _scale_argument(value, victim, short) if key == "scale" else f"{key}={_value_text(value)}"
+        for key, value in words.items()
+    ]
 
 
-def _scale_arguments(budget: Linf, victim: Victim | None, short: bool) -> list[str]:
-    scale = budget.scale
-    if scale is None:
-        return []
+def _scale_argument(scale: Any, victim: Victim | None, short: bool) -> str:
     if victim is not None and scale != "victim" and _unit_of(victim) == scale:
-        return ["scale=victim"]
+        return "scale=victim"
     if isinstance(scale, tuple) and len(scale) > (_FEW if short else _MOST):
-        return [f"scale=<{len(scale)} numbers>" if short else f"scale=<{len(scale)} numbers {_hash(scale)}>"]
-    return [f"scale={_value_text(scale)}"]
+        return f"scale=<{len(scale)} numbers>" if short else f"scale=<{len(scale)} numbers {_hash(scale)}>"
+    return f"scale={_value_text(scale)}"
 
 
 def _unit_of(victim: Victim | None) -> Any:

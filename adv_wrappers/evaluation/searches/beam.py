@@ -61,7 +61,6 @@ from adv_wrappers.core.arrays import Scale
 from adv_wrappers.core.budgets import Budget
 from adv_wrappers.core.context import EPISODE_STREAM, Context
 from adv_wrappers.core.engine import Engine
-from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.perturbation import DecliningPerturbation, VictimAttack
 from adv_wrappers.core.spaces import to_victim
 from adv_wrappers.core.threat import ThreatModel, needed_budget
@@ -849,7 +848,7 @@ def beam_search(
     """
     width = 1 << width.bit_length() - 1
     budget = needed_budget("a beam search", eps, scale, within, zero=True)
-    if frame_budget(budget) is not budget:
+    if budget.frame is not budget:
         depends = f"a beam search takes the budget of a single step, and {budget.name} depends on what was shown before"
         raise BudgetError(depends)
     seeds, victim = draw_seeds(seed, episodes), load_victim(victim)

@@ -17,7 +17,6 @@ from adv_wrappers.bounds.crown_bounds import crown
 from adv_wrappers.bounds.interval_bounds import interval
 from adv_wrappers.bounds.probabilities import difference_spec, log_probability
 from adv_wrappers.core.budgets import Budget, Linf
-from adv_wrappers.core.frame_stack import frame_budget
 from adv_wrappers.core.types import Array
 from adv_wrappers.errors import BudgetError
 from adv_wrappers.networks.layers import Normalize
@@ -281,7 +280,7 @@ def check_budget(budget: Budget, victim: Victim, space: spaces.Box) -> Linf:
     Raises:
         BudgetError: for another, and for one below one grey level on integers, with which no attack can do anything.
     """
-    frame = frame_budget(budget)
+    frame = budget.frame
     if not isinstance(frame, Linf):
         raise BudgetError(f"bounds are taken over boxes, Linf or Newest(Linf): {budget!r:.80} is none")
     frame.resolve(victim).check(space.low, space.high, np.issubdtype(space.dtype, np.integer))
